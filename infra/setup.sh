@@ -1,0 +1,20 @@
+#!/bin/sh
+# Make the orchestrator's environment: a virtual environment with the locked packages and `nodesweep` on its path.
+# Run by `make setup`; PYTHON names the interpreter (3.11), $1 the environment.
+set -eu
+venv=$1
+if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+    echo "nodesweep needs Python 3.11, and '$PYTHON' is not it; set PYTHON=/path/to/python3.11" >&2
+    exit 2
+fi
+if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
+    echo "'$PYTHON' has no venv module; on Debian: apt-get install python3-venv" >&2
+    exit 2
+fi
+[ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
+uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
+# uv installs in seconds what pip does in minutes; it comes by pip, at the locked version.
+"$venv/bin/uv" --version 2>/dev/null | grep -qF " $uv_version " ||
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+"$venv/bin/uv" pip sync --quiet --python "$venv/bin/python" --require-hashes --compile-bytecode requirements.lock
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps -e .

@@ -1,0 +1,100 @@
+"""The catalogue: every row is a type AWS knows, carries its sources, and an unknown type names its neighbours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import botocore.session
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from configs.catalogue import PACKAGED_CATALOGUE, InstanceType, UnknownInstanceType, load_catalogue
+
+FAMILIES = {"p3", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "g4dn", "g5", "trn1", "trn1n", "m5"}
+
+
+@pytest.fixture(scope="module")
+def aws_types() -> list[str]:
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    return list(model.shape_for("TrainingInstanceType").enum)
+
+
+def test_rows_are_all_the_training_types_of_the_families(aws_types: list[str]) -> None:
+    rows = {row.instance_type for row in load_catalogue().instances if not row.emulated}
+    assert rows == {name for name in aws_types if name.split(".")[1] in FAMILIES}
+
+
+def test_local_types_have_their_cpu_quota_and_no_price() -> None:
+    rows = {
+        row.instance_type: (row.vcpus, row.accelerators, row.on_demand_usd_per_hour) for row in load_catalogue().local
+    }
+    assert rows == {
+        "ml.local.small": (0.2, 0, None),
+        "ml.local.medium": (0.5, 0, None),
+        "ml.local.large": (1.0, 0, None),
+    }
+
+
+def test_reference_instance() -> None:
+    row = load_catalogue().get("ml.p3.16xlarge")
+    assert (row.accelerator, row.accelerators, row.vcpus, row.memory_gib) == ("V100", 8, 64, 488)
+    assert (row.network_gbit_per_second, row.network_burst, row.efa, row.family) == (25, False, False, "p3")
+
+
+def test_trainium_counts_neuron_cores_as_devices() -> None:
+    row = load_catalogue().get("ml.trn1.32xlarge")
+    assert (row.accelerators, row.devices, row.network_gbit_per_second) == (16, 32, 800)
+
+
+@pytest.mark.parametrize("row", load_catalogue().instances, ids=lambda row: row.instance_type)
+def test_every_number_has_a_source(row: InstanceType) -> None:
+    assert row.specs_source and row.specs_date
+    assert row.price_note, "a price carries its source's note, a missing price its reason"
+    if row.on_demand_usd_per_hour is not None:
+        assert row.price_source and row.price_source.startswith("https://") and row.price_region == "us-east-1"
+
+
+@pytest.mark.parametrize("missing", ["ml.p3.4xlarge", "p3.16xlarge", "ml.P3.16XLARGE"])
+def test_unknown_type_names_its_family(missing: str) -> None:
+    with pytest.raises(UnknownInstanceType, match=rf"'{missing}' is not in the catalogue; nearest: ml\.p3\.") as error:
+        load_catalogue().get(missing)
+    assert "ml.p3.16xlarge" in str(error.value)
+
+
+def test_unknown_family_still_names_types() -> None:
+    with pytest.raises(UnknownInstanceType, match=r"nearest: ml\."):
+        load_catalogue().get("banana")
+
+
+def packaged_rows() -> dict:
+    return yaml.safe_load(PACKAGED_CATALOGUE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"price_source": "hearsay"}, "price_source 'hearsay' is not one of"),
+        ({"price_source": None}, "a price needs all three"),
+        ({"accelerators": 0}, "accelerators is 0, but accelerator"),
+        ({"emulated": True}, "emulated is True"),
+        ({"vcpus": float("nan")}, "finite number"),
+        ({"colour": "red"}, "Extra inputs are not permitted"),
+        ({"instance_type": "ml.m5.large"}, "listed twice: ml.m5.large"),
+    ],
+)
+def test_wrong_row_is_refused(tmp_path: Path, change: dict, message: str) -> None:
+    raw = packaged_rows()
+    row = next(row for row in raw["instances"] if row["instance_type"] == "ml.p3.16xlarge")
+    row.update(change)
+    path = tmp_path / "instances.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    with pytest.raises((ValidationError, ValueError), match=message):
+        load_catalogue(path)
+
+
+def test_import_is_light() -> None:
+    code = "import sys, configs.catalogue; print({'prefect', 'boto3', 'pandas'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "set()\n"
