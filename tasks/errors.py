@@ -1,0 +1,99 @@
+"""What can go wrong on the way to a report, and which of it may pass by itself.
+
+NodesweepError
+├── PreflightRefused      nothing was sent (exit code 3)
+└── RunFailed             something was started and did not end well (exit code 1)
+    ├── DatasetRefused    an expectation failed
+    ├── UploadFailed      an object in S3 is not what was sent
+    ├── ImageBuildFailed  the build failed, hung or was stopped
+    ├── JobRefused        SageMaker did not take a training job
+    └── SweepNotFound     no sweep of that id
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    ReadTimeoutError,
+)
+
+_PASSING_CODES = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+_PASSING_ERRORS = (ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError)
+
+
+class NodesweepError(Exception):
+    """Base of every error whose message is meant for a person."""
+
+
+class PreflightRefused(NodesweepError):
+    """The plan breaks a rule; `problems` lists every one."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__(
+            "preflight refused the run, nothing was sent:\n" + "\n".join(f"  - {text}" for text in problems)
+        )
+
+
+class RunFailed(NodesweepError):
+    """The run started and can't be finished."""
+
+
+class DatasetRefused(RunFailed):
+    """The dataset breaks an expectation of the config."""
+
+
+class UploadFailed(RunFailed):
+    """An object in S3 is not what was sent."""
+
+
+class ImageBuildFailed(RunFailed):
+    """The image could not be built."""
+
+
+class JobRefused(RunFailed):
+    """SageMaker refused a training job, or a job of that name belongs to somebody else."""
+
+
+class SweepNotFound(RunFailed):
+    """There is no sweep of that id."""
+
+
+def error_code(error: BaseException) -> str | None:
+    """The AWS error code of a ClientError, else None."""
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else None
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same call may succeed in a while: throttling, 5xx, a lost connection."""
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return error_code(error) in _PASSING_CODES or status >= 500
+    return isinstance(error, _PASSING_ERRORS)
+
+
+def retry_passing(task: Any, task_run: Any, state: Any) -> bool:
+    """Prefect's retry_condition_fn: retry only what may pass (3.8 ignores anything but a plain function)."""
+    try:
+        state.result()
+    except Exception as error:
+        return is_passing(error)
+    return False

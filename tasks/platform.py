@@ -1,0 +1,38 @@
+"""boto3 clients for one platform: the only difference between AWS and this machine is the endpoint URL."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from prefect.cache_policies import NO_CACHE
+from prefect.tasks import exponential_backoff
+
+from configs.models import PlatformConfig
+from tasks.errors import retry_passing
+
+# Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when that was not enough.
+_CLIENT_CONFIG = Config(
+    retries={"mode": "adaptive", "total_max_attempts": 6}, connect_timeout=10, read_timeout=60, max_pool_connections=32
+)
+TASK_OPTIONS: dict[str, Any] = {
+    "retries": 3,
+    "retry_delay_seconds": exponential_backoff(backoff_factor=2),  # 2, 4, 8 s
+    "retry_jitter_factor": 0.5,
+    "retry_condition_fn": retry_passing,
+    # Names are computed from content, so doing it again finds what is there; Prefect's cache would only hide it.
+    "cache_policy": NO_CACHE,
+}
+"""Options of every task that calls a platform."""
+
+
+@lru_cache(maxsize=64)
+def aws_client(service: str, platform: PlatformConfig) -> Any:
+    """A client of `service`; clients are thread-safe and kept, so that connections are reused."""
+    keys = {}
+    if platform.credentials == "placeholder":
+        keys = {"aws_access_key_id": "placeholder", "aws_secret_access_key": "placeholder"}
+    session = boto3.Session(region_name=platform.region, **keys)
+    return session.client(service, endpoint_url=platform.endpoint_url, config=_CLIENT_CONFIG)

@@ -1,0 +1,62 @@
+"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.errors import PreflightRefused
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.storage import put_bytes
+
+MAX_SOURCE_BYTES = 50 * 1024 * 1024
+
+
+def pack(source_dir: Path, entry_point: str) -> bytes:
+    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal contents."""
+    if not (source_dir / entry_point).is_file():
+        raise PreflightRefused(
+            (f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}",)
+        )
+    paths = sorted(path for path in source_dir.rglob("*") if path.is_file() and not _is_left_out(path, source_dir))
+    total = sum(path.stat().st_size for path in paths)
+    if total > MAX_SOURCE_BYTES:
+        raise PreflightRefused(
+            (
+                f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
+                "data belongs in the dataset",
+            )
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in paths:
+            info = tarfile.TarInfo(path.relative_to(source_dir).as_posix())
+            info.size = path.stat().st_size
+            info.mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
+            archive.addfile(info, io.BytesIO(path.read_bytes()))
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+def upload(s3: Any, platform: PlatformConfig, source_dir: Path, entry_point: str) -> str:
+    """Put the packed code under its digest; returns its s3:// URI."""
+    body = pack(source_dir, entry_point)
+    key = names.source_key(platform.prefix, hashlib.sha256(body).hexdigest())
+    return put_bytes(s3, platform.bucket, key, body)
+
+
+def _is_left_out(path: Path, root: Path) -> bool:
+    return any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(root).parts)
+
+
+@task(name="upload-source", **TASK_OPTIONS)
+def upload_source(platform: PlatformConfig, source_dir: Path, entry_point: str) -> str:
+    """S3: the user's training code."""
+    return upload(aws_client("s3", platform), platform, source_dir, entry_point)

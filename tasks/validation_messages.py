@@ -1,0 +1,133 @@
+"""Says in plain words what a Great Expectations result found, e.g.
+
+column 'label': 3 of 180 rows not between 0 and 9, e.g. 11, 12 (file part-3.parquet)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from configs.models import ExpectationConfig
+
+MAX_EXAMPLES = 5
+MAX_EXAMPLE_CHARACTERS = 80
+Example = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken expectation's column, examples and sentence."""
+
+    column: str | None
+    examples: tuple[Example, ...]
+    message: str
+
+
+def describe(
+    spec: ExpectationConfig, details: Mapping[str, Any], *, rows: int, file: str, raised: str | None
+) -> Finding:
+    """`details` is the `result` part of an ExpectationValidationResult, `raised` the text of its exception if any."""
+    column = _column(spec.kwargs)
+    examples = _examples(details.get("partial_unexpected_list") or ())
+    subject = "table" if column is None else f"column {column!r}" if "column" in spec.kwargs else f"columns {column}"
+    if raised is not None:
+        sentence = _could_not_evaluate(spec, raised)
+    elif details.get("unexpected_count") is not None:
+        shown = f", e.g. {', '.join(map(_show, examples))}" if any(value is not None for value in examples) else ""
+        allowed = f" (allowed: {100 * (1 - spec.kwargs['mostly']):g} %)" if "mostly" in spec.kwargs else ""
+        sentence = f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'break')}{allowed}{shown}"
+    else:
+        sentence = f"{_rule(spec, 'not met:')}{_observed(details)}"
+    return Finding(column=column, examples=examples, message=f"{subject}: {sentence} (file {file})")
+
+
+def _could_not_evaluate(spec: ExpectationConfig, raised: str) -> str:
+    if "does not exist" in raised:
+        return f"the column is missing, needed by {spec.type}"
+    return f"{spec.type} could not be evaluated: {raised.splitlines()[0]}"
+
+
+def _rule(spec: ExpectationConfig, verdict: str) -> str:
+    """What is not so: `not between 0 and 9`; `verdict` and the expectation's own name where we have no words for it."""
+    words = _RULES.get(spec.type)
+    if words is not None:
+        return words(spec.kwargs)
+    arguments = {key: value for key, value in spec.kwargs.items() if key not in _NAMED_ELSEWHERE}
+    given = ", ".join(f"{key}={_show(value)}" for key, value in arguments.items())
+    return f"{verdict} {spec.type}({given})"
+
+
+_NAMED_ELSEWHERE = frozenset({"column", "column_A", "column_B", "column_list", "mostly"})
+
+
+def _limits(kwargs: Mapping[str, Any]) -> str:
+    low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    if low is None:
+        return f"at most {_show(high)}"
+    return f"at least {_show(low)}" if high is None else f"between {_show(low)} and {_show(high)}"
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "expect_column_values_to_be_between": lambda kwargs: f"not {_limits(kwargs)}",
+    "expect_column_values_to_not_be_null": lambda kwargs: "are null",
+    "expect_column_values_to_be_null": lambda kwargs: "are not null",
+    "expect_column_values_to_be_in_set": lambda kwargs: f"not in {_show_set(kwargs['value_set'])}",
+    "expect_column_values_to_not_be_in_set": lambda kwargs: f"in {_show_set(kwargs['value_set'])}",
+    "expect_column_values_to_be_unique": lambda kwargs: "hold a value that occurs more than once",
+    "expect_compound_columns_to_be_unique": lambda kwargs: "hold values that occur together more than once",
+    "expect_column_values_to_match_regex": lambda kwargs: f"don't match {kwargs['regex']!r}",
+    "expect_column_values_to_be_of_type": lambda kwargs: f"not of type {kwargs['type_']}",
+    "expect_column_values_to_be_in_type_list": lambda kwargs: f"not of a type in {_show_set(kwargs['type_list'])}",
+    "expect_column_value_lengths_to_be_between": lambda kwargs: f"hold a value whose length is not {_limits(kwargs)}",
+    "expect_column_to_exist": lambda kwargs: "the column is missing",
+    "expect_table_row_count_to_be_between": lambda kwargs: f"number of rows not {_limits(kwargs)}",
+    "expect_table_row_count_to_equal": lambda kwargs: f"number of rows not {_show(kwargs['value'])}",
+    "expect_table_column_count_to_equal": lambda kwargs: f"number of columns not {_show(kwargs['value'])}",
+    "expect_table_columns_to_match_set": lambda kwargs: "columns are not the expected set",
+    "expect_table_columns_to_match_ordered_list": lambda kwargs: "columns are not the expected list",
+    "expect_column_mean_to_be_between": lambda kwargs: f"mean not {_limits(kwargs)}",
+    "expect_column_min_to_be_between": lambda kwargs: f"minimum not {_limits(kwargs)}",
+    "expect_column_max_to_be_between": lambda kwargs: f"maximum not {_limits(kwargs)}",
+    "expect_column_stdev_to_be_between": lambda kwargs: f"standard deviation not {_limits(kwargs)}",
+}
+
+
+def _observed(details: Mapping[str, Any]) -> str:
+    """`, but 6` or, for sets of columns, which are missing and which are too many."""
+    mismatched = (details.get("details") or {}).get("mismatched")
+    if isinstance(mismatched, Mapping):
+        words = {"missing": "missing", "unexpected": "not expected"}
+        parts = [f"{words[key]}: {', '.join(map(str, mismatched[key]))}" for key in words if mismatched.get(key)]
+        return "; " + "; ".join(parts)
+    observed = details.get("observed_value")
+    return "" if observed is None else f", found {_show(observed)}"
+
+
+def _column(kwargs: Mapping[str, Any]) -> str | None:
+    if "column" in kwargs:
+        return str(kwargs["column"])
+    pair = [str(kwargs[key]) for key in ("column_A", "column_B") if key in kwargs]
+    columns = pair or [str(name) for name in kwargs.get("column_list", ())]
+    return ", ".join(columns) or None
+
+
+def _examples(values: Any) -> tuple[Example, ...]:
+    """Distinct values in order of appearance, at most five, long text cut."""
+    distinct: dict[str, Example] = {}
+    for value in values:
+        plain = value if value is None or isinstance(value, bool | int | float) else str(value)
+        distinct.setdefault(_show(plain), plain[:MAX_EXAMPLE_CHARACTERS] if isinstance(plain, str) else plain)
+    return tuple(distinct.values())[:MAX_EXAMPLES]
+
+
+def _show(value: Any) -> str:
+    """11.0 as 11, since a column with a null holds whole numbers as floats; long values cut."""
+    text = f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+    return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
+
+
+def _show_set(values: Any) -> str:
+    shown = [_show(value) for value in list(values)[:12]]
+    return "{" + ", ".join(shown) + (", …" if len(values) > 12 else "") + "}"

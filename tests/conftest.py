@@ -1,0 +1,77 @@
+"""What many tests start from: a small valid config, and clients of a mocked AWS."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from configs.load import parse_config
+from configs.models import BenchmarkConfig, PlatformConfig
+
+_RAW: dict[str, Any] = {
+    "name": "bench",
+    "dataset": {
+        "name": "digits",
+        "source": "data",
+        "format": "parquet",
+        "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "label"}}],
+    },
+    "image": {"context": "image"},
+    "training": {
+        "instance_type": "ml.m5.xlarge",
+        "max_runtime_seconds": 3600,
+        "distribution": {"kind": "none"},
+        "batch": {"policy": "fixed_global", "size": 64},
+        "learning_rate": {"value": 0.1, "rule": "linear"},
+        "hyperparameters": {"epochs": 3, "batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
+    },
+    "sweep": {"node_counts": [1, 2], "repeats": 1},
+    "platform": {
+        "region": "us-east-1",
+        "bucket": "bench-bucket",
+        "role_arn": "arn:aws:iam::123456789012:role/training",
+    },
+}
+
+
+@pytest.fixture
+def raw_config() -> dict[str, Any]:
+    """A valid config as YAML would give it; change it freely."""
+    return copy.deepcopy(_RAW)
+
+
+@pytest.fixture
+def make_config() -> Callable[..., BenchmarkConfig]:
+    """make_config(training={"seed": 2}) merges one level deep into the small valid config."""
+
+    def make(**sections: Any) -> BenchmarkConfig:
+        raw = copy.deepcopy(_RAW)
+        for name, values in sections.items():
+            raw[name] = {**raw[name], **values} if isinstance(values, dict) else values
+        return parse_config(raw, origin="test")
+
+    return make
+
+
+@pytest.fixture
+def benchmark_config(make_config: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
+    return make_config()
+
+
+@pytest.fixture
+def platform(benchmark_config: BenchmarkConfig) -> PlatformConfig:
+    return benchmark_config.platform
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """aws("s3") is a client of a fresh mocked account in us-east-1."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield lambda service: boto3.client(service, region_name="us-east-1")

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from scaling.plan import plan_sweep
+from scaling.request import ResolvedInputs, build_request
+from tasks.errors import JobRefused
+from tasks.jobs import QuotaReached, describe, stop, submit, watch
+from tasks.polling import Clock
+
+
+def client_error(code: str, message: str, operation: str = "CreateTrainingJob") -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation)
+
+
+class SageMaker:
+    """A platform of canned statuses: each describe of a job takes its next one and keeps the last."""
+
+    class exceptions:
+        ClientError = ClientError
+
+        class ResourceLimitExceeded(ClientError):
+            pass
+
+        class ResourceInUse(ClientError):
+            pass
+
+    def __init__(self, refuse: Exception | None = None) -> None:
+        self.jobs: dict[str, list[str]] = {}
+        self.tags: dict[str, list[dict[str, str]]] = {}
+        self.created: list[str] = []
+        self.stopped: list[str] = []
+        self._refuse = refuse
+
+    def create_training_job(self, **request: Any) -> None:
+        if self._refuse:
+            raise self._refuse
+        self.created.append(request["TrainingJobName"])
+        self.add(request, ["InProgress"])
+
+    def add(self, request: dict[str, Any], statuses: list[str]) -> None:
+        self.jobs[request["TrainingJobName"]] = statuses
+        self.tags[f"arn:{request['TrainingJobName']}"] = request["Tags"]
+
+    def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+        if TrainingJobName not in self.jobs:
+            raise client_error("ValidationException", "Requested resource not found.")
+        statuses = self.jobs[TrainingJobName]
+        status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+        return {
+            "TrainingJobName": TrainingJobName,
+            "TrainingJobArn": f"arn:{TrainingJobName}",
+            "TrainingJobStatus": status,
+            "SecondaryStatus": status,
+        }
+
+    def list_tags(self, ResourceArn: str) -> dict[str, Any]:
+        return {"Tags": self.tags[ResourceArn]}
+
+    def stop_training_job(self, TrainingJobName: str) -> None:
+        if TrainingJobName not in self.jobs:
+            raise client_error("ValidationException", "Requested resource not found.")
+        self.stopped.append(TrainingJobName)
+
+
+@pytest.fixture
+def request_(benchmark_config: BenchmarkConfig) -> dict[str, Any]:
+    plan = plan_sweep(benchmark_config, load_catalogue().get("ml.m5.xlarge"))
+    return build_request(benchmark_config, plan.points[0], ResolvedInputs("bench-1", "image", "s3://bench-bucket/d/"))
+
+
+def clock_of(step_seconds: float = 1.0) -> Clock:
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += step_seconds
+        return now[0]
+
+    return Clock(monotonic=tick, wait=lambda seconds: False)
+
+
+def test_new_job_is_created_once(request_: dict[str, Any]) -> None:
+    platform = SageMaker()
+    submit(platform, request_)
+    submit(platform, request_)
+    assert platform.created == [request_["TrainingJobName"]]
+
+
+@pytest.mark.parametrize("status", ["InProgress", "Completed", "Failed"])
+def test_job_of_ours_is_adopted_whatever_its_status(request_: dict[str, Any], status: str) -> None:
+    platform = SageMaker()
+    platform.add(request_, [status])
+    assert submit(platform, request_)["TrainingJobStatus"] == status
+    assert platform.created == []
+
+
+def test_foreign_job_of_that_name_is_refused_with_both_digests(request_: dict[str, Any]) -> None:
+    platform = SageMaker()
+    platform.add({**request_, "Tags": [{"Key": "nodesweep:request-digest", "Value": "theirs"}]}, ["InProgress"])
+    with pytest.raises(JobRefused, match=r"digest theirs, ours [0-9a-f]{64}"):
+        submit(platform, request_)
+
+
+def test_quota_is_not_a_refusal_for_good(request_: dict[str, Any]) -> None:
+    error = SageMaker.exceptions.ResourceLimitExceeded(
+        {"Error": {"Code": "ResourceLimitExceeded", "Message": "The account-level service limit is 0"}}, "x"
+    )
+    with pytest.raises(QuotaReached, match="service limit is 0"):
+        submit(SageMaker(refuse=error), request_)
+
+
+def test_refused_request_says_why(request_: dict[str, Any]) -> None:
+    with pytest.raises(JobRefused, match=r"SageMaker refused bench-1-n\d-r1-a1"):
+        submit(SageMaker(refuse=client_error("ValidationException", "bad image")), request_)
+
+
+def test_unknown_name_describes_as_none() -> None:
+    assert describe(SageMaker(), "nobody") is None
+
+
+def test_watch_returns_the_jobs_that_ended_and_leaves_the_others() -> None:
+    platform = SageMaker()
+    platform.jobs = {"a": ["InProgress", "InProgress", "Completed"], "b": ["InProgress"]}
+    ended = watch(platform, ["a", "b"], 1.0, {"a": 1e9, "b": 1e9}, clock_of())
+    assert [description["TrainingJobName"] for description in ended] == ["a"]
+
+
+def test_job_past_its_deadline_is_stopped_and_awaited() -> None:
+    platform = SageMaker()
+    platform.jobs = {"a": ["InProgress"] * 5 + ["Stopped"]}
+    ended = watch(platform, ["a"], 1.0, {"a": 0.0}, clock_of())
+    assert platform.stopped == ["a"]
+    assert ended[0]["TrainingJobStatus"] == "Stopped"
+
+
+def test_job_that_never_stops_does_not_hold_the_run_for_ever() -> None:
+    platform = SageMaker()
+    platform.jobs = {"a": ["InProgress"]}
+    with pytest.raises(JobRefused, match="did not stop within"):
+        watch(platform, ["a"], 1.0, {"a": 0.0}, clock_of(100.0))
+
+
+def test_stop_goes_on_past_a_job_that_is_gone() -> None:
+    platform = SageMaker()
+    platform.jobs = {"b": ["InProgress"]}
+    assert stop(platform, ["gone", "b"]) == ["b"]
+
+
+def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = SageMaker()
+    attempt: Callable[..., None] = platform.stop_training_job
+
+    def denied(TrainingJobName: str) -> None:
+        if TrainingJobName == "a":
+            raise client_error("AccessDeniedException", "no")
+        attempt(TrainingJobName)
+
+    platform.jobs = {"a": ["InProgress"], "b": ["InProgress"]}
+    monkeypatch.setattr(platform, "stop_training_job", denied)
+    with pytest.raises(JobRefused, match=r"a: .*AccessDenied"):
+        stop(platform, ["a", "b"])
+    assert platform.stopped == ["b"]

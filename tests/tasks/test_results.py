@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tasks.results import LOG_GROUP, read_log_tail, read_metrics
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, body in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            tar.addfile(info, io.BytesIO(body))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def s3(aws: Callable[[str], Any]) -> Any:
+    client = aws("s3")
+    client.create_bucket(Bucket="bucket")
+    return client
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "data/metrics.json"])
+def test_metrics_are_found_at_any_depth(s3: Any, name: str) -> None:
+    s3.put_object(Bucket="bucket", Key="k", Body=archive({name: json.dumps({"train_seconds": 3.5}).encode(), "x": b""}))
+    assert read_metrics(s3, "bucket", "k") == {"train_seconds": 3.5}
+
+
+@pytest.mark.parametrize("body", [None, b"no tar", archive({"other.json": b"{}"}), archive({"metrics.json": b"{"})])
+def test_without_readable_metrics_there_are_none(s3: Any, body: bytes | None) -> None:
+    if body is not None:
+        s3.put_object(Bucket="bucket", Key="k", Body=body)
+    assert read_metrics(s3, "bucket", "k") is None
+
+
+def test_metrics_that_are_no_mapping_are_none(s3: Any) -> None:
+    s3.put_object(Bucket="bucket", Key="k", Body=archive({"metrics.json": b"[1]"}))
+    assert read_metrics(s3, "bucket", "k") is None
+
+
+def test_log_tail_merges_the_nodes_by_time(aws: Callable[[str], Any]) -> None:
+    logs = aws("logs")
+    start = int(time.time() * 1000)  # the service refuses events older than 14 days
+    logs.create_log_group(logGroupName=LOG_GROUP)
+    for host, offsets in {"algo-1": (1, 3), "algo-2": (2,)}.items():
+        stream = f"job/{host}-1700000000000"
+        logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
+        events = [{"timestamp": start + offset, "message": f"line {offset}\n"} for offset in offsets]
+        logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
+    assert read_log_tail(logs, "job") == ["algo-1: line 1", "algo-2: line 2", "algo-1: line 3"]
+    assert read_log_tail(logs, "job", lines=1) == ["algo-1: line 3"]
+
+
+def test_job_without_a_log_has_an_empty_tail(aws: Callable[[str], Any]) -> None:
+    assert read_log_tail(aws("logs"), "job") == []
