@@ -1,0 +1,54 @@
+"""The embedded platform: started when a config asks for it and nothing answers at its endpoint; used by URL alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlparse
+
+from configs.models import PlatformConfig
+
+_START_SECONDS = 60
+_STOP_SECONDS = 180  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS
+
+
+class LocalPlatformError(Exception):
+    """The embedded platform could not be started."""
+
+
+@contextmanager
+def running_platform(platform: PlatformConfig) -> Iterator[None]:
+    """Inside, something answers at the endpoint; what was started here is stopped on the way out."""
+    if not platform.autostart or _answers(platform):
+        yield
+        return
+    port = urlparse(platform.endpoint_url or "").port
+    arguments = ["--port", str(port), "--state-dir", platform.state_directory]
+    # The platform watches this process and ends with it, however it ends.
+    started = _call("start", *arguments, "--owner-pid", str(os.getpid()), seconds=_START_SECONDS)
+    if started.returncode != 0:
+        raise LocalPlatformError(
+            f"the local platform did not start at {platform.endpoint_url}:\n{started.stderr.strip()}"
+        )
+    try:
+        yield
+    finally:
+        _call("stop", *arguments, seconds=_STOP_SECONDS)
+
+
+def _answers(platform: PlatformConfig) -> bool:
+    try:
+        with urllib.request.urlopen(f"{platform.endpoint_url}/_nodesweep/status", timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "infra.local", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

@@ -1,0 +1,102 @@
+"""What needs no platform at all: the plan as text, the requests as JSON, the report of a table of measured times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.measured import read_measured
+from scaling.plan import POLICY_LABELS, SweepPlan, plan_sweep
+from scaling.report import ScalingReport, build_report
+from scaling.report.render import render_files
+from scaling.request import ResolvedInputs, build_request
+from tasks.dataset import scan_directory
+from tasks.image import read_context
+from tasks.report import write_files
+
+_UNBUILT_DIGEST = "sha256:" + "0" * 64
+
+
+def plan_of(config: BenchmarkConfig) -> SweepPlan:
+    return plan_sweep(config, load_catalogue().get(config.training.instance_type))
+
+
+def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
+    """The points in the order they run, and the cost bound."""
+    training, sweep = config.training, config.sweep
+    lines = [
+        f"{config.name}: {len(plan.points)} jobs on {training.instance_type}, "
+        f"{plan.processes_per_node} process(es) per node, {sweep.order} order (seed {sweep.order_seed})",
+        f"{POLICY_LABELS[training.batch.policy]}, learning-rate rule {training.learning_rate.rule}, "
+        f"at most {sweep.max_parallel_jobs} job(s) at once, {training.max_runtime_seconds} s each",
+        "",
+        f"{'job':>4} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13} {'per replica':>12} "
+        f"{'learning rate':>14}",
+    ]
+    lines += [
+        f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} {point.global_batch_size:>13} "
+        f"{point.per_replica_batch_size:>12} {point.learning_rate:>14.6g}"
+        for point in plan.points
+    ]
+    bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
+    lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
+    return "\n".join(lines)
+
+
+def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]]:
+    """Every point's request; the image's digest, known only once it is built, is spelled as zeros."""
+    platform = config.platform
+    registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
+    inputs = ResolvedInputs(
+        sweep_id=names.sweep_id(config, datetime.now(UTC)),
+        image_uri=config.image.uri or _unbuilt_image(config, registry),
+        dataset_uri=_dataset_uri(config),
+        source_uri=_source_uri(config),
+    )
+    return [build_request(config, point, inputs) for point in plan.points]
+
+
+def report_table(table: Path, directory: Path) -> tuple[ScalingReport, Path]:
+    """The report of a CSV of measured times, under <directory>/<file name>. Raises MeasuredTableError."""
+    outcomes = read_measured_file(table)
+    report = build_report(table.stem, None, None, outcomes, None, {"source": table.name}, datetime.now(UTC))
+    return report, write_files(directory, table.stem, render_files(report))
+
+
+def read_measured_file(table: Path) -> Any:
+    from scaling.measured import MeasuredTableError
+
+    try:
+        body = table.read_bytes()
+    except OSError as error:
+        raise MeasuredTableError(f"{table}: cannot be read: {error.strerror}") from None
+    return read_measured(body)
+
+
+def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
+    read_context(config.image)
+    return names.image_uri(f"{registry}/{config.image.repository}", _UNBUILT_DIGEST)
+
+
+def _dataset_uri(config: BenchmarkConfig) -> str:
+    if config.dataset.is_remote:
+        return config.dataset.source
+    digest = scan_directory(Path(config.dataset.source), config.dataset.format).digest
+    platform = config.platform
+    return f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, digest)}"
+
+
+def _source_uri(config: BenchmarkConfig) -> str | None:
+    source_dir = config.training.source_dir
+    if source_dir is None:
+        return None
+    import hashlib
+
+    from tasks.source import pack
+
+    digest = hashlib.sha256(pack(Path(source_dir), config.training.entry_point)).hexdigest()
+    return f"s3://{config.platform.bucket}/{names.source_key(config.platform.prefix, digest)}"

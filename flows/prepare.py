@@ -1,0 +1,107 @@
+"""What a sweep needs before its first job: a dataset that holds what it promises, in S3, and an image in ECR."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from prefect.futures import PrefectFuture
+
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.request import ResolvedInputs
+from tasks.dataset import (
+    UploadResult,
+    describe_remote_dataset,
+    download_remote_dataset,
+    scan_directory,
+    split_uri,
+    upload_dataset,
+)
+from tasks.image import BuildContext, Image, find_image, read_context, start_image_build, wait_for_image_build
+from tasks.polling import STOP
+from tasks.source import upload_source
+from tasks.validation import keep_data_docs, validate_files
+
+logger = logging.getLogger("nodesweep.prepare")
+_STOP_BUILD_SECONDS = 30
+
+
+def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
+    """Validate, then upload beside building: nothing is spent on a dataset that breaks an expectation."""
+    context = None if config.image.uri else read_context(config.image)
+    found = context and find_image.submit(config.platform, config.image, context)
+    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+        send = _validated_dataset(config, sweep, Path(scratch))
+        known = found.result() if found else None
+        building = _start_build(config, context) if context and known is None else None
+        try:
+            dataset = send()
+            source_uri = _send_source(config)
+            image = building.result() if building else known or Image(str(config.image.uri), None, built=False)
+        except BaseException:
+            STOP.set()
+            if building:
+                building.wait(_STOP_BUILD_SECONDS)
+            raise
+    logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
+    inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri)
+    return inputs, _provenance(config, inputs, dataset)
+
+
+def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Any:
+    """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing to bring)."""
+    section = config.dataset
+    if section.is_remote:
+        digest, objects = describe_remote_dataset(config.platform, section)
+        paths = download_remote_dataset(config.platform, section, objects, scratch)
+        logger.info("dataset %s: %d objects, used where they are", section.source, len(objects))
+        _validate(config, sweep, paths)
+        bucket, prefix = split_uri(section.source)
+        return lambda: UploadResult(f"s3://{bucket}/{prefix}", digest, 0, 0)
+    dataset = scan_directory(Path(section.source), section.format)
+    logger.info("dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes)
+    _validate(config, sweep, [file.path for file in dataset.files])
+
+    def send() -> UploadResult:
+        result = upload_dataset(config.platform, section, dataset)
+        logger.info("dataset in %s: %d bytes sent", result.uri, result.sent_bytes)
+        return result
+
+    return send
+
+
+def _validate(config: BenchmarkConfig, sweep: str, paths: list[Path]) -> None:
+    report = validate_files(config.dataset, paths)
+    folder = Path(config.report.directory) / sweep
+    keep_data_docs(config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder)
+    report.raise_if_failed()
+    logger.info("dataset valid: %d rows in %d files", report.rows, len(report.files))
+
+
+def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFuture[Image]:
+    build_id = start_image_build(config.platform, config.image, context)
+    logger.info("image %s:%s is not in ECR; building it (%s)", config.image.repository, context.tag, build_id)
+    return wait_for_image_build.submit(config.platform, config.image, context, build_id)
+
+
+def _send_source(config: BenchmarkConfig) -> str | None:
+    source_dir = config.training.source_dir
+    return upload_source(config.platform, Path(source_dir), config.training.entry_point) if source_dir else None
+
+
+def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset: UploadResult) -> dict[str, Any]:
+    return {
+        "image_uri": inputs.image_uri,
+        "dataset_uri": dataset.uri,
+        "dataset_digest": dataset.digest,
+        "source_uri": inputs.source_uri,
+        "region": config.platform.region,
+        "config_digest": names.config_digest(config),
+        "order": config.sweep.order,
+        "order_seed": config.sweep.order_seed,
+        "versions": {name: version(name) for name in ("nodesweep", "boto3", "prefect", "great-expectations")},
+    }

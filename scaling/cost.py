@@ -1,0 +1,61 @@
+"""Billable time -> money: node-seconds x price, with the price's source and date, or the reason why there is none.
+
+BillableTimeInSeconds is wall time and not multiplied by nodes (METHODOLOGY 1), so node-seconds = billable x nodes.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from configs.catalogue import InstanceType
+
+
+class Price(BaseModel):
+    """What one node costs per hour. `usd_per_hour` None means unknown, and `reason` then says why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    instance_type: str | None = Field(description="Instance type the price is for; null: not known.")
+    usd_per_hour: float | None = Field(ge=0, description="USD per node-hour; null: unknown, see `reason`.")
+    purchase_option: str = Field(default="on-demand", description="How the nodes are bought.")
+    region: str | None = Field(default=None, description="AWS region the price holds in.")
+    source: str | None = Field(default=None, description="Where the price was read.")
+    date: str | None = Field(default=None, description="ISO date the price was read.")
+    reason: str | None = Field(default=None, description="Why the price is unknown; null where it is known.")
+
+
+def price_of(instance: InstanceType, region: str) -> Price:
+    """The catalogue's on-demand price of one node in `region`; another region's price is no price."""
+    usd = instance.on_demand_usd_per_hour
+    if usd is None:
+        return unknown_price(instance.instance_type, instance.price_note or "the catalogue gives none")
+    if instance.price_region != region:
+        reason = f"the catalogue's price is for {instance.price_region}, the nodes ran in {region}"
+        return unknown_price(instance.instance_type, reason)
+    return Price(
+        instance_type=instance.instance_type,
+        usd_per_hour=usd,
+        region=_text(instance.price_region),
+        source=_text(instance.price_source),
+        date=_text(instance.price_date),
+    )
+
+
+def unknown_price(instance_type: str | None, reason: str) -> Price:
+    return Price(instance_type=instance_type, usd_per_hour=None, reason=reason)
+
+
+def node_seconds(nodes: int, billable_seconds: float | None) -> float | None:
+    return None if billable_seconds is None else nodes * billable_seconds
+
+
+def run_cost_usd(nodes: int, billable_seconds: float | None, price: Price | None) -> float | None:
+    """Cost of one run, or None where its billable time or the price is unknown."""
+    used = node_seconds(nodes, billable_seconds)
+    if used is None or price is None or price.usd_per_hour is None:
+        return None
+    return used * price.usd_per_hour / 3600
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,67 @@
+"""How a number is written for people, everywhere: terminal, Markdown, HTML and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+UNKNOWN = "–"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """8.25 ms, 1.2 s, 3 min 20 s, 1 h 39 min; rounded before it is split, so never "60.0 s"."""
+    if seconds is None:
+        return UNKNOWN
+    if round(seconds, 3) < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    if round(seconds) < 3600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min"
+
+
+def format_speedup(speedup: float | None) -> str:
+    """1.8x, as the reference benchmark prints it; below 0.1x two significant digits, so that it is never 0.0x."""
+    if speedup is None:
+        return UNKNOWN
+    return f"{speedup:.1f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
+
+
+def format_percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share * 100:.0f} %"
+
+
+def format_ratio(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{ratio:.2f}"
+
+
+def format_usd(usd: float | None) -> str:
+    """$12.30; below a dollar four decimals, since one emulated-size run costs fractions of a cent."""
+    if usd is None:
+        return UNKNOWN
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+def format_count(count: int | None) -> str:
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def format_value(value: float | None, digits: int = 4) -> str:
+    """A metric, a price or a learning rate, to that many significant digits."""
+    return UNKNOWN if value is None else f"{value:.{digits}g}"
+
+
+def nodes_text(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
+
+
+def jobs_text(jobs: int) -> str:
+    return "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
+def join_words(words: Iterable[object]) -> str:
+    """1, 2 and 4."""
+    texts = [str(word) for word in words]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

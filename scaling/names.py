@@ -1,0 +1,145 @@
+"""The only place that spells a sweep id, a job name, an S3 key or a result file's name, and the digests in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+from configs.models import BenchmarkConfig
+
+METRICS_FILE = "metrics.json"
+REPORT_JSON = "report.json"
+REPORT_MARKDOWN = "report.md"
+REPORT_HTML = "report.html"
+POINTS_CSV = "points.csv"
+DATA_DOCS = "data-docs.html"
+LATEST = "latest"
+SWEEP_RECORD = "sweep.json"
+TAG_SWEEP_ID = "nodesweep:sweep-id"
+TAG_REQUEST_DIGEST = "nodesweep:request-digest"
+_SWEEP_ID = re.compile(r"^(?P<name>[a-z0-9](-?[a-z0-9])*)-(?P<started>\d{14})-(?P<digest>[0-9a-f]{8})$")
+
+
+def canonical_digest(value: Any) -> str:
+    """SHA-256 (64 hex) of the value's JSON with sorted keys: equal values, equal digests."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def config_digest(config: BenchmarkConfig) -> str:
+    """Digest of what is measured: local paths count by their last part, where results go does not count at all."""
+    asked = config.model_dump(mode="json", exclude={"report"})
+    if not config.dataset.is_remote:
+        asked["dataset"]["source"] = PurePath(config.dataset.source).name
+    asked["image"]["context"] = PurePath(config.image.context).name
+    asked["training"]["source_dir"] = config.training.source_dir and PurePath(config.training.source_dir).name
+    for key in ("autostart", "state_directory"):
+        del asked["platform"][key]
+    return canonical_digest(asked)
+
+
+def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
+    """<benchmark>-<UTC yyyymmddhhmmss>-<8 hex of the config digest>, at most 44 characters."""
+    return f"{config.name}-{started.astimezone(UTC):%Y%m%d%H%M%S}-{config_digest(config)[:8]}"
+
+
+def is_sweep_id(text: str) -> bool:
+    return _SWEEP_ID.fullmatch(text) is not None
+
+
+def sweep_matches(candidate: str, config: BenchmarkConfig) -> bool:
+    """Whether a sweep id belongs to this config (same name, same digest)."""
+    match = _SWEEP_ID.fullmatch(candidate)
+    return match is not None and match["name"] == config.name and match["digest"] == config_digest(config)[:8]
+
+
+def job_prefix(sweep: str) -> str:
+    """What the names of all jobs of a sweep begin with."""
+    return f"{sweep}-n"
+
+
+def job_name(sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str) -> str:
+    """At most 63 characters, SageMaker's limit: 44 + "-n512-r50-a10-" + 4 hex of the request digest."""
+    return f"{job_prefix(sweep)}{nodes}-r{repeat}-a{attempt}-{request_digest[:4]}"
+
+
+def request_digest(request: Mapping[str, Any]) -> str:
+    """Digest of a CreateTrainingJob request without what only names it (job name, tags)."""
+    described = {key: value for key, value in request.items() if key not in ("TrainingJobName", "Tags")}
+    hyperparameters = dict(described.get("HyperParameters", {}))
+    hyperparameters.pop("sagemaker_job_name", None)
+    return canonical_digest({**described, "HyperParameters": hyperparameters})
+
+
+def dataset_prefix(prefix: str, name: str, content_digest: str) -> str:
+    return f"{prefix}/datasets/{name}/{content_digest[:16]}/"
+
+
+def dataset_data_prefix(prefix: str, name: str, content_digest: str) -> str:
+    """The files themselves, apart from the manifest, so that a channel holds nothing but data."""
+    return dataset_prefix(prefix, name, content_digest) + "data/"
+
+
+def dataset_manifest_key(prefix: str, name: str, content_digest: str) -> str:
+    return dataset_prefix(prefix, name, content_digest) + "manifest.json"
+
+
+def context_key(prefix: str, image_tag: str) -> str:
+    return f"{prefix}/contexts/{image_tag}.zip"
+
+
+def source_key(prefix: str, content_digest: str) -> str:
+    return f"{prefix}/code/{content_digest[:16]}/sourcedir.tar.gz"
+
+
+def sweeps_prefix(prefix: str) -> str:
+    return f"{prefix}/sweeps/"
+
+
+def sweep_prefix(prefix: str, sweep: str) -> str:
+    return f"{sweeps_prefix(prefix)}{sweep}/"
+
+
+def sweep_config_key(prefix: str, sweep: str) -> str:
+    return sweep_prefix(prefix, sweep) + "config.json"
+
+
+def sweep_output_prefix(prefix: str, sweep: str) -> str:
+    return sweep_prefix(prefix, sweep) + "jobs"
+
+
+def job_output_key(prefix: str, sweep: str, job: str) -> str:
+    """Where SageMaker puts a job's output.tar.gz under the sweep's S3OutputPath."""
+    return f"{sweep_output_prefix(prefix, sweep)}/{job}/output/output.tar.gz"
+
+
+def report_key(prefix: str, sweep: str, file_name: str) -> str:
+    return f"{sweep_prefix(prefix, sweep)}report/{file_name}"
+
+
+def image_tag(content_digest: str) -> str:
+    return f"ctx-{content_digest[:16]}"
+
+
+def image_uri(repository_uri: str, digest: str) -> str:
+    """Pinned by digest, so that a moved tag can't change a sweep half-way."""
+    return f"{repository_uri}@{digest}"
+
+
+_JOB_NAME = re.compile(r"^(?P<sweep>.+)-n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$")
+
+
+def parse_job_name(name: str) -> tuple[int, int, int] | None:
+    """(nodes, repeat, attempt) of a job of ours, None for any other name."""
+    match = _JOB_NAME.match(name)
+    return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])) if match else None
+
+
+def pretty_json(value: Any) -> bytes:
+    """The bytes every JSON file of ours is written with: sorted keys, indented, a final newline."""
+    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -1,0 +1,216 @@
+"""DescribeTrainingJob + metrics.json -> JobOutcome: what came back from one attempt at one point.
+
+The four clocks (METHODOLOGY 1) are read here and nowhere else; they are never mixed, and an unknown one is None.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
+"""`measured`: the numbers were given by the user as a table; who ran them, and on what, is not known here."""
+TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
+# Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that are not AWS use them.
+EMULATED_ACCOUNT = "000000000000"
+SIMULATED_ACCOUNT = "000000000001"
+_ISOLATION = re.compile(r"Emulated nodes: (?P<text>[^\n]+)")
+# Only these pass by themselves; AlgorithmError and ClientError come back the same (SAGEMAKER.md decision 5).
+_PASSING_FAILURES = ("CapacityError", "InternalServerError")
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Seconds on each clock; None where that clock was not read."""
+
+    submit_to_end_seconds: float | None = None
+    billable_seconds: float | None = None
+    train_seconds: float | None = None
+    steady_step_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is.
+
+    `program`: run_start to run_stop inside the training program; `training_phase`: the platform's Training phase,
+    the fallback where the program wrote no metrics.json; `measured`: given by a table of anyone's numbers.
+    """
+
+    nodes: int
+    repeat: int
+    attempt: int
+    job_name: str
+    status: str
+    platform_kind: PlatformKind
+    instance_type: str | None = None
+    reason: str | None = None
+    log_tail: tuple[str, ...] = ()
+    clocks: Clocks = field(default_factory=Clocks)
+    train_clock: Literal["program", "training_phase", "measured"] | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    isolation: str | None = None
+    metrics: Mapping[str, Any] | None = None
+    world_size: int | None = None
+    global_batch_size: int | None = None
+    per_replica_batch_size: int | None = None
+    learning_rate: float | None = None
+    created_at: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "Completed"
+
+    @property
+    def final_metric(self) -> dict[str, Any] | None:
+        """{name, value, goal} of the program, or None; a user's own file may give the bare number."""
+        given = self.metrics.get("final_metric") if isinstance(self.metrics, Mapping) else None
+        parts = given if isinstance(given, Mapping) else {"value": given}
+        value = _finite(parts.get("value"))
+        if value is None:
+            return None
+        name, goal = parts.get("name"), parts.get("goal")
+        return {
+            "name": None if name is None else str(name),
+            "value": value,
+            "goal": None if goal is None else str(goal),
+        }
+
+    def metric_number(self, *path: str) -> float | None:
+        """A number of metrics.json by its keys; None where a key is missing or holds something else."""
+        return _finite(_dig(self.metrics, path))
+
+    def metric_text(self, *path: str) -> str | None:
+        value = _dig(self.metrics, path)
+        return value if isinstance(value, str) else None
+
+    def metric_flag(self, *path: str) -> bool | None:
+        value = _dig(self.metrics, path)
+        return value if isinstance(value, bool) else None
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether another attempt could end differently: lack of capacity or an internal error of the platform."""
+        return self.status == "Failed" and (self.reason or "").startswith(_PASSING_FAILURES)
+
+
+def read_outcome(
+    description: Mapping[str, Any],
+    metrics: Mapping[str, Any] | None,
+    log_tail: Sequence[str] = (),
+    **point: Any,
+) -> JobOutcome:
+    """Read a terminal DescribeTrainingJob answer; `point` gives nodes, repeat, attempt and what was planned."""
+    phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
+    train, clock = _train_clock(metrics, phases, description["TrainingJobStatus"])
+    return JobOutcome(
+        job_name=description["TrainingJobName"],
+        status=description["TrainingJobStatus"],
+        platform_kind=platform_kind(description["TrainingJobArn"]),
+        instance_type=description["ResourceConfig"].get("InstanceType"),
+        reason=failure_reason(description),
+        log_tail=tuple(log_tail),
+        clocks=Clocks(
+            submit_to_end_seconds=_submit_to_end(description),
+            billable_seconds=_positive(description.get("BillableTimeInSeconds")),
+            train_seconds=train,
+            steady_step_seconds=_positive(_dig(metrics, ("steady", "step_seconds"))),
+        ),
+        train_clock=clock,
+        phases=phases,
+        isolation=isolation(description),
+        metrics=metrics,
+        created_at=description["CreationTime"].isoformat(),
+        **point,
+    )
+
+
+def platform_kind(arn: str) -> PlatformKind:
+    """Which kind of platform made this ARN, told by its account id."""
+    account = arn.split(":")[4] if arn.count(":") >= 5 else ""
+    kinds: dict[str, PlatformKind] = {EMULATED_ACCOUNT: "emulated", SIMULATED_ACCOUNT: "simulated"}
+    return kinds.get(account, "aws")
+
+
+def isolation(description: Mapping[str, Any]) -> str | None:
+    """How an emulated platform kept its nodes apart ("0.2 vCPU per node by …", "not isolated (…)"); None on AWS."""
+    for transition in description.get("SecondaryStatusTransitions", ()):
+        if match := _ISOLATION.search(transition.get("StatusMessage") or ""):
+            return match["text"].strip()
+    return None
+
+
+def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Seconds in each secondary status, summed over its visits; the open and the terminal ones are left out."""
+    phases: dict[str, float] = {}
+    for transition in transitions:
+        start, end = transition.get("StartTime"), transition.get("EndTime")
+        if start is None or end is None or transition["Status"] in TERMINAL:
+            continue
+        phases[transition["Status"]] = phases.get(transition["Status"], 0.0) + (end - start).total_seconds()
+    return phases
+
+
+def failure_reason(description: Mapping[str, Any]) -> str | None:
+    """FailureReason, or for a stopped job why it was stopped; None for a completed one."""
+    status = description["TrainingJobStatus"]
+    if status == "Completed":
+        return None
+    if reason := description.get("FailureReason"):
+        return str(reason)
+    if description.get("SecondaryStatus") == "MaxRuntimeExceeded":
+        limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
+        return f"MaxRuntimeExceeded: the job ran into its limit of {limit} s (training.max_runtime_seconds)"
+    return "stopped on request" if status == "Stopped" else None
+
+
+def _submit_to_end(description: Mapping[str, Any]) -> float | None:
+    """CreationTime -> start of the terminal status; both are the platform's clock, so an adopted job has it too."""
+    created: datetime = description["CreationTime"]
+    ends = [
+        transition["StartTime"]
+        for transition in description.get("SecondaryStatusTransitions", ())
+        if transition["Status"] in TERMINAL or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
+    ]
+    end = ends[-1] if ends else description.get("LastModifiedTime")
+    return _positive((end - created).total_seconds()) if end is not None else None
+
+
+def _train_clock(
+    metrics: Mapping[str, Any] | None, phases: Mapping[str, float], status: str
+) -> tuple[float | None, Literal["program", "training_phase"] | None]:
+    """The program's own clock, or the Training phase of a completed job whose program wrote none."""
+    seconds = _positive(_dig(metrics, ("train_seconds",)))
+    if seconds is not None:
+        return seconds, "program"
+    if status == "Completed" and (phase := _positive(phases.get("Training"))) is not None:
+        return phase, "training_phase"
+    return None, None
+
+
+def _dig(metrics: Any, path: Sequence[str]) -> Any:
+    """metrics[a][b]… of a file that a user's own program may have written, so any part may be missing or odd."""
+    for key in path:
+        metrics = metrics.get(key) if isinstance(metrics, Mapping) else None
+    return metrics
+
+
+def _finite(value: Any) -> float | None:
+    """The value as a float, or None where it is missing or not a finite number (json reads NaN)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _positive(value: Any) -> float | None:
+    """Like _finite, and None where the number is not above zero."""
+    number = _finite(value)
+    return number if number is not None and number > 0 else None

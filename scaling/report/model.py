@@ -1,0 +1,135 @@
+"""The typed form of report.json; docs/report.schema.json is generated from it:
+
+python -m scaling.report.model > docs/report.schema.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from scaling.cost import Price
+from scaling.outcome import PlatformKind
+from scaling.speedup import Baseline, FinalMetric, SummaryRow, TrainClock
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+class Part(BaseModel):
+    """Base of every part: frozen, unknown keys refused, NaN and infinity too, since JSON has neither."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PlatformFacts(Part):
+    """Where the points ran."""
+
+    kind: PlatformKind = Field(
+        description="aws: real instances; emulated: real training on shares of one machine; "
+        "simulated: no training ran; measured: the times were given as a table."
+    )
+    isolation: str | None = Field(description="How emulated nodes were kept apart; null on real instances.")
+    instance_type: str | None = Field(description="Instance type of every node; null: not known.")
+
+
+class PointClocks(Part):
+    """The four clocks in seconds, never mixed; null where one was not read."""
+
+    submit_to_end_seconds: float | None = Field(description="Job accepted to terminal status: what a person waits.")
+    billable_seconds: float | None = Field(description="Billed wall time, not multiplied by nodes: cost.")
+    train_seconds: float | None = Field(description="The training itself, on the clock that `train_clock` names.")
+    steady_step_seconds: float | None = Field(description="Median step time in the steady window: throughput.")
+
+
+class SteadyWindow(Part):
+    """The window that steady_step_seconds is the median of."""
+
+    steps: int | None = Field(description="Optimiser steps in the window.")
+    seconds: float | None = Field(description="Its length.")
+    short_window: bool | None = Field(description="True: under 100 steps and under 60 s.")
+
+
+class SampleCounts(Part):
+    """Samples of the whole run over all processes."""
+
+    requested: int | None = Field(description="Samples the run was to process.")
+    processed: int | None = Field(description="Samples it did process.")
+    padded: int | None = Field(description="Samples seen twice to fill the last batch.")
+    dropped: int | None = Field(description="Samples left out for the same reason.")
+
+
+class DeviceFacts(Part):
+    """What a process trained on."""
+
+    type: str | None = Field(description="cpu, cuda or another torch device type.")
+    name: str | None = Field(description="Model of the device.")
+    count_per_node: int | None = Field(description="Devices per node.")
+    cpu_quota_cores: float | None = Field(description="CPU quota in force at the start of training; null: none.")
+    threads: int | None = Field(description="Compute threads per process.")
+
+
+class Point(Part):
+    """One attempt at one point, kept whether it completed or not."""
+
+    nodes: int = Field(description="N, nodes of the job.")
+    repeat: int = Field(description="Which repeat of this node count, from 1.")
+    attempt: int = Field(description="Which attempt at this repeat, from 1.")
+    job_name: str = Field(description="Training job, or the line of the table the numbers were given in.")
+    status: str = Field(description="Completed, Failed or Stopped.")
+    used: bool = Field(description="Whether the summary is made of it: completed, with a time on the summary's clock.")
+    reason: str | None = Field(description="Why it did not complete; null where it did.")
+    log_tail: tuple[str, ...] = Field(description="Last lines of the log of one that did not complete.")
+    created_at: str | None = Field(description="ISO time the platform accepted the job.")
+    instance_type: str | None = Field(description="Instance type of its nodes.")
+    isolation: str | None = Field(description="How its emulated nodes were kept apart.")
+    clocks: PointClocks
+    train_clock: TrainClock | None = Field(
+        description="program: inside the training program; training_phase: the platform's Training phase, "
+        "the fallback; measured: as given."
+    )
+    phases: Mapping[str, float] = Field(description="Seconds in each secondary status.")
+    world_size: int | None = Field(description="Processes over all nodes.")
+    global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
+    per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
+    learning_rate: float | None = Field(description="Learning rate of this point.")
+    final_metric: FinalMetric | None = Field(description="Validation metric at the end.")
+    data_wait_share: float | None = Field(description="Share of train time spent waiting for data, 0 to 1.")
+    steady: SteadyWindow | None
+    samples: SampleCounts | None
+    device: DeviceFacts | None
+    cost_usd: float | None = Field(description="billable x nodes x price; null where either is unknown.")
+
+
+class ScalingReport(Part):
+    """What the outcomes of one sweep, or one table of times, mean."""
+
+    schema_version: Literal[1] = Field(default=SCHEMA_VERSION, description="Grows when a field changes its meaning.")
+    sweep_id: str
+    title: str = Field(description="Heading of the rendered report.")
+    generated_at: str = Field(description="ISO time in UTC.")
+    headline: str = Field(description="The result in one sentence.")
+    platform: PlatformFacts
+    policy: str | None = Field(description="Batch policy: fixed_global or fixed_per_replica; null: not known.")
+    policy_label: str = Field(description="What the policy makes of the curve: strong or throughput scaling.")
+    train_clock: TrainClock | None = Field(description="The one clock that every T and S in `summary` is on.")
+    baseline: Baseline | None = Field(description="null where nothing completed.")
+    summary: tuple[SummaryRow, ...] = Field(description="One row per node count, ascending.")
+    points: tuple[Point, ...] = Field(description="Every attempt, in order of nodes, repeat and attempt.")
+    price: Price
+    caveats: tuple[str, ...] = Field(description="What limits these numbers; only what applies.")
+    config: Mapping[str, Any] | None = Field(description="The benchmark's config as it was resolved; null for a table.")
+    provenance: Mapping[str, Any] = Field(description="Digests, versions, region and the like, as the run gave them.")
+
+    def train_seconds(self, point: Point) -> float | None:
+        """A point's train time on the clock of the summary; None where the summary does not use it."""
+        if not point.used:
+            return None
+        if point.train_clock == self.train_clock:
+            return point.clocks.train_seconds
+        return point.phases["Training"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """report.json as plain JSON types."""
+        return self.model_dump(mode="json")

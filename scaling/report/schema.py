@@ -1,0 +1,21 @@
+"""The JSON Schema of report.json, made from the typed model:
+
+python -m scaling.report.schema > docs/report.schema.json
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scaling.report.model import ScalingReport
+
+
+def report_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of report.json: every key is always there, unknown is null."""
+    schema = ScalingReport.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+if __name__ == "__main__":
+    print(json.dumps(report_schema(), indent=2))
