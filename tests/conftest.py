@@ -52,7 +52,7 @@ def make_config() -> Callable[..., BenchmarkConfig]:
     def make(**sections: Any) -> BenchmarkConfig:
         raw = copy.deepcopy(_RAW)
         for name, values in sections.items():
-            raw[name] = {**raw[name], **values} if isinstance(values, dict) else values
+            raw[name] = {**raw.get(name, {}), **values} if isinstance(values, dict) else values
         return parse_config(raw, origin="test")
 
     return make

@@ -27,7 +27,8 @@ from scaling.speedup import FinalMetric, TrainClock, baseline_of, choose_train_c
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
 HIDDEN = "(hidden)"
 # The config says "no secrets here", and reports are passed around: a value under such a name is not repeated anyway.
-_SECRET_NAME = re.compile(r"token|secret|password|passwd|credential|api_?key|access_?key", re.IGNORECASE)
+# HF_TOKEN is one; tokenizer, max_tokens and our own platform.credentials ("chain") are not.
+_SECRET_NAME = re.compile(r"(?<![a-z])(token|secret|password|passwd)(?![a-z])|api_?key|access_?key", re.IGNORECASE)
 
 
 def build_report(

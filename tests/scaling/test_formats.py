@@ -1,0 +1,53 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from scaling.formats import (
+    format_percent,
+    format_ratio,
+    format_seconds,
+    format_speedup,
+    format_usd,
+    format_value,
+    join_words,
+    nodes_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0.00000123, "0.00123 ms"),
+        (0.0412, "41.2 ms"),
+        (0.9996, "1.0 s"),
+        (1.2, "1.2 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (3599.6, "1 h 0 min"),
+        (5940, "1 h 39 min"),
+        (90000, "25 h 0 min"),
+    ],
+)
+def test_seconds(seconds, text):
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("speedup", "text"),
+    [(None, "–"), (1, "1.0x"), (1.8, "1.8x"), (99 / 27, "3.7x"), (99 / 13.5, "7.3x"), (0.04, "0.04x")],
+)
+def test_speedup(speedup, text):
+    assert format_speedup(speedup) == text
+
+
+def test_other_numbers():
+    assert (format_percent(0.9167), format_ratio(2.037), format_usd(0.0123), format_usd(1234.5)) == (
+        "92 %",
+        "2.04",
+        "$0.0123",
+        "$1,234.50",
+    )
+    assert (format_value(0.05), format_value(0.98765432)) == ("0.05", "0.9877")
+    assert (nodes_text(1), nodes_text(8), join_words([1, 2, 4])) == ("1 node", "8 nodes", "1, 2 and 4")
