@@ -1,0 +1,89 @@
+"""The AWS JSON 1.1 protocol as the platform's own services speak it: a request, an answer, an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ACCOUNT_ID = "000000000000"
+"""No AWS account has this number, so none of the platform's ARNs can be mistaken for a real one."""
+
+DEFAULT_REGION = "us-east-1"
+_CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]*/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+_CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
+"""SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
+
+Action = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""(region, request) -> answer. Raises ApiError."""
+
+
+class ApiError(Exception):
+    """An error as an AWS service answers it: a code clients branch on and a message people read."""
+
+    def __init__(self, code: str, message: str, http_status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.http_status = http_status
+
+    def body(self) -> dict[str, str]:
+        return {"__type": self.code, "Message" if self.code in _CAPITAL_MESSAGE else "message": self.message}
+
+
+def validation_error(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+@dataclass(frozen=True)
+class CredentialScope:
+    """Which service and region a SigV4 header names. The signature itself is never checked."""
+
+    service: str
+    region: str
+
+
+def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
+    """The scope of a signed request, None for an unsigned or presigned one."""
+    match = _CREDENTIAL_SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
+    return CredentialScope(match["service"], match["region"]) if match else None
+
+
+@dataclass(frozen=True)
+class JsonService:
+    """One service of the platform's own: the actions it answers and those it refuses rather than leave to moto."""
+
+    target_prefix: str
+    actions: Mapping[str, Action]
+    refused: frozenset[str]
+    claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
+    """False sends an action on to moto, for actions (tags) that serve many kinds of resource."""
+
+    def answers(self, action: str, request: dict[str, Any]) -> bool:
+        if action in self.refused:
+            return True
+        return action in self.actions and self.claims(action, request)
+
+    def call(self, action: str, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action in self.refused:
+            raise ApiError(
+                "UnknownOperationException",
+                f"The local platform does not model {self.target_prefix}.{action}. "
+                f"It models: {', '.join(sorted(self.actions))}.",
+            )
+        return self.actions[action](region, request)
+
+
+def decode_request(body: bytes) -> dict[str, Any]:
+    """The request's JSON object. An empty body is an empty request, as AWS reads it."""
+    if not body:
+        return {}
+    try:
+        request = json.loads(body)
+    except ValueError as error:
+        raise ApiError("SerializationException", f"The request body is not JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise ApiError("SerializationException", f"Start of structure or map expected, got {type(request).__name__}")
+    return request

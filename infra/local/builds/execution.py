@@ -1,0 +1,181 @@
+"""The way of one build through CodeBuild's phases; the image store does the building, ECR gets the result."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from botocore.exceptions import ClientError, ParamValidationError
+
+from infra.local.api import ACCOUNT_ID
+from infra.local.builds.record import Build
+from infra.local.builds.source import SourceError, fetch_source, parse_source_location
+from infra.local.in_process import ClientFactory
+from infra.local.interfaces import BuiltImage, ImageBuildError, ImageStore
+from infra.local.log_streams import LogStreams
+from infra.local.state.ecr_snapshot import ensure_repository, put_image
+
+_REPOSITORY_VARIABLES = ("IMAGE_REPO_URI", "IMAGE_REPO_NAME")
+_TAG_VARIABLE = "IMAGE_TAG"
+_ARGUMENT_PREFIX = "BUILD_ARG_"
+"""BUILD_ARG_<NAME>=value becomes the Dockerfile's argument <NAME>, as in infra/image/buildspec.yml."""
+_LOG_HOST = "build"
+
+logger = logging.getLogger(__name__)
+
+Change = Callable[[Callable[[Build], None]], None]
+"""Applies a change to the build under the manager's lock and writes the record down."""
+
+
+class PhaseFailure(Exception):
+    """The current phase failed: (status code, message), as CodeBuild's phase contexts carry them."""
+
+    def __init__(self, status_code: str, message: str) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.message = message
+
+
+class BuildExecution:
+    """Runs one build to its end in the calling thread. Every outcome ends up in the record; nothing is raised."""
+
+    def __init__(
+        self,
+        build: Build,
+        change: Change,
+        images: ImageStore,
+        clients: ClientFactory,
+        stop: threading.Event,
+        on_registered: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._build = build
+        self._change = change
+        self._images = images
+        self._s3 = clients("s3", build.region)
+        self._ecr = clients("ecr", build.region)
+        self._logs = clients("logs", build.region)
+        self._stop = stop
+        self._on_registered = on_registered
+        self._clock = clock
+
+    def run(self) -> None:
+        try:
+            with LogStreams(self._logs, self._build.log_group) as streams:
+                streams.open(_LOG_HOST, self._build.uuid)
+                self._streams = streams
+                status = self._run_phases()
+        except Exception as error:
+            logger.exception("Build %s: the platform failed", self._build.id)
+            self._close("FAULT", "INTERNAL_ERROR", f"{type(error).__name__}: {error}")
+            status = "FAULT"
+        now = self._clock()
+        self._change(lambda build: build.complete(status, now))
+
+    def _run_phases(self) -> str:
+        """The build's final status."""
+        deadline = self._clock() + self._build.timeout_minutes * 60
+        try:
+            with tempfile.TemporaryDirectory(prefix="codebuild-") as scratch:
+                self._enter("PROVISIONING")
+                context = self._fetch(Path(scratch) / "src")
+                self._enter("INSTALL")
+                repository, tag = self._prepare_repository()
+                image = self._build_image(context, repository, tag, deadline)
+                self._register(repository, tag, image)
+        except PhaseFailure as failure:
+            status = self._failure_status(deadline)
+            self._log(f"Phase {self._build.phases[-1]['phaseType']} {status}: {failure.message.partition(chr(10))[0]}")
+            self._close(status, failure.status_code, failure.message)
+            return status
+        return "SUCCEEDED"
+
+    def _failure_status(self, deadline: float) -> str:
+        if self._stop.is_set():
+            return "STOPPED"
+        return "TIMED_OUT" if self._clock() >= deadline else "FAILED"
+
+    def _fetch(self, folder: Path) -> Path:
+        self._enter("DOWNLOAD_SOURCE")
+        folder.mkdir()
+        try:
+            fetch_source(self._s3, parse_source_location(self._build.source_location), folder)
+        except SourceError as error:
+            raise PhaseFailure("CLIENT_ERROR", str(error)) from error
+        if not (folder / "Dockerfile").is_file():
+            found = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+            raise PhaseFailure("CLIENT_ERROR", f"No Dockerfile at the top of the source; it holds {found}")
+        return folder
+
+    def _prepare_repository(self) -> tuple[str, str]:
+        """(repository, tag), both checked before minutes go into a build that could not be pushed."""
+        self._enter("PRE_BUILD")
+        repository = self._build.variable(*_REPOSITORY_VARIABLES)
+        if repository is None:
+            wanted = " or ".join(_REPOSITORY_VARIABLES)
+            raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Set the environment variable {wanted}: it has no value.")
+        registry, slash, name = repository.partition("/")
+        if slash and "." in registry:  # a full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>
+            if not registry.startswith(ACCOUNT_ID):
+                raise PhaseFailure(
+                    "COMMAND_EXECUTION_ERROR", f"Registry {registry} is not this account's ({ACCOUNT_ID}.dkr.ecr.…)."
+                )
+            repository = name
+        try:
+            ensure_repository(self._ecr, repository)
+        except (ClientError, ParamValidationError) as error:
+            raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Repository {repository!r}: {error}") from error
+        return repository, self._build.variable(_TAG_VARIABLE) or "latest"
+
+    def _build_image(self, context: Path, repository: str, tag: str, deadline: float) -> BuiltImage:
+        self._enter("BUILD")
+        arguments = {
+            item["name"].removeprefix(_ARGUMENT_PREFIX): item["value"]
+            for item in self._build.variables
+            if item["name"].startswith(_ARGUMENT_PREFIX)
+        }
+        try:
+            left_seconds = max(0.0, deadline - self._clock())
+            image = self._images.build(context, repository, tag, arguments, self._log, self._stop, left_seconds)
+        except ImageBuildError as error:
+            raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Error while executing command: build. {error}") from error
+        if self._stop.is_set():
+            raise PhaseFailure("STOPPED", "The build was stopped")
+        return image
+
+    def _register(self, repository: str, tag: str, image: BuiltImage) -> None:
+        self._enter("POST_BUILD")
+        try:
+            put_image(self._ecr, repository, tag, image.digest)
+        except self._ecr.exceptions.ImageAlreadyExistsException as error:
+            found = self._ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+            if found[0]["imageDigest"] != image.digest:
+                raise PhaseFailure(
+                    "COMMAND_EXECUTION_ERROR",
+                    f"tag invalid: The image tag '{tag}' already exists in the '{repository}' repository and cannot "
+                    "be overwritten because the repository is immutable.",
+                ) from error
+        except ClientError as error:
+            raise PhaseFailure("COMMAND_EXECUTION_ERROR", str(error)) from error
+        self._on_registered()
+        self._log(f"{repository}:{tag}: digest: {image.digest}")
+
+    # -- changes of the record ------------------------------------------------------------------------------------
+
+    def _enter(self, phase: str) -> None:
+        if self._stop.is_set():
+            raise PhaseFailure("STOPPED", "The build was stopped")
+        now = self._clock()
+        self._change(lambda build: build.enter(phase, now))
+        self._log(f"Entering phase {phase}")
+
+    def _close(self, status: str, status_code: str, message: str) -> None:
+        now = self._clock()
+        self._change(lambda build: build.close_phase(status, now, status_code, message))
+
+    def _log(self, line: str) -> None:
+        self._streams.write(_LOG_HOST, line, int(self._clock() * 1000))

@@ -1,0 +1,189 @@
+"""CodeBuild's actions: StartBuild, BatchGetBuilds, StopBuild, over builds that run one at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from infra.local.api import ApiError, JsonService
+from infra.local.builds.execution import BuildExecution
+from infra.local.builds.record import Build
+from infra.local.builds.source import parse_source_location
+from infra.local.in_process import ClientFactory
+from infra.local.interfaces import ImageStore
+from infra.local.model_validation import RequestValidator
+from infra.local.state.files import RecordStore
+
+_IDEMPOTENCY_SECONDS = 300
+_CLOSE_DEADLINE_SECONDS = 30.0
+_REFUSED = frozenset({"ListBuilds", "ListBuildsForProject", "RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
+"""moto would answer these from its own builds, which don't know ours."""
+
+logger = logging.getLogger(__name__)
+
+
+def invalid_input(message: str) -> ApiError:
+    return ApiError("InvalidInputException", message)
+
+
+class Builds:
+    """The builds and the thread that runs them. Actions take (region, request) and return the answer."""
+
+    def __init__(
+        self,
+        images: ImageStore,
+        clients: ClientFactory,
+        store: RecordStore,
+        on_registered: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._images = images
+        self._clients = clients
+        self._store = store
+        self._on_registered = on_registered
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._builds: dict[str, Build] = {}
+        self._stops: dict[str, threading.Event] = {}
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="builds")
+        self._validator = RequestValidator("codebuild")
+
+    def service(self) -> JsonService:
+        """The service as the front dispatches to it; projects themselves stay moto's."""
+        return JsonService(
+            target_prefix="CodeBuild_20161006",
+            actions={"StartBuild": self.start, "BatchGetBuilds": self.batch_get, "StopBuild": self.stop},
+            refused=_REFUSED,
+        )
+
+    def load(self) -> None:
+        """Load the records; a build that a killed server left in progress ends as FAULT."""
+        for record in self._store.load_all():
+            build = Build.from_record(record)
+            self._builds[build.id] = build
+            if not build.is_over():
+                now = self._clock()
+                build.close_phase("FAULT", now, "INTERNAL_ERROR", "The local platform stopped during the build")
+                build.complete("FAULT", now)
+                self._save(build)
+
+    def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Queue a build. Any project name is taken; one that exists in moto lends its source and variables."""
+        self._validator.check("StartBuild", request)
+        project = self._project(region, request["projectName"])
+        location = request.get("sourceLocationOverride") or project.get("source", {}).get("location")
+        self._check_source(request, location)
+        variables = _merged_variables(
+            project.get("environment", {}).get("environmentVariables", []),
+            request.get("environmentVariablesOverride", []),
+        )
+        with self._lock:
+            earlier = self._same_token(request.get("idempotencyToken"))
+            if earlier is not None:
+                return {"build": earlier.describe()}
+            build = Build(
+                region=region,
+                project_name=request["projectName"],
+                number=1 + sum(build.project_name == request["projectName"] for build in self._builds.values()),
+                source_location=str(location),
+                variables=variables,
+                start_time=self._clock(),
+                timeout_minutes=request.get("timeoutInMinutesOverride") or project.get("timeoutInMinutes") or 60,
+                idempotency_token=request.get("idempotencyToken"),
+            )
+            build.enter("SUBMITTED", self._clock())
+            build.enter("QUEUED", self._clock())
+            self._builds[build.id] = build
+            self._stops[build.id] = threading.Event()
+            self._save(build)
+            self._pool.submit(self._run, build)
+            return {"build": build.describe()}
+
+    def batch_get(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("BatchGetBuilds", request)
+        with self._lock:
+            found = {asked: self._find(region, asked) for asked in request["ids"]}
+            return {
+                "builds": [build.describe() for build in found.values() if build is not None],
+                "buildsNotFound": [asked for asked, build in found.items() if build is None],
+            }
+
+    def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("StopBuild", request)
+        with self._lock:
+            build = self._find(region, request["id"])
+            if build is None:
+                raise ApiError("ResourceNotFoundException", f"Build not found: {request['id']}")
+            if not build.is_over():
+                self._stops[build.id].set()
+            return {"build": build.describe()}
+
+    def in_progress(self) -> list[str]:
+        with self._lock:
+            return [build.id for build in self._builds.values() if not build.is_over()]
+
+    def close(self) -> None:
+        """Stop every build and wait for the one that runs."""
+        with self._lock:
+            for stop in self._stops.values():
+                stop.set()
+        self._pool.shutdown(wait=False)
+        deadline = time.monotonic() + _CLOSE_DEADLINE_SECONDS
+        while self.in_progress() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _run(self, build: Build) -> None:
+        def change(apply: Callable[[Build], None]) -> None:
+            with self._lock:
+                apply(build)
+                self._save(build)
+
+        stop = self._stops[build.id]
+        try:
+            BuildExecution(build, change, self._images, self._clients, stop, self._on_registered, self._clock).run()
+        except Exception:
+            logger.exception("Build %s: its record can't be written", build.id)
+        with self._lock:
+            del self._stops[build.id]
+
+    def _project(self, region: str, name: str) -> dict[str, Any]:
+        projects = self._clients("codebuild", region).batch_get_projects(names=[name])["projects"]
+        return dict(projects[0]) if projects else {}
+
+    def _check_source(self, request: dict[str, Any], location: str | None) -> None:
+        if request.get("sourceTypeOverride", "S3") != "S3" or request.get("buildspecOverride"):
+            raise invalid_input(
+                "The local platform builds S3 sources by their Dockerfile: no other source type, no buildspecOverride."
+            )
+        if not location:
+            raise invalid_input("Project source location is required: set sourceLocationOverride to bucket/key.zip")
+        try:
+            parse_source_location(location)
+        except ValueError as error:
+            raise invalid_input(str(error)) from error
+
+    def _same_token(self, token: str | None) -> Build | None:
+        """The build this token started in the last five minutes."""
+        since = self._clock() - _IDEMPOTENCY_SECONDS
+        recent = (build for build in self._builds.values() if build.start_time > since)
+        return next((build for build in recent if token and build.idempotency_token == token), None)
+
+    def _find(self, region: str, id_or_arn: str) -> Build | None:
+        build = self._builds.get(id_or_arn.partition(":build/")[2] or id_or_arn)
+        return build if build is not None and build.region == region else None
+
+    def _save(self, build: Build) -> None:
+        self._store.save(build.region, build.uuid, record=build.to_record())
+
+
+def _merged_variables(project: list[dict[str, str]], override: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The project's variables, replaced by name; only plain ones, the platform has no secret stores to read."""
+    merged = {item["name"]: {"type": "PLAINTEXT", **item} for item in [*project, *override]}
+    for item in merged.values():
+        if item["type"] != "PLAINTEXT":
+            raise invalid_input(f"Environment variable {item['name']} has type {item['type']}, PLAINTEXT is supported.")
+    return list(merged.values())

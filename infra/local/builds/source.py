@@ -1,0 +1,61 @@
+"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder named by a trailing slash."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
+
+
+class SourceError(Exception):
+    """The source can't be fetched; the text is the phase context's message."""
+
+
+def parse_source_location(location: str) -> S3Location:
+    """ "bucket/key.zip", "bucket/folder/" or the same as an ARN "arn:aws:s3:::bucket/…"."""
+    bucket, slash, key = location.removeprefix("arn:aws:s3:::").removeprefix("s3://").partition("/")
+    if not bucket or not slash or not key:
+        raise ValueError(f"Invalid project source: location must be a valid S3 source (bucket/key), got {location!r}")
+    return S3Location(bucket, key)
+
+
+def fetch_source(s3: Any, location: S3Location, folder: Path) -> None:
+    """Leave the source's files in `folder`, which exists and is empty."""
+    try:
+        if location.key.endswith("/"):
+            _fetch_folder(s3, location, folder)
+            return
+        archive = folder.with_name(f"{folder.name}.zip")
+        download(s3, location, archive)
+    except ClientError as error:
+        raise SourceError(f"{error_code(error)}: {error_message(error)} for primary source {location}") from error
+    _extract(archive, folder)
+    archive.unlink()
+
+
+def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
+    keys = list(list_keys(s3, location))
+    if not keys:
+        raise SourceError(f"NoSuchKey: no objects under {location} for primary source")
+    for key in keys:
+        relative = PurePosixPath(key.removeprefix(location.key))
+        if ".." in relative.parts:
+            raise SourceError(f"Key {key!r} leaves the source folder by '..'")
+        download(s3, S3Location(location.bucket, key), folder / relative)
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """zipfile keeps members inside the folder but drops their modes; scripts need the executable bit back."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for member in opened.infolist():
+                target = Path(opened.extract(member, folder))
+                if member.external_attr >> 16 & stat.S_IXUSR and target.is_file():
+                    target.chmod(0o755)
+    except zipfile.BadZipFile as error:
+        raise SourceError(f"Source is not a .zip archive: {error}") from error

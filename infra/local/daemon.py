@@ -1,0 +1,177 @@
+"""Starts the platform's server in the background, asks how it is, and stops it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.local.process_identity import start_ticks
+from infra.local.server_contract import (
+    JOBS_STOP_DEADLINE_SECONDS,
+    SERVER_FILE,
+    STATUS_PATH,
+    ServerConfig,
+    ServerStartError,
+)
+from infra.local.state.files import read_json
+
+START_DEADLINE_SECONDS = 60.0
+"""Importing moto takes 1 s on an idle core; the rest is for a loaded machine and for restoring many objects."""
+_STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
+_KILL_DEADLINE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_STATUS_TIMEOUT_SECONDS = 5.0
+_LOG_FILE = "server.log"
+_REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A live server, as its state folder names it."""
+
+    pid: int
+    start_ticks: int
+    endpoint: str
+
+    def is_alive(self) -> bool:
+        return start_ticks(self.pid) == self.start_ticks
+
+    def is_on(self, port: int | None) -> bool:
+        """Whether it serves this port; None and 0 stand for any."""
+        return not port or self.endpoint.endswith(f":{port}")
+
+
+def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS) -> str:
+    """The endpoint of the folder's server, started if none runs. Raises ServerStartError with the server's reason."""
+    deadline = time.monotonic() + deadline_seconds
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    with _start_lock(config.state_dir, deadline):
+        found = find_server(config.state_dir)
+        if found is not None:
+            return _endpoint_on_port(found, config.port)
+        process = _spawn(config)
+        try:
+            return _wait_until_ready(process, config, deadline)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, deadline: float) -> str:
+    log = config.state_dir / _LOG_FILE
+    while time.monotonic() < deadline:
+        found = find_server(config.state_dir)
+        if found is not None and read_status(found.endpoint) is not None:
+            return found.endpoint
+        if process.poll() is not None:
+            raise ServerStartError(_last_line(log, process.returncode))
+        time.sleep(_POLL_SECONDS)
+    raise ServerStartError(f"The server was not ready in time: see {log}")
+
+
+@contextmanager
+def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
+    """One start at a time per folder, so that a second one finds the first one's server instead of a held lock."""
+    with (state_dir / "start.lock").open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise ServerStartError(f"Another start of {state_dir} takes too long: see its log there") from error
+                time.sleep(_POLL_SECONDS)
+        yield
+
+
+def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS) -> bool:
+    """End the folder's server (on this port, if given) with its jobs, and wait until it is gone. False for none."""
+    found = find_server(state_dir, port)
+    if found is None:
+        return False
+    os.kill(found.pid, signal.SIGTERM)
+    if not _wait_for_end(found, deadline_seconds):
+        os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
+        _wait_for_end(found, _KILL_DEADLINE_SECONDS)
+    return True
+
+
+def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
+    """What the folder's server (on this port, if given) says of itself, or {"running": false}."""
+    found = find_server(state_dir, port)
+    answer = read_status(found.endpoint) if found else None
+    return answer or {"running": False, "state_dir": str(state_dir)}
+
+
+def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
+    """The live server that wrote the folder's server file; a file left by a killed one is not believed."""
+    record = read_json(state_dir / SERVER_FILE)
+    if record is None:
+        return None
+    server = RunningServer(**record)
+    return server if server.is_alive() and server.is_on(port) else None
+
+
+def read_status(endpoint: str) -> dict[str, Any] | None:
+    """GET /_nodesweep/status, None where nothing answers it."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
+    try:
+        with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:
+            return dict(json.load(answer))
+    except (urllib.error.URLError, OSError, ValueError):
+        return None
+
+
+def _endpoint_on_port(found: RunningServer, port: int) -> str:
+    if not found.is_on(port):
+        raise ServerStartError(
+            f"The platform of this state folder already runs at {found.endpoint}, not on port {port}: "
+            "stop it first, or choose another --state-dir"
+        )
+    return found.endpoint
+
+
+def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "infra.local", "serve", "--port", str(config.port)]
+    command += ["--state-dir", str(config.state_dir)]
+    if config.owner_pid is not None:
+        command += ["--owner-pid", str(config.owner_pid)]
+    for instance_type, count in config.quotas.items():
+        command += ["--quota", f"{instance_type}={count}"]
+    python_path = os.pathsep.join(filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
+    with (config.state_dir / _LOG_FILE).open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": python_path},
+        )
+
+
+def _wait_for_end(server: RunningServer, deadline_seconds: float) -> bool:
+    deadline = time.monotonic() + deadline_seconds
+    while server.is_alive():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _last_line(log: Path, exit_code: int) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"The server ended with exit code {exit_code} and no message"

@@ -1,0 +1,164 @@
+"""CPU quotas for nodes, by cgroup v1 or v2, where this process may write them.
+
+`CpuQuotas.find` tries a quota on a real process before it believes in it: folders that look writable often refuse
+(read-only mounts in containers, controllers not delegated, no right to move a process).
+
+The period is 10 ms, not the kernel's 100 ms, because a node runs its quota in one go and then stands still. Measured
+with 8 nodes of 0.2 vCPU on 2 cores, a step of 10 ms CPU time, 5th to 95th percentile of its wall time (ideal: 50 ms):
+period 100 ms: 10 to 95 ms; 20 ms: 39 to 62 ms; 10 ms: 47 to 55 ms; 5 ms: 49 to 54 ms; each node got 0.199 vCPU in all
+four. 5 ms would put the smallest type's quota on the kernel's floor of 1 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PERIOD_MICROSECONDS = 10_000
+_PROBE_TIMEOUT_SECONDS = 5.0
+_REMOVE_TIMEOUT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class CpuQuotas:
+    """A folder in a cgroup tree under which this engine makes one group per node."""
+
+    version: int  # 1 or 2
+    folder: Path
+
+    @classmethod
+    def find(cls, name: str, candidates: Iterator[tuple[int, Path]] | None = None) -> tuple[CpuQuotas | None, str]:
+        """Quotas that were seen to work, or None; and the reason, for people."""
+        refusals: list[str] = []
+        for version, parent in candidates if candidates is not None else _candidate_parents():
+            quotas = cls(version, parent / name)
+            try:
+                quotas._try_out()
+                return quotas, f"cgroup v{version} quota"
+            except (OSError, subprocess.SubprocessError) as error:
+                refusals.append(f"{parent}: {error}")
+        return None, "cgroups not writable" if refusals else "no cgroup cpu controller"
+
+    def create(self, name: str) -> Path:
+        """Make a node's group, without a quota yet."""
+        self._make_folder()
+        group = self.folder / name
+        group.mkdir(exist_ok=True)
+        return group
+
+    def apply(self, group: Path, vcpus: float) -> None:
+        """Put the quota in force for every process that is in the group, or comes into it."""
+        quota = round(vcpus * PERIOD_MICROSECONDS)
+        if self.version == 1:
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD_MICROSECONDS))
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
+        else:
+            (group / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
+
+    def lift(self, group: Path) -> None:
+        """Take the quota away."""
+        if self.version == 1:
+            (group / "cpu.cfs_quota_us").write_text("-1")
+        else:
+            (group / "cpu.max").write_text("max")
+
+    def groups(self) -> list[Path]:
+        """The groups that exist now, an earlier engine's leftovers included."""
+        return sorted(path for path in self.folder.glob("*") if path.is_dir()) if self.folder.is_dir() else []
+
+    def remove(self, group: Path) -> bool:
+        """Remove a group whose processes have ended, and the engine's folder with the last one."""
+        removed = remove_group(group)
+        with contextlib.suppress(OSError):  # other groups are still in it
+            self.folder.rmdir()
+        return removed
+
+    def _make_folder(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        if self.version == 2:
+            _delegate_cpu(self.folder.parent)
+            _delegate_cpu(self.folder)
+
+    def _try_out(self) -> None:
+        group = self.create("probe")
+        try:
+            self.apply(group, 1.0)
+            move_self = ["sh", "-c", 'echo $$ > "$1/cgroup.procs"', "sh", str(group)]
+            subprocess.run(move_self, check=True, capture_output=True, timeout=_PROBE_TIMEOUT_SECONDS)
+        finally:
+            self.remove(group)
+
+
+def remove_group(group: Path) -> bool:
+    """Remove a cgroup; True when it is gone. The kernel answers EBUSY for a moment after the last process has ended."""
+    deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
+    pause_seconds = 0.005
+    while True:
+        try:
+            group.rmdir()
+            return True
+        except FileNotFoundError:
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, 0.1)
+
+
+def _delegate_cpu(folder: Path) -> None:
+    """Let cgroup v2 children of `folder` have the cpu controller; the kernel refuses where processes sit in it."""
+    control = folder / "cgroup.subtree_control"
+    if "cpu" not in control.read_text().split():
+        control.write_text("+cpu")
+
+
+def _candidate_parents() -> Iterator[tuple[int, Path]]:
+    """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not), then v2 from our own group upwards."""
+    own = _own_groups()
+    for version, mount_root, mount_point in _cpu_mounts():
+        relative = own.get("cpu" if version == 1 else "", "/")
+        # In a container the mount shows only a part of the tree, and our path is given from the whole tree's root.
+        inside = os.path.relpath(relative, mount_root) if relative.startswith(mount_root) else "."
+        here = (mount_point / inside).resolve()
+        if not here.is_dir():
+            here = mount_point
+        yield version, here
+        if version == 2:
+            yield from ((2, parent) for parent in here.parents if parent.is_relative_to(mount_point))
+
+
+def _own_groups() -> dict[str, str]:
+    """Controller -> our group's path; "" is the v2 tree."""
+    groups: dict[str, str] = {}
+    for line in _read_lines(Path("/proc/self/cgroup")):
+        _number, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            groups[controller] = path
+    return groups
+
+
+def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
+    """(version, root of the mount inside its tree, mount point) of the mounts that may carry the cpu controller."""
+    mounts = []
+    for line in _read_lines(Path("/proc/self/mountinfo")):
+        before, _, after = line.partition(" - ")
+        mount_root, mount_point = before.split()[3:5]
+        kind, _source, options = after.split()[:3]
+        if kind == "cgroup" and "cpu" in options.split(","):
+            mounts.append((1, mount_root, Path(mount_point)))
+        elif kind == "cgroup2":
+            mounts.append((2, mount_root, Path(mount_point)))
+    yield from sorted(mounts, key=lambda mount: mount[0])
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

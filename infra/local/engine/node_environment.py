@@ -1,0 +1,131 @@
+"""The environment and the command of a node's `train`: what the image, the request and the platform each put into it.
+
+Nothing of the server's own environment comes through but what an installer or a TLS client needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from infra.local.engine.capacity import omp_threads
+from infra.local.engine.node_files import node_folder
+from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE
+from infra.local.interfaces import JobSpec, Node
+
+BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
+BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
+
+# What a job's own `pip install -r requirements.txt` needs behind a company's proxy or mirror, and the locale.
+_PASSED_PREFIXES = ("PIP_", "LC_")
+_PASSED_NAMES = frozenset(
+    {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+    | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"}
+)
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def brings_own_code(job: JobSpec) -> bool:
+    """Whether the toolkit is to download the job's code (sourcedir.tar.gz) instead of running the image's."""
+    value = job.hyperparameters.get("sagemaker_submit_directory")
+    if not value:
+        return False
+    with contextlib.suppress(ValueError):  # some send it without the toolkit's JSON quotes
+        value = json.loads(value)
+    return isinstance(value, str) and value.startswith("s3://")
+
+
+def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
+    """Only the image's own program is known to wait at the barrier; a job's own code would hold it for ever."""
+    return image_environment.get(BARRIER_SWITCH) == "1" and not brings_own_code(job)
+
+
+def node_environment(
+    job: JobSpec,
+    node: Node,
+    image: Path,
+    image_environment: Mapping[str, str],
+    vcpus: float,
+    endpoint_url: str,
+    state_id: str,
+    parent_environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Later wins: what comes through from here, the image's ENV, the request's Environment, the platform's own."""
+    parent = os.environ if parent_environment is None else parent_environment
+    environment = {
+        name: value for name, value in parent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
+    }
+    environment |= {"LANG": environment.get("LANG", "C.UTF-8"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
+    for name, value in (dict(image_environment) | dict(job.environment)).items():
+        environment[name] = _in_node(value, node)
+    environment |= _platform_environment(job, node, endpoint_url)
+    environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
+    environment["PATH"] = f"{image / 'venv' / 'bin'}:{_SYSTEM_PATH}"
+    if brings_own_code(job):
+        environment["PATH"] = f"{_overlay(node) / 'bin'}:{environment['PATH']}"
+    elif uses_boot_barrier(job, image_environment):
+        environment[BARRIER_FOLDER] = str(barrier_folder(node))
+    return environment
+
+
+def _in_node(value: str, node: Node) -> str:
+    """A container's /opt/ml is this node's tree."""
+    return (
+        f"{node.opt_ml}{value.removeprefix('/opt/ml')}" if value == "/opt/ml" or value.startswith("/opt/ml/") else value
+    )
+
+
+def _platform_environment(job: JobSpec, node: Node, endpoint_url: str) -> dict[str, str]:
+    return {
+        "SAGEMAKER_BASE_DIR": str(node.opt_ml),
+        "TRAINING_JOB_NAME": job.job_name,
+        "TRAINING_JOB_ARN": job.job_arn,
+        "HOME": str(node_folder(node) / "home"),
+        "AWS_REGION": job.region,
+        "AWS_DEFAULT_REGION": job.region,
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "S3_ENDPOINT_URL": endpoint_url,  # the toolkit's own variable, read when it fetches sourcedir.tar.gz
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",  # the platform checks no signatures; the caller's real keys stay outside
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def barrier_folder(node: Node) -> Path:
+    """Where a node's program says `ready` and is told `go`."""
+    return node_folder(node) / "boot"
+
+
+def train_command(job: JobSpec, node: Node, image: Path) -> list[str]:
+    """The image's `train`; for a job with its own code, under a Python of the node's own, which it may install into."""
+    train = image / "venv" / "bin" / "train"
+    if not brings_own_code(job):
+        return [str(train)]
+    return [str(make_overlay(node, image)), str(train)]
+
+
+def _overlay(node: Node) -> Path:
+    return node_folder(node) / "python"
+
+
+def make_overlay(node: Node, image: Path) -> Path:
+    """A virtual environment on top of the image's, in three small files; returns its Python.
+
+    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes a container that is
+    thrown away; here it would change the image under every other node and job.
+    """
+    image_venv = (image / "venv").resolve()
+    packages = next((image_venv / "lib").glob("python3.*"))
+    overlay = _overlay(node)
+    own_packages = overlay / "lib" / packages.name / "site-packages"
+    own_packages.mkdir(parents=True)
+    (overlay / "bin").mkdir()
+    (overlay / "pyvenv.cfg").write_text((image_venv / "pyvenv.cfg").read_text())
+    (own_packages / "image.pth").write_text(f"import site; site.addsitedir({str(packages / 'site-packages')!r})\n")
+    for name in ("python", "python3"):
+        (overlay / "bin" / name).symlink_to((image_venv / "bin" / "python").resolve())
+    return overlay / "bin" / "python"

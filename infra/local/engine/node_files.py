@@ -1,0 +1,117 @@
+"""A job's files: one tree per node, laid out as /opt/ml is, with the configuration that the toolkits read.
+
+<state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
+                          home     its HOME
+                          python   what its own requirements.txt installs (jobs that bring their code)
+                          boot     the boot barrier's `ready` and `go`
+<state>/jobs/<job>/hosts           /etc/hosts of its nodes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from infra.local.engine.containment import hosts_text
+from infra.local.interfaces import JobSpec, Node
+
+GROUP_NAME = "homogeneousCluster"
+NETWORK_INTERFACE = "lo"
+_MAX_FAILURE_CHARACTERS = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
+_FOLDERS = ("code", "model", "checkpoints", "input/config", "input/data", "output/data", "output/intermediate")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small text file so that nobody ever reads half of it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(text)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def state_id(state_dir: Path) -> str:
+    """A short name for an engine's state folder: it marks processes and cgroups as this engine's."""
+    return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+
+
+def job_folder(state_dir: Path, job_name: str) -> Path:
+    """Where a job's files are."""
+    return state_dir / "jobs" / job_name
+
+
+def node_folder(node: Node) -> Path:
+    """A node's own folder, the parent of its /opt/ml."""
+    return node.opt_ml.parent
+
+
+def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image_code: Path | None) -> list[Node]:
+    """Make every node's tree. With `host_names` hosts are algo-n to each other, otherwise loopback addresses."""
+    folder = job_folder(state_dir, job.job_name)
+    shutil.rmtree(folder, ignore_errors=True)
+    block = int(state_id(state_dir), 16) % 250 + 1  # two platforms on one machine get different addresses
+    nodes = [
+        Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml") for i in range(1, job.instance_count + 1)
+    ]
+    for node in nodes:
+        _make_tree(job, node, nodes, host_names)
+        if image_code is not None:
+            shutil.copytree(image_code, node.opt_ml / "code", dirs_exist_ok=True)
+    write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}))
+    return nodes
+
+
+def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool) -> None:
+    for name in _FOLDERS:
+        (node.opt_ml / name).mkdir(parents=True)
+    for name in ("home", "boot"):
+        (node_folder(node) / name).mkdir()
+    for channel in job.input_data_config:
+        (node.opt_ml / "input" / "data" / channel["ChannelName"]).mkdir(exist_ok=True)
+    config = node.opt_ml / "input" / "config"
+    files: dict[str, Mapping[str, Any]] = {
+        "hyperparameters.json": dict(job.hyperparameters),
+        "resourceconfig.json": _resource_config(job, node, nodes, host_names),
+        "inputdataconfig.json": {channel["ChannelName"]: _channel_config(channel) for channel in job.input_data_config},
+    }
+    for file_name, content in files.items():
+        write_atomically(config / file_name, json.dumps(content, indent=1))
+
+
+def _resource_config(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool) -> dict[str, Any]:
+    hosts = sorted(peer.host if host_names else peer.address for peer in nodes)  # lexicographic, as on AWS
+    return {
+        "current_host": node.host if host_names else node.address,
+        "current_instance_type": job.instance_type,
+        "current_group_name": GROUP_NAME,
+        "hosts": hosts,
+        "instance_groups": [{"instance_group_name": GROUP_NAME, "instance_type": job.instance_type, "hosts": hosts}],
+        "network_interface_name": NETWORK_INTERFACE,
+    }
+
+
+def _channel_config(channel: Mapping[str, Any]) -> dict[str, str]:
+    source = channel.get("DataSource", {}).get("S3DataSource", {})
+    config = {
+        "TrainingInputMode": channel.get("InputMode") or "File",
+        "S3DistributionType": source.get("S3DataDistributionType") or "FullyReplicated",
+        "RecordWrapperType": channel.get("RecordWrapperType") or "None",
+    }
+    if channel.get("ContentType"):
+        config["ContentType"] = channel["ContentType"]
+    return config
+
+
+def failure_text(node: Node) -> str | None:
+    """What the node wrote about its failure to output/failure, or None."""
+    try:
+        with (node.opt_ml / "output" / "failure").open(errors="replace") as file:
+            text = file.read(_MAX_FAILURE_CHARACTERS)
+    except OSError:
+        return None
+    return text.strip() or None

@@ -1,0 +1,185 @@
+"""The process engine: a job's nodes are process trees on this machine, each with its own /opt/ml and CPU quota."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from infra.local.engine import capacity
+from infra.local.engine.cgroups import CpuQuotas
+from infra.local.engine.containment import Containment
+from infra.local.engine.errors import EngineError, ImageNotFoundError, StateInUseError
+from infra.local.engine.job_run import JobRun, Quota, RunTimes
+from infra.local.engine.job_supervisor import NodePlan
+from infra.local.engine.node_environment import (
+    barrier_folder,
+    brings_own_code,
+    node_environment,
+    train_command,
+    uses_boot_barrier,
+)
+from infra.local.engine.node_files import job_folder, make_nodes, state_id
+from infra.local.engine.port_lock import training_slot
+from infra.local.engine.process_tree import Membership, kill_all
+from infra.local.engine.supervised_nodes import SupervisedNodes
+from infra.local.interfaces import ImageStore, JobSpec, LineSink, Node, RunResult
+
+_SWEEP_SECONDS = 10.0
+
+
+class ProcessEngine:
+    """Runs the nodes of one job at a time as processes. See `infra.local.interfaces.Engine`."""
+
+    def __init__(self, state_dir: Path, images: ImageStore, endpoint_url: str, times: RunTimes | None = None) -> None:
+        """Take the state folder (one live engine each) and end whatever a killed predecessor left running."""
+        self._state_dir = state_dir.resolve()
+        self._images = images
+        self._endpoint_url = endpoint_url
+        self._times = times or RunTimes()
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(self._state_dir / "engine.lock")
+        self._state_id = state_id(self._state_dir)
+        self._cores = capacity.machine_cores()
+        self._containment = Containment.find(self._state_dir)
+        self._quotas, self._quota_reason = CpuQuotas.find(f"nodesweep-{self._state_id}")
+        self._end_leftovers()
+
+    def close(self) -> None:
+        """Give the state folder back. The end of the process does so too."""
+        self._lock.close()
+
+    def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
+        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
+        return capacity.capacity_problem(instance_type, instance_count, self._cores)
+
+    def isolation(self, instance_type: str) -> str:
+        """ "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
+        vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
+        if vcpus is None:
+            return f"not isolated (unknown instance type {instance_type})"
+        if self._quotas is None:
+            return f"not isolated ({self._quota_reason})"
+        return f"{vcpus:g} vCPU per node by {self._quota_reason}"
+
+    def prepare(self, job: JobSpec) -> Sequence[Node]:
+        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
+        image = self._image(job)
+        code = None if brings_own_code(job) else image / "code"
+        return make_nodes(self._state_dir, job, self._containment.has_host_names, code)
+
+    def run(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        """Run `train` on every node until all have ended. Never leaves a process behind, whatever happens.
+
+        Another job on this machine is waited for; `exits` is empty where a stop or the deadline came before its end.
+        """
+        started_at = time.monotonic()
+
+        def tell_wait() -> None:
+            for node in nodes:
+                on_line(node.host, "[platform] waiting: another training job runs on this machine", _now_milliseconds())
+
+        with training_slot(stop, started_at + max_runtime_seconds, tell_wait) as is_held:
+            if not is_held:
+                return RunResult([], stopped=stop.is_set(), timed_out=not stop.is_set())
+            return self._run_alone(job, nodes, on_line, stop, max_runtime_seconds)
+
+    def clean_up(self, job: JobSpec) -> None:
+        """Remove the nodes' trees. Idempotent."""
+        shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
+
+    def _run_alone(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        image_environment = read_image_environment(self._image(job))
+        boot_folders = None
+        if uses_boot_barrier(job, image_environment):
+            boot_folders = {node.host: barrier_folder(node) for node in nodes}
+        quota = self._make_quota(job, nodes)
+        if quota and boot_folders is None:
+            for group in quota.group_by_host.values():
+                quota.quotas.apply(group, quota.vcpus)
+        plans = [self._plan(job, node, image_environment, quota) for node in nodes]
+        try:
+            with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
+                run = JobRun(nodes, supervised, on_line, stop, max_runtime_seconds, quota, boot_folders, self._times)
+                return run.until_all_ended()
+        finally:
+            if quota:
+                for group in quota.group_by_host.values():
+                    quota.quotas.remove(group)
+
+    def _make_quota(self, job: JobSpec, nodes: Sequence[Node]) -> Quota | None:
+        if self._quotas is None:
+            return None
+        groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
+        return Quota(self._quotas, groups, self._vcpus(job))
+
+    def _plan(self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None) -> NodePlan:
+        image = self._image(job)
+        environment = node_environment(
+            job, node, image, image_environment, self._vcpus(job), self._endpoint_url, self._state_id
+        )
+        hosts_file = job_folder(self._state_dir, job.job_name) / "hosts"
+        return {
+            "host": node.host,
+            "argv": self._containment.wrap(train_command(job, node, image), node.host, hosts_file),
+            "environment": environment,
+            "folder": str(node.opt_ml / "code"),
+            "output_fd": -1,  # SupervisedNodes opens it
+            "cgroup": str(quota.group_by_host[node.host]) if quota else None,
+        }
+
+    def _vcpus(self, job: JobSpec) -> float:
+        vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(job.instance_type)
+        if vcpus is None:
+            known = ", ".join(capacity.VCPUS_BY_INSTANCE_TYPE)
+            raise EngineError(f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}")
+        return vcpus
+
+    def _image(self, job: JobSpec) -> Path:
+        image = self._images.resolve(job.image_uri)
+        if image is None:
+            raise ImageNotFoundError(f"image {job.image_uri} is not in this platform's store; build it first")
+        return image
+
+    def _end_leftovers(self) -> None:
+        """Nothing of this state folder may run now: the lock says that no other engine does."""
+        groups = self._quotas.groups() if self._quotas else []
+        left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
+        if left:
+            raise EngineError(f"processes {sorted(left)} of an earlier platform can't be ended; end them by hand")
+        for group in groups:
+            if self._quotas:
+                self._quotas.remove(group)
+
+
+def read_image_environment(image: Path) -> dict[str, str]:
+    """The ENV of a stored image."""
+    record: dict[str, Any] = json.loads((image / "image.json").read_text())
+    return {str(name): str(value) for name, value in record["environment"].items()}
+
+
+def _take_lock(path: Path) -> IO[str]:
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise StateInUseError(
+            f"{path.parent} is in use by another live platform; stop it, or use another folder"
+        ) from error
+    return file
+
+
+def _now_milliseconds() -> int:
+    return int(time.time() * 1000)

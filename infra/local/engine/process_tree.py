@@ -1,0 +1,148 @@
+"""Who belongs to a node, and how to end them all.
+
+A node's processes are found in four ways, because each has a hole: the cgroup (may not be writable), the session (a
+daemon leaves it), the marker variables (a program may clear its environment), and descent from any of these (an orphan
+loses it). Standard library only: the supervisor imports this too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+MARKER_STATE = "NODESWEEP_STATE"  # which engine: a digest of its state folder
+MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>
+
+_ZOMBIE = "Z"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One live process, as far as finding a node's members needs it."""
+
+    pid: int
+    parent_pid: int
+    session_id: int
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What makes a process a member of a node (or of every node of a job, or of every job of an engine)."""
+
+    state_id: str | None = None
+    node_prefix: str = ""  # "<job>/<host>" for a node, "<job>/" for a job, "" for an engine
+    session_ids: frozenset[int] = frozenset()
+    cgroups: tuple[Path, ...] = ()
+    ancestor_pids: frozenset[int] = frozenset()  # descendants of these count, they themselves don't
+
+    def members(self) -> set[int]:
+        """The live members' process ids; never the caller's own."""
+        processes = list_processes()
+        alive = {process.pid for process in processes}
+        found = {process.pid for process in processes if process.session_id in self.session_ids}
+        found |= {pid for cgroup in self.cgroups for pid in cgroup_pids(cgroup)} & alive
+        if self.state_id is not None:
+            found |= {process.pid for process in processes if self._is_marked(process.pid)}
+        found |= _descendants(processes, found | self.ancestor_pids)
+        return found - {os.getpid()}
+
+    def _is_marked(self, pid: int) -> bool:
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:  # gone meanwhile, or another user's: then it isn't ours
+            return False
+        entries = environ.split(b"\0")
+        if f"{MARKER_STATE}={self.state_id}".encode() not in entries:
+            return False
+        prefix = f"{MARKER_NODE}={self.node_prefix}".encode()
+        # A node's own prefix must match to the end ("job/algo-1" is not "job/algo-10").
+        return any(
+            entry == prefix if prefix[-1:] not in (b"/", b"=") else entry.startswith(prefix) for entry in entries
+        )
+
+
+def list_processes() -> list[Process]:
+    """Every live process; zombies are left out (nothing of them runs)."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (process := _read_stat(int(name))):
+            found.append(process)
+    return found
+
+
+def _read_stat(pid: int) -> Process | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The second field is the program's name in brackets and may hold blanks and brackets itself.
+    state, parent_pid, _group, session_id = stat.rpartition(")")[2].split()[:4]
+    if state == _ZOMBIE:
+        return None
+    return Process(pid, int(parent_pid), int(session_id))
+
+
+def cgroup_pids(cgroup: Path) -> set[int]:
+    """The processes in a cgroup; empty where it doesn't exist."""
+    try:
+        return {int(line) for line in (cgroup / "cgroup.procs").read_text().split()}
+    except OSError:
+        return set()
+
+
+def _descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for process in processes:
+        children.setdefault(process.parent_pid, []).append(process.pid)
+    found: set[int] = set()
+    pending = list(roots)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in found:
+                found.add(child)
+                pending.append(child)
+    return found
+
+
+def signal_members(membership: Membership, signal_number: int, without: frozenset[int] = frozenset()) -> set[int]:
+    """Send a signal to every member but `without`; returns whom it reached.
+
+    The handle is taken before membership is looked at for the last time, so a process id in new hands is not hit.
+    """
+    handles: dict[int, int] = {}
+    try:
+        for pid in membership.members() - without:
+            with contextlib.suppress(ProcessLookupError):
+                handles[pid] = os.pidfd_open(pid)
+        still_members = membership.members() & handles.keys()
+        for pid in still_members:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handles[pid], signal_number)
+        return still_members
+    finally:
+        for handle in handles.values():
+            os.close(handle)
+
+
+def kill_all(
+    membership: Membership,
+    timeout_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> set[int]:
+    """SIGKILL members until none is left (they may fork meanwhile); returns who is, at the deadline, in D-state."""
+    deadline = clock() + timeout_seconds
+    pause_seconds = 0.01
+    while True:
+        signalled = signal_members(membership, signal.SIGKILL)
+        if not signalled and not membership.members():
+            return set()
+        if clock() >= deadline:
+            return membership.members()
+        sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 2, 0.2)  # a tree is gone after one or two passes; D-state may take long

@@ -1,0 +1,131 @@
+"""The one WSGI application of the platform: its own services first, moto for everything else."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from wsgiref.types import StartResponse, WSGIApplication
+
+from werkzeug.wrappers import Response
+
+from infra.local.api import DEFAULT_REGION, ApiError, JsonService, credential_scope, decode_request
+from infra.local.server_contract import STATUS_PATH
+
+_JSON_CONTENT_TYPE = "application/x-amz-json-1.1"
+_CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
+_LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
+_VIRTUAL_HOST = re.compile(r"^(?P<bucket>[a-z0-9][a-z0-9.-]+)\.localhost(:\d+)?$")
+
+logger = logging.getLogger(__name__)
+
+Observer = Callable[[Mapping[str, Any]], None]
+"""Is told the WSGI environ of every request moto has answered without an error."""
+
+
+class Front:
+    """Routes a request by its target and credential scope; observers learn what moto's state may have changed."""
+
+    def __init__(
+        self,
+        moto: WSGIApplication,
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._moto = moto
+        self._status = status
+        self._services: dict[str, JsonService] = {}
+        self._observers: list[Observer] = []
+
+    def add_services(self, services: Sequence[JsonService]) -> None:
+        self._services.update({service.target_prefix: service for service in services})
+
+    def add_observer(self, observer: Observer) -> None:
+        self._observers.append(observer)
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") == STATUS_PATH:
+            return _json(200, self._status())(environ, start_response)
+        try:
+            answer = self._answer(environ)
+        except ApiError as error:
+            answer = _json(error.http_status, error.body())
+        except Exception:
+            logger.exception("%s failed", environ.get("HTTP_X_AMZ_TARGET"))
+            answer = _json(500, {"__type": "InternalFailure", "message": "See the platform's server.log."})
+        return answer(environ, start_response) if answer else self._pass_to_moto(environ, start_response)
+
+    def _answer(self, environ: dict[str, Any]) -> Response | None:
+        """The answer of a service of our own, None for a request that is moto's."""
+        _refuse_browsers(environ)
+        if cbor := _CBOR_PATH.match(environ.get("PATH_INFO", "")):
+            raise ApiError(
+                "UnknownOperationException",
+                f"{cbor['target']}.{cbor['action']} came by rpc-v2-cbor; the local platform speaks JSON 1.1 only. "
+                "Use a client that sends application/x-amz-json-1.1 (boto3, AWS CLI v1).",
+            )
+        prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
+        service = self._services.get(prefix)
+        if service is None:
+            return None
+        body = _read_body(environ)
+        request = decode_request(body)
+        if not service.answers(action, request):
+            return None
+        scope = credential_scope(environ)
+        return _json(200, service.call(action, scope.region if scope else DEFAULT_REGION, request))
+
+    def _pass_to_moto(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        _use_path_style(environ)
+        statuses: list[int] = []
+
+        def recording_start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            statuses.append(int(status.split()[0]))
+            return start_response(status, headers, exc_info)
+
+        try:
+            chunks = self._moto(environ, recording_start_response)
+        except NotImplementedError as error:
+            refusal = ApiError("UnknownOperationException", f"The local platform does not model this call: {error}")
+            return _json(400, refusal.body())(environ, start_response)
+        if statuses and statuses[-1] < 400:
+            for observer in self._observers:
+                observer(environ)
+        return chunks
+
+
+def _refuse_browsers(environ: dict[str, Any]) -> None:
+    """Credentials are not checked and jobs are programs, so a web page must not reach the platform.
+
+    A page's cross-site request carries Origin; one that had its own name resolved to loopback carries that name.
+    """
+    host = environ.get("HTTP_HOST", "")
+    if "HTTP_ORIGIN" in environ or not _LOOPBACK_HOST.match(host):
+        raise ApiError(
+            "AccessDeniedException",
+            f"The local platform takes requests to a loopback address, none from web pages; this one is for {host!r}.",
+            http_status=403,
+        )
+
+
+def _json(status: int, body: dict[str, Any]) -> Response:
+    return Response(json.dumps(body), status=status, content_type=_JSON_CONTENT_TYPE)
+
+
+def _read_body(environ: dict[str, Any]) -> bytes:
+    """The whole body, put back so that moto can read it too."""
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = io.BytesIO(body)
+    return body
+
+
+def _use_path_style(environ: dict[str, Any]) -> None:
+    """Turn bucket.localhost/key into localhost/bucket/key, the one form moto and the S3 snapshot read."""
+    host = _VIRTUAL_HOST.match(environ.get("HTTP_HOST", ""))
+    if host is None:
+        return
+    for variable in ("PATH_INFO", "RAW_URI", "REQUEST_URI"):
+        environ[variable] = f"/{host['bucket']}{environ.get(variable, '/')}"
+    environ["HTTP_HOST"] = environ["HTTP_HOST"].removeprefix(f"{host['bucket']}.")

@@ -1,0 +1,119 @@
+"""What the API side of the local platform asks of an engine, and of an image builder.
+
+The API side (SageMaker and CodeBuild: validation, status, S3, logs) knows no processes; an engine knows no AWS API.
+`ProcessEngine` is the first engine: a node is a process tree. A container engine implements the same two protocols.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One accepted CreateTrainingJob request, as far as its nodes need to know it."""
+
+    job_name: str
+    job_arn: str
+    region: str
+    image_uri: str
+    instance_type: str
+    instance_count: int
+    hyperparameters: Mapping[str, str]
+    environment: Mapping[str, str]
+    input_data_config: Sequence[Mapping[str, Any]] = ()
+    """Request shape: [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a job: its host name, its loopback address and its own /opt/ml tree."""
+
+    host: str  # algo-1 … algo-n
+    address: str  # 127.0.x.y
+    opt_ml: Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
+
+
+@dataclass(frozen=True)
+class NodeExit:
+    """How one node ended."""
+
+    host: str
+    exit_code: int  # as `train` gave it; -N when a signal N ended it
+    ended_unix_seconds: float
+    failure: str | None  # text of output/failure, None where the node left none
+    stopped_by_platform: bool  # ended because a peer failed, a stop was asked for, or the deadline passed
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How the run of all nodes ended. `failed_host` is the root cause, None when every node exited 0."""
+
+    exits: Sequence[NodeExit]
+    failed_host: str | None = None
+    failure_reason: str | None = None  # "AlgorithmError: …", not yet cut to 1,024 characters
+    stopped: bool = False  # the stop event was set
+    timed_out: bool = False  # MaxRuntimeInSeconds passed
+
+
+LineSink = Callable[[str, str, int], None]
+"""(host, text without line end, unix milliseconds); called from several threads."""
+
+
+class Engine(Protocol):
+    """Runs the nodes of one job at a time."""
+
+    def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
+        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
+
+    def isolation(self, instance_type: str) -> str:
+        """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
+
+    def prepare(self, job: JobSpec) -> Sequence[Node]:
+        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
+
+    def run(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        """Run `train` on every node until all have ended. Never leaves a process behind, whatever happens."""
+
+    def clean_up(self, job: JobSpec) -> None:
+        """Remove the nodes' trees. Idempotent."""
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image in the local store. `digest` is content-derived and identical for identical inputs."""
+
+    digest: str  # sha256:<64 hex>
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class ImageStore(Protocol):
+    """Builds and keeps images. `repository:tag` and `repository@sha256:…` both resolve."""
+
+    def build(
+        self,
+        context: Path,
+        repository: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
+        deadline_seconds: float,
+    ) -> BuiltImage:
+        """Build `context` (a folder with a Dockerfile) and tag it. Raises ImageBuildError."""
+
+    def resolve(self, image_uri: str) -> Path | None:
+        """The image's folder for a full URI (…/repository:tag or …/repository@digest), or None if it isn't here."""
+
+    def images(self) -> Sequence[tuple[str, str, str]]:
+        """Every (repository, tag, digest) in the store: the ECR face is filled from it when the platform starts."""
+
+
+class ImageBuildError(Exception):
+    """A build failed. The message names the phase and carries the last lines of its output."""

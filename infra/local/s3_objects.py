@@ -1,0 +1,59 @@
+"""The few S3 operations the platform needs: find objects under a URI, download one to a file, upload a file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from botocore.exceptions import ClientError
+
+_COPY_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class S3Location:
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, uri: str) -> S3Location:
+        """s3://bucket/key; also https://s3.<region>.amazonaws.com/bucket/key, which SageMaker accepts."""
+        parts = urlsplit(uri)
+        if parts.scheme == "s3":
+            return cls(parts.netloc, uri.split("/", 3)[3] if uri.count("/") >= 3 else "")
+        bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
+        return cls(bucket, key)
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[str]:
+    """Keys of objects under a prefix in S3's order (UTF-8), without the empty "folder/" markers consoles make."""
+    pages = s3.get_paginator("list_objects_v2").paginate(
+        Bucket=prefix.bucket, Prefix=prefix.key, PaginationConfig={"PageSize": page_size}
+    )
+    for page in pages:
+        for item in page.get("Contents", []):
+            if not (item["Key"].endswith("/") and item["Size"] == 0):
+                yield item["Key"]
+
+
+def download(s3: Any, location: S3Location, target: Path) -> None:
+    """Stream the object into `target`, whose folder is made."""
+    body = s3.get_object(Bucket=location.bucket, Key=location.key)["Body"]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        shutil.copyfileobj(body, file, _COPY_CHUNK_BYTES)
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "Unknown"))
+
+
+def error_message(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Message", error))

@@ -1,0 +1,110 @@
+"""Serves the platform on loopback until a signal or the death of its owner ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from werkzeug.serving import make_server
+
+from infra.local.interfaces import Engine, ImageStore
+from infra.local.local_platform import Platform
+from infra.local.moto_backend import QuietRequestHandler
+from infra.local.process_identity import start_ticks, watch_owner
+from infra.local.server_contract import HOST, SERVER_FILE, ServerConfig, ServerStartError
+from infra.local.state.files import write_json
+
+_LOCK_FILE = "server.lock"
+_BACKLOG = 128
+_SHUTDOWN_POLL_SECONDS = 0.05
+
+logger = logging.getLogger(__name__)
+
+EngineFactory = Callable[[Path, str], tuple[Engine, ImageStore]]
+"""(state folder, endpoint URL) -> the engine and its image store."""
+
+
+def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine, ImageStore]:
+    """The engine whose nodes are process trees on this machine."""
+    from infra.local.engine import ProcessEngine, ProcessImageStore
+    from infra.local.engine.errors import EngineError
+
+    images = ProcessImageStore(state_dir)
+    try:
+        return ProcessEngine(state_dir / "engine", images, endpoint_url), images
+    except EngineError as error:
+        raise ServerStartError(str(error)) from error
+
+
+def serve(config: ServerConfig, make_engine: EngineFactory = process_engine) -> None:
+    """Run the platform in this process until SIGTERM, SIGINT or the owner's death; then stop its jobs and return."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if config.owner_pid is not None:
+        watch_owner(config.owner_pid, stop.set)
+    with _state_dir_lock(config.state_dir), running(config, make_engine) as endpoint:
+        logger.info("Serving %s (process %d)", endpoint, os.getpid())
+        stop.wait()
+        logger.info("Stopping")
+
+
+@contextmanager
+def running(config: ServerConfig, make_engine: EngineFactory) -> Iterator[str]:
+    """The platform served from threads of this process, as its endpoint URL, until the block is left."""
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    with _listening_socket(config.port) as listener:
+        endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
+        engine, images = make_engine(config.state_dir, endpoint)
+        platform = Platform(config.state_dir, endpoint, engine, images, config.quotas)
+        platform.start()
+        server = make_server(
+            HOST, 0, platform.front, threaded=True, request_handler=QuietRequestHandler, fd=listener.fileno()
+        )
+        thread = threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_POLL_SECONDS,), name="http", daemon=True)
+        thread.start()
+        server_file = config.state_dir / SERVER_FILE
+        write_json(server_file, {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint})
+        try:
+            yield endpoint
+        finally:
+            platform.close()
+            server_file.unlink(missing_ok=True)
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+@contextmanager
+def _state_dir_lock(state_dir: Path) -> Iterator[None]:
+    """One server per state folder; the kernel drops the lock with the process, however it ends."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / _LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ServerStartError(
+                f"Another server uses the state folder {state_dir}: stop it, or choose another with --state-dir"
+            ) from error
+        yield
+
+
+def _listening_socket(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ServerStartError(
+            f"Port {port} on {HOST} can't be used ({error.strerror}): choose another with --port, or end what holds it"
+        ) from error
+    return listener

@@ -1,0 +1,60 @@
+"""Atomic files and JSON records on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+logger = logging.getLogger(__name__)
+
+
+def write_atomically(path: Path, content: bytes | IO[bytes]) -> None:
+    """Write through a temporary file in the same folder: a reader or a crash sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                while chunk := content.read(1 << 20):
+                    file.write(chunk)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value).encode())
+
+
+def read_json(path: Path) -> Any | None:
+    """The file's JSON, None where there is no such file."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+class RecordStore:
+    """JSON records in a folder, one file each, named by a key of one or more path-safe parts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, *key: str, record: dict[str, Any]) -> None:
+        write_json(self._folder.joinpath(*key).with_name(f"{key[-1]}.json"), record)
+
+    def load_all(self) -> Iterator[dict[str, Any]]:
+        """Every readable record. An unreadable one is logged and left on disk for a person to look at."""
+        for path in sorted(self._folder.rglob("*.json")):
+            try:
+                yield json.loads(path.read_bytes())
+            except ValueError as error:
+                logger.error("Record %s is not JSON (%s): it is ignored; repair or remove it.", path, error)

@@ -1,0 +1,251 @@
+"""Keeps moto's S3 on disk: buckets and the current version of every object, with metadata, tags and checksums.
+
+The front tells which bucket or key a request may have changed; a thread then reads it back through the S3 API and
+writes it down, so nothing here depends on how moto stores objects. On disk, under the snapshot's folder:
+
+    buckets/<bucket>.json              name and region
+    objects/<bucket>/<id>.json         key, body file, metadata, tags, parts; id = SHA-256 of the key
+    bodies/<bucket>/<id>-<token>       the body; the record is replaced only once it is complete
+
+Not kept: older versions, and a bucket's policies, tags, lifecycle and versioning state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from botocore.exceptions import ClientError
+
+from infra.local.api import DEFAULT_REGION, credential_scope
+from infra.local.in_process import ClientFactory
+from infra.local.moto_backend import set_last_modified
+from infra.local.state.files import RecordStore, read_json, write_atomically, write_json
+from infra.local.state.flusher import Flusher
+
+_MUTATING = {"PUT", "POST", "DELETE"}
+_KEPT_HEADERS = ("ContentType", "ContentEncoding", "ContentDisposition", "ContentLanguage", "CacheControl")
+_CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256")
+_MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound", "MethodNotAllowed", "405"}
+"""405 is what S3 answers for the head of a delete marker."""
+
+logger = logging.getLogger(__name__)
+
+
+class S3Snapshot:
+    """Follows S3's changes and restores them. `observe` is for the front, the rest for the server."""
+
+    def __init__(self, folder: Path, clients: ClientFactory) -> None:
+        self._folder = folder
+        self._clients = clients
+        self._lock = threading.Lock()
+        self._buckets: set[str] = set()
+        self._keys: set[tuple[str, str]] = set()
+        self._objects = RecordStore(folder / "objects")
+        self._flusher = Flusher("s3-snapshot", self.flush)
+
+    def start(self) -> None:
+        self._flusher.start()
+
+    def close(self) -> None:
+        self._flusher.close()
+
+    def observe(self, environ: Mapping[str, Any]) -> None:
+        """Note what a successful request may have changed: a key, or (bucket calls, multi-deletes) a whole bucket."""
+        if environ["REQUEST_METHOD"] not in _MUTATING or not _is_s3(environ):
+            return
+        path = unquote(environ.get("RAW_URI", "").partition("?")[0]).lstrip("/")
+        bucket, _, key = path.partition("/")
+        if not bucket or _only_stages_data(environ):
+            return
+        with self._lock:
+            if key:
+                self._keys.add((bucket, key))
+            else:
+                self._buckets.add(bucket)
+        self._flusher.wake()
+
+    def flush(self) -> None:
+        """Write every noted change. What fails is noted again."""
+        with self._lock:
+            buckets, self._buckets = self._buckets, set()
+            keys, self._keys = self._keys, set()
+        try:
+            for bucket in buckets:
+                keys |= self._write_bucket(bucket)
+            for bucket, key in sorted(keys):
+                self._write_object(bucket, key)
+        except BaseException:
+            with self._lock:
+                self._buckets |= buckets
+                self._keys |= keys
+            raise
+
+    def restore(self) -> None:
+        """Put every bucket and object back. Call before the server takes requests."""
+        for path in sorted((self._folder / "buckets").glob("*.json")):
+            bucket = read_json(path) or {}
+            self._create_bucket(bucket["name"], bucket["region"])
+        in_use: set[Path] = set()
+        for record in self._objects.load_all():
+            body = self._folder / record["body"]
+            in_use.add(body)
+            self._put_object(record, body)
+        self._remove_orphans(in_use)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def _s3(self) -> Any:
+        return self._clients("s3", DEFAULT_REGION)
+
+    def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
+        """Write the bucket's own record. Returns the keys whose record on disk differs from what S3 lists."""
+        record_path = self._folder / "buckets" / f"{bucket}.json"
+        on_disk = {(record["key"], record["etag"], record["last_modified"]) for record in self._records_of(bucket)}
+        listed: set[tuple[str, str, str]] = set()
+        try:
+            region = self._s3().get_bucket_location(Bucket=bucket).get("LocationConstraint") or DEFAULT_REGION
+        except ClientError as error:
+            if not _is_missing(error):
+                raise
+            record_path.unlink(missing_ok=True)
+        else:
+            write_json(record_path, {"name": bucket, "region": region})
+            for page in self._s3().get_paginator("list_objects_v2").paginate(Bucket=bucket):
+                for item in page.get("Contents", []):
+                    listed.add((item["Key"], item["ETag"], item["LastModified"].isoformat()))
+        return {(bucket, key) for key, _, _ in on_disk ^ listed}
+
+    def _records_of(self, bucket: str) -> Iterator[dict[str, Any]]:
+        return RecordStore(self._folder / "objects" / bucket).load_all()
+
+    def _write_object(self, bucket: str, key: str) -> None:
+        record_path = self._record_path(bucket, key)
+        before = read_json(record_path)
+        record = self._read_object(bucket, key, before)
+        if record is None:
+            record_path.unlink(missing_ok=True)
+        else:
+            write_json(record_path, record)
+        if before and (record is None or record["body"] != before["body"]):
+            (self._folder / before["body"]).unlink(missing_ok=True)
+
+    def _record_path(self, bucket: str, key: str) -> Path:
+        return self._folder / "objects" / bucket / f"{_identifier(key)}.json"
+
+    def _read_object(self, bucket: str, key: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The object's record, its body written to disk unless it is the one already there; None if it is gone."""
+        try:
+            record = self._describe_object(bucket, key)
+            if before and _same_body(before, record):
+                return {**record, "body": before["body"]}
+            body = Path("bodies") / bucket / f"{_identifier(key)}-{uuid.uuid4().hex[:8]}"
+            write_atomically(self._folder / body, self._s3().get_object(Bucket=bucket, Key=key)["Body"])
+        except ClientError as error:
+            if _is_missing(error):
+                return None
+            raise
+        return {**record, "body": str(body)}
+
+    def _describe_object(self, bucket: str, key: str) -> dict[str, Any]:
+        answer = self._s3().head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        return {
+            "bucket": bucket,
+            "key": key,
+            "etag": answer["ETag"],
+            "last_modified": answer["LastModified"].isoformat(),
+            "headers": {name: answer[name] for name in _KEPT_HEADERS if answer.get(name)},
+            "metadata": answer.get("Metadata", {}),
+            "storage_class": answer.get("StorageClass"),
+            "checksum_algorithm": next((name for name in _CHECKSUMS if answer.get(f"Checksum{name}")), None),
+            "tags": self._s3().get_object_tagging(Bucket=bucket, Key=key)["TagSet"],
+            "part_sizes_bytes": self._part_sizes(bucket, key, answer["ETag"]),
+        }
+
+    def _part_sizes(self, bucket: str, key: str, etag: str) -> list[int]:
+        """The sizes of a multipart object's parts; its ETag ends in their number."""
+        _, dash, count = etag.strip('"').partition("-")
+        if not dash:
+            return []
+        heads = (self._s3().head_object(Bucket=bucket, Key=key, PartNumber=n + 1) for n in range(int(count)))
+        return [head["ContentLength"] for head in heads]
+
+    # -- restoring ------------------------------------------------------------------------------------------------
+
+    def _create_bucket(self, name: str, region: str) -> None:
+        s3 = self._clients("s3", region)
+        if region == DEFAULT_REGION:
+            s3.create_bucket(Bucket=name)
+        else:
+            s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
+
+    def _put_object(self, record: dict[str, Any], body: Path) -> None:
+        where = {"Bucket": record["bucket"], "Key": record["key"]}
+        what = {**record["headers"], "Metadata": record["metadata"]}
+        if record["storage_class"]:
+            what["StorageClass"] = record["storage_class"]
+        try:
+            if record["part_sizes_bytes"]:
+                self._put_in_parts(record, body, where, what)
+            else:
+                if record["checksum_algorithm"]:
+                    what["ChecksumAlgorithm"] = record["checksum_algorithm"]
+                self._s3().put_object(**where, **what, Body=body.read_bytes())
+        except FileNotFoundError:
+            logger.error("Object s3://%s/%s has lost its body on disk: it is gone", where["Bucket"], where["Key"])
+            return
+        if record["tags"]:
+            self._s3().put_object_tagging(**where, Tagging={"TagSet": record["tags"]})
+        set_last_modified(where["Bucket"], where["Key"], datetime.fromisoformat(record["last_modified"]))
+
+    def _put_in_parts(self, record: dict[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]) -> None:
+        """The same parts as before: the ETag of a multipart object is made of its parts' digests."""
+        s3 = self._s3()
+        algorithm = {"ChecksumAlgorithm": record["checksum_algorithm"]} if record["checksum_algorithm"] else {}
+        upload = {**where, "UploadId": s3.create_multipart_upload(**where, **what, **algorithm)["UploadId"]}
+        parts = []
+        with body.open("rb") as file:
+            for number, size in enumerate(record["part_sizes_bytes"], start=1):
+                answer = s3.upload_part(**upload, **algorithm, PartNumber=number, Body=file.read(size))
+                checksum = {name: answer[name] for name in answer if name.startswith("Checksum")}
+                parts.append({"PartNumber": number, "ETag": answer["ETag"], **checksum})
+        s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+    def _remove_orphans(self, in_use: set[Path]) -> None:
+        """Bodies a killed server had written but not yet recorded, or had replaced but not yet removed."""
+        for path in (self._folder / "bodies").rglob("*"):
+            if path.is_file() and path not in in_use:
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
+
+
+def _is_s3(environ: Mapping[str, Any]) -> bool:
+    scope = credential_scope(environ)
+    return scope.service == "s3" if scope else "HTTP_X_AMZ_TARGET" not in environ
+
+
+def _only_stages_data(environ: Mapping[str, Any]) -> bool:
+    """A multipart upload changes nothing anyone can read before CompleteMultipartUpload."""
+    query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+    return "uploads" in query or "partNumber" in query
+
+
+def _identifier(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _same_body(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """A copy onto itself or new tags leave the body as it is on disk."""
+    return bool(before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"])
+
+
+def _is_missing(error: ClientError) -> bool:
+    return error.response.get("Error", {}).get("Code") in _MISSING

@@ -1,0 +1,142 @@
+"""Fills the nodes' input/data/<channel> folders from S3: which object goes to which node, and under which name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from infra.local.interfaces import Node
+from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
+
+_PARALLEL_DOWNLOADS = 8
+
+
+class DataDownloadError(Exception):
+    """A channel can't be filled; the text is FailureReason's, after "ClientError: "."""
+
+
+class DownloadInterrupted(Exception):
+    """The stop event was set before every channel was filled."""
+
+
+@dataclass(frozen=True)
+class ChannelObject:
+    """One object of a channel and its path below input/data/<channel>."""
+
+    location: S3Location
+    relative_path: str
+
+
+def fill_channels(s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event) -> None:
+    """Download every channel. An object is downloaded once; further nodes get a hard link to the first one's copy."""
+    work = [
+        (item, [node.opt_ml / "input" / "data" / channel["ChannelName"] for node in takers])
+        for channel in channels
+        for item, takers in _shares(s3, channel, nodes)
+    ]
+
+    def place(job: tuple[ChannelObject, list[Path]]) -> None:
+        if stop.is_set():
+            raise DownloadInterrupted
+        _place(s3, *job)
+
+    with ThreadPoolExecutor(_PARALLEL_DOWNLOADS, "channel-download") as pool:
+        for _ in pool.map(place, work):
+            pass
+
+
+def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
+    """S3's message where the bucket is missing, "" where no object matches, None where there is data."""
+    source = channel["DataSource"]["S3DataSource"]
+    try:
+        found = next(list_keys(s3, S3Location.parse(source["S3Uri"]), page_size=10), None)
+    except ClientError as error:
+        return error_message(error)
+    return None if found is not None else ""
+
+
+def _shares(s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]) -> Iterator[tuple[ChannelObject, list[Node]]]:
+    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one, in turn by sorted key."""
+    source = channel["DataSource"]["S3DataSource"]
+    objects = _objects(s3, source)
+    if not objects:
+        raise DataDownloadError(f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3")
+    sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
+    for index, item in enumerate(objects):
+        yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
+
+
+def _objects(s3: Any, source: Mapping[str, Any]) -> list[ChannelObject]:
+    location = S3Location.parse(source["S3Uri"])
+    try:
+        if source["S3DataType"] == "ManifestFile":
+            return _manifest_objects(s3, location)
+        return [
+            ChannelObject(S3Location(location.bucket, key), _path_below_prefix(location.key, key))
+            for key in list_keys(s3, location)
+        ]
+    except ClientError as error:
+        raise _download_error(location, error) from error
+
+
+def _path_below_prefix(prefix: str, key: str) -> str:
+    """The prefix "data/train" holds "data/train/a.csv" as a.csv, and "data/train.csv" as train.csv."""
+    folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
+    if key.startswith(folder):
+        return key.removeprefix(folder)
+    return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
+
+
+def _manifest_objects(s3: Any, manifest: S3Location) -> list[ChannelObject]:
+    """A manifest is [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
+    try:
+        entries = json.load(s3.get_object(Bucket=manifest.bucket, Key=manifest.key)["Body"])
+        prefix = S3Location.parse(entries[0]["prefix"])
+        relative = [str(entry) for entry in entries[1:]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataDownloadError(
+            f"Data download failed:Unable to parse manifest at {manifest}: expected "
+            f'[{{"prefix": "s3://…"}}, "key", …] ({error})'
+        ) from error
+    return [ChannelObject(S3Location(prefix.bucket, prefix.key + entry), entry) for entry in sorted(relative)]
+
+
+def _place(s3: Any, item: ChannelObject, folders: Sequence[Path]) -> None:
+    if ".." in PurePosixPath(item.relative_path).parts:
+        raise DataDownloadError(f"Data download failed:Key {item.location} leaves its channel's folder by '..'")
+    first = folders[0] / item.relative_path
+    try:
+        download(s3, item.location, first)
+        for folder in folders[1:]:
+            _link(first, folder / item.relative_path)
+    except ClientError as error:
+        raise _download_error(item.location, error) from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise DataDownloadError(
+            f"Data download failed:{item.location} is a file and a folder at once below its prefix ({error.strerror})"
+        ) from error
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # another file system, or one without hard links
+        shutil.copyfile(source, target)
+
+
+def _download_error(location: S3Location, error: ClientError) -> DataDownloadError:
+    return DataDownloadError(
+        f"Data download failed:Unable to download object {location} ({error_code(error)}: {error_message(error)})"
+    )

@@ -1,0 +1,185 @@
+"""One training job: its request, its status, its transitions, and the shapes AWS describes it with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from infra.local.api import ACCOUNT_ID
+from infra.local.interfaces import JobSpec
+from infra.local.model_validation import service_model
+
+FAILURE_REASON_MAX_CHARACTERS = 1024
+IN_PROGRESS = ("InProgress", "Stopping")
+_MESSAGES = {
+    "Pending": "Training job waiting for capacity",
+    "Downloading": "Downloading input data",
+    "Training": "Training image download completed. Training in progress.",
+    "Uploading": "Uploading generated training model",
+    "Stopping": "Stopping the training job",
+    "Completed": "Training job completed",
+    "Failed": "Training job failed",
+    "Stopped": "Training job stopped",
+    "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",
+}
+_FINAL_STATUS = {
+    "Completed": "Completed",
+    "Failed": "Failed",
+    "Stopped": "Stopped",
+    "MaxRuntimeExceeded": "Stopped",
+    "Stopping": "Stopping",
+}
+
+
+@dataclass
+class TrainingJob:
+    """A job's record; the manager's lock guards every change. Times are Unix seconds, None while unknown."""
+
+    region: str
+    request: dict[str, Any]
+    creation_time: float
+    status: str = "InProgress"
+    transitions: list[dict[str, Any]] = field(default_factory=list)
+    """As AWS gives them: {Status, StartTime, EndTime?, StatusMessage}."""
+    last_modified_time: float = 0.0
+    training_start_time: float | None = None
+    training_end_time: float | None = None
+    failure_reason: str | None = None
+    final_metrics: list[dict[str, Any]] = field(default_factory=list)
+    tags: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.request["TrainingJobName"])
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sagemaker:{self.region}:{ACCOUNT_ID}:training-job/{self.name}"
+
+    @property
+    def secondary_status(self) -> str:
+        return str(self.transitions[-1]["Status"])
+
+    @property
+    def instance_type(self) -> str:
+        return str(self.request["ResourceConfig"]["InstanceType"])
+
+    @property
+    def instance_count(self) -> int:
+        return int(self.request["ResourceConfig"]["InstanceCount"])
+
+    @property
+    def max_runtime_seconds(self) -> float:
+        return float(self.request["StoppingCondition"].get("MaxRuntimeInSeconds", 86_400))
+
+    @property
+    def output_prefix(self) -> str:
+        """S3OutputPath/<job>/output, where SageMaker puts model.tar.gz and output.tar.gz."""
+        return f"{self.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output"
+
+    @property
+    def model_uri(self) -> str:
+        plain = self.request["OutputDataConfig"].get("CompressionType") == "NONE"
+        return f"{self.output_prefix}/model/" if plain else f"{self.output_prefix}/model.tar.gz"
+
+    def is_over(self) -> bool:
+        return self.status not in IN_PROGRESS
+
+    def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
+        """Close the current transition and open the next; a terminal one ends the job and is closed at once."""
+        if self.transitions:
+            self.transitions[-1].setdefault("EndTime", now)
+        transition = {
+            "Status": secondary_status,
+            "StartTime": now,
+            "StatusMessage": message or _MESSAGES[secondary_status],
+        }
+        self.transitions.append(transition)
+        self.status = _FINAL_STATUS.get(secondary_status, self.status)
+        if self.is_over():
+            transition["EndTime"] = now
+        self.last_modified_time = now
+
+    def fail(self, reason: str, now: float) -> None:
+        self.failure_reason = reason[:FAILURE_REASON_MAX_CHARACTERS]
+        self.enter("Failed", now)
+
+    def spec(self) -> JobSpec:
+        """What an engine needs to know of the job."""
+        return JobSpec(
+            job_name=self.name,
+            job_arn=self.arn,
+            region=self.region,
+            image_uri=self.request["AlgorithmSpecification"]["TrainingImage"],
+            instance_type=self.instance_type,
+            instance_count=self.instance_count,
+            hyperparameters=self.request.get("HyperParameters", {}),
+            environment=self.request.get("Environment", {}),
+            input_data_config=self.request.get("InputDataConfig", []),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """DescribeTrainingJobResponse: every echoed request field and what is known so far."""
+        answer = {name: self.request[name] for name in _echoed_members() if name in self.request}
+        answer |= {
+            "TrainingJobArn": self.arn,
+            "TrainingJobStatus": self.status,
+            "SecondaryStatus": self.secondary_status,
+            "SecondaryStatusTransitions": self.transitions,
+            "CreationTime": self.creation_time,
+            "LastModifiedTime": self.last_modified_time,
+            "ModelArtifacts": {"S3ModelArtifacts": self.model_uri},
+            "ProfilingStatus": "Disabled",
+        }
+        for flag in ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining"):
+            answer.setdefault(flag, False)
+        if self.failure_reason is not None:
+            answer["FailureReason"] = self.failure_reason
+        if self.final_metrics:
+            answer["FinalMetricDataList"] = self.final_metrics
+        return answer | self._billing()
+
+    def _billing(self) -> dict[str, Any]:
+        """Absent for jobs whose instances never started; the seconds only once they have ended."""
+        if self.training_start_time is None:
+            return {}
+        answer: dict[str, Any] = {"TrainingStartTime": self.training_start_time}
+        if self.training_end_time is not None:
+            seconds = max(1, round(self.training_end_time - self.training_start_time))
+            answer["TrainingEndTime"] = self.training_end_time
+            answer["TrainingTimeInSeconds"] = answer["BillableTimeInSeconds"] = seconds
+        return answer
+
+    def summary(self) -> dict[str, Any]:
+        answer = {
+            "TrainingJobName": self.name,
+            "TrainingJobArn": self.arn,
+            "CreationTime": self.creation_time,
+            "LastModifiedTime": self.last_modified_time,
+            "TrainingJobStatus": self.status,
+            "SecondaryStatus": self.secondary_status,
+        }
+        return answer | ({"TrainingEndTime": self.training_end_time} if self.training_end_time is not None else {})
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TrainingJob:
+        return cls(**record)
+
+
+def job_key(region: str, name: str) -> tuple[str, str]:
+    """Names are unique per region; SageMaker compares them without regard to case."""
+    return region, name.lower()
+
+
+@functools.cache
+def _echoed_members() -> Sequence[str]:
+    """The request's members that DescribeTrainingJob gives back, after botocore's model."""
+    asked = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+    answered = service_model("sagemaker").operation_model("DescribeTrainingJob").output_shape
+    assert asked is not None and answered is not None
+    return [name for name in asked.members if name in answered.members]

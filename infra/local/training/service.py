@@ -1,0 +1,130 @@
+"""SageMaker's training actions: CreateTrainingJob, Describe, Stop, List, AddTags, ListTags."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any
+
+from infra.local.api import ApiError, JsonService, validation_error
+from infra.local.in_process import ClientFactory
+from infra.local.model_validation import RequestValidator
+from infra.local.training.channels import channel_is_empty
+from infra.local.training.limits import LOCAL_INSTANCE_TYPES, check_request
+from infra.local.training.manager import TrainingJobs
+
+_DEFAULT_PAGE_SIZE = 10
+_SORT_FIELDS = {"Name": "TrainingJobName", "CreationTime": "CreationTime", "Status": "TrainingJobStatus"}
+_REFUSED = frozenset({"UpdateTrainingJob", "DeleteTrainingJob", "ListTrainingJobsForHyperParameterTuningJob"})
+"""moto would answer these from its own training jobs, which don't know ours."""
+
+
+def training_service(jobs: TrainingJobs, clients: ClientFactory) -> JsonService:
+    """The service as the front dispatches to it."""
+    api = TrainingApi(jobs, clients)
+    return JsonService(
+        target_prefix="SageMaker",
+        actions={
+            "CreateTrainingJob": api.create,
+            "DescribeTrainingJob": api.describe,
+            "StopTrainingJob": api.stop,
+            "ListTrainingJobs": api.list,
+            "AddTags": api.add_tags,
+            "ListTags": api.list_tags,
+        },
+        refused=_REFUSED,
+        claims=lambda action, request: "Tags" not in action or ":training-job/" in str(request.get("ResourceArn")),
+    )
+
+
+class TrainingApi:
+    """Validates requests and hands them to the jobs; methods take (region, request) and return the answer."""
+
+    def __init__(self, jobs: TrainingJobs, clients: ClientFactory) -> None:
+        self._jobs = jobs
+        self._clients = clients
+        self._validator = RequestValidator("sagemaker", {"TrainingInstanceType": LOCAL_INSTANCE_TYPES})
+
+    def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("CreateTrainingJob", request)
+        check_request(request)
+        self._refuse_missing_data(region, request)
+        return {"TrainingJobArn": self._jobs.create(region, request).arn}
+
+    def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("DescribeTrainingJob", request)
+        return self._jobs.describe(region, request["TrainingJobName"])
+
+    def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("StopTrainingJob", request)
+        self._jobs.stop(region, request["TrainingJobName"])
+        return {}
+
+    def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """A page of summaries. The token carries the position and the query, so that it can't be used on another."""
+        self._validator.check("ListTrainingJobs", request)
+        query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
+        start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
+        end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
+        found = _sorted([item for item in self._jobs.summaries(region) if _matches(item, request)], request)
+        answer: dict[str, Any] = {"TrainingJobSummaries": found[start:end]}
+        if end < len(found):
+            answer["NextToken"] = _encode_token(end, query)
+        return answer
+
+    def add_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("AddTags", request)
+        return {"Tags": self._jobs.add_tags(region, request["ResourceArn"], request["Tags"])}
+
+    def list_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("ListTags", request)
+        return {"Tags": self._jobs.tags(region, request["ResourceArn"])}
+
+    def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
+        """SageMaker looks for the input data before it accepts a job."""
+        for channel in request.get("InputDataConfig", []):
+            reason = channel_is_empty(self._clients("s3", region), channel)
+            if reason is None:
+                continue
+            uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+            bucket = uri.split("/")[2]
+            raise validation_error(
+                f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
+                f"exists in the selected region ({region}), that objects exist under that S3 prefix, and that the role "
+                f'"{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+                + (f" Error message from S3: {reason}" if reason else "")
+            )
+
+
+def _matches(summary: dict[str, Any], request: dict[str, Any]) -> bool:
+    if request.get("NameContains", "").lower() not in summary["TrainingJobName"].lower():
+        return False
+    if request.get("StatusEquals", summary["TrainingJobStatus"]) != summary["TrainingJobStatus"]:
+        return False
+    if "WarmPoolStatusEquals" in request or "TrainingPlanArnEquals" in request:
+        return False  # the platform has neither warm pools nor training plans
+    return all(
+        request.get(f"{field}After", float("-inf")) < summary[field] < request.get(f"{field}Before", float("inf"))
+        for field in ("CreationTime", "LastModifiedTime")
+    )
+
+
+def _sorted(summaries: list[dict[str, Any]], request: dict[str, Any]) -> list[dict[str, Any]]:
+    field = _SORT_FIELDS[request.get("SortBy", "CreationTime")]
+    descending = request.get("SortOrder", "Ascending") == "Descending"
+    return sorted(summaries, key=lambda item: (item[field], item["TrainingJobName"]), reverse=descending)
+
+
+def _encode_token(position: int, query: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([position, query], sort_keys=True).encode()).decode()
+
+
+def _decode_token(token: str, query: dict[str, Any]) -> int:
+    try:
+        position, asked = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise validation_error("Invalid pagination token.") from error
+    if asked != query or not isinstance(position, int):
+        raise ApiError("ValidationException", "Invalid pagination token: it belongs to a different request.")
+    return position

@@ -1,0 +1,57 @@
+"""An engine with an image of a few lines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.local.engine import process_engine
+from infra.local.engine.containment import Containment
+from infra.local.engine.port_lock import training_slot
+from infra.local.engine.process_engine import ProcessEngine
+from infra.local.interfaces import JobSpec
+from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
+
+
+@pytest.fixture(autouse=True)
+def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Short tests must not queue behind another platform's training job on this machine."""
+    slot = functools.partial(training_slot, address=f"\0test-{tmp_path}")
+    monkeypatch.setattr(process_engine, "training_slot", slot)
+
+
+@pytest.fixture
+def job() -> JobSpec:
+    arn = "arn:aws:sagemaker:us-east-1:000000000000:training-job/job-a"
+    channels = [
+        {"ChannelName": "training", "DataSource": {"S3DataSource": {"S3DataDistributionType": "ShardedByS3Key"}}}
+    ]
+    return JobSpec(
+        job_name="job-a",
+        job_arn=arn,
+        region="us-east-1",
+        image_uri="000000000000.dkr.ecr.us-east-1.amazonaws.com/tiny:1",
+        instance_type="ml.local.small",
+        instance_count=1,
+        hyperparameters={"epochs": "2"},
+        environment={},
+        input_data_config=channels,
+    )
+
+
+@pytest.fixture(params=["contained", "bare"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path, job: JobSpec) -> Iterator[Bench]:
+    """Twice: as this machine allows it, and as on a machine without namespaces."""
+    image = write_image(tmp_path / "image")
+    engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", TIMES)
+    if request.param == "bare":
+        engine._containment = Containment()
+    bench = Bench(engine, image, job)
+    yield bench
+    assert bench.alive() == set()
+    if engine._quotas:
+        assert engine._quotas.groups() == []
+    engine.close()

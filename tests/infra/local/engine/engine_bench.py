@@ -1,0 +1,89 @@
+"""Engines with images of a few lines: an image's `train` is a script, so that no toolkit and no torch is needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from infra.local.engine.job_run import RunTimes
+from infra.local.engine.process_engine import ProcessEngine
+from infra.local.engine.process_tree import Membership
+from infra.local.interfaces import JobSpec, Node, RunResult
+
+PROLOGUE = """
+import json, os, pathlib, signal, socket, subprocess, sys, time
+ml = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"])
+resources = json.loads((ml / "input/config/resourceconfig.json").read_text())
+host = os.environ["NODESWEEP_NODE"].split("/")[1]
+def fail(text, code=1):
+    (ml / "output/failure").write_text(text)
+    sys.exit(code)
+"""
+TIMES = RunTimes(
+    failure_grace_seconds=1.0, misleading_failure_grace_seconds=3.0, failure_term_seconds=0.5, stop_term_seconds=1.5
+)
+
+
+@dataclass(frozen=True)
+class OneImage:
+    """An image store that holds one image."""
+
+    folder: Path
+
+    def resolve(self, image_uri: str) -> Path | None:
+        return None if "missing" in image_uri else self.folder
+
+
+@dataclass
+class Bench:
+    """An engine, its image, and what its nodes printed."""
+
+    engine: ProcessEngine
+    image: Path
+    job: JobSpec
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def program(self, source: str) -> None:
+        write_train(self.image, source)
+
+    def run(self, nodes: int = 1, seconds: float = 20, on_line: Callable[..., None] | None = None, **job) -> RunResult:
+        spec = replace(self.job, instance_count=nodes, **job)
+        self.nodes: list[Node] = list(self.engine.prepare(spec))
+        return self.engine.run(spec, self.nodes, on_line or self.note, self.stop, seconds)
+
+    def note(self, host: str, text: str, _milliseconds: int) -> None:
+        self.lines.append((host, text))
+
+    def stop_on(self, word: str) -> Callable[[str, str, int], None]:
+        def on_line(host: str, text: str, milliseconds: int) -> None:
+            self.note(host, text, milliseconds)
+            if word in text:
+                self.stop.set()
+
+        return on_line
+
+    def said(self, host: str) -> list[str]:
+        return [text for who, text in self.lines if who == host and not text.startswith("[platform]")]
+
+    def alive(self) -> set[int]:
+        return Membership(state_id=self.engine._state_id).members()
+
+
+def write_train(image: Path, source: str) -> None:
+    train = image / "venv" / "bin" / "train"
+    train.write_text(f"#!{sys.executable} -u\n{PROLOGUE}\n{textwrap.dedent(source)}")
+    train.chmod(0o755)
+
+
+def write_image(folder: Path, **environment: str) -> Path:
+    (folder / "venv" / "bin").mkdir(parents=True)
+    (folder / "code").mkdir()
+    (folder / "code" / "train.py").write_text("print('trained')\n")
+    (folder / "image.json").write_text(json.dumps({"environment": environment}))
+    return folder

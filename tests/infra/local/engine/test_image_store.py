@@ -1,0 +1,175 @@
+"""Image builds with a package of a few bytes, so that nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from infra.local.engine import ProcessImageStore
+from infra.local.engine.image_content import read_content
+from infra.local.interfaces import ImageBuildError
+
+DOCKERFILE = """
+FROM python:3.11
+COPY requirements.txt *.whl /tmp/build/
+RUN pip install -r /tmp/build/requirements.txt
+COPY . /opt/ml/code/
+ENV PROGRAM=train.py
+LABEL kind=tiny
+"""
+DIST_INFO = {
+    "METADATA": "Metadata-Version: 2.1\nName: tinytrain\nVersion: 1.0\n",
+    "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "RECORD": "",
+    "entry_points.txt": "[console_scripts]\ntrain = tinytrain:main\n",
+}
+
+
+@pytest.fixture
+def context(tmp_path):
+    folder = tmp_path / "context"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tinytrain-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tinytrain.py", "def main():\n    print('tiny')\n")
+        for name, text in DIST_INFO.items():
+            wheel.writestr(f"tinytrain-1.0.dist-info/{name}", text)
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    (folder / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl  # local\n")
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / ".dockerignore").write_text("# not for nodes\nnotes*\nDockerfile\n")
+    (folder / "notes.txt").write_text("private")
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ProcessImageStore(tmp_path / "state")
+
+
+def build(store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args):
+    return store.build(
+        context, repository, tag, build_args, on_line or (lambda line: None), stop or threading.Event(), seconds
+    )
+
+
+def test_build_run_resolve(store, context):
+    lines = []
+    image = build(store, context, on_line=lines.append)
+    folder = store.resolve("123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny:1")
+    assert folder == store.resolve(f"localhost:5000/tiny@{image.digest}")
+    assert image.labels == {"kind": "tiny"}
+    assert subprocess.check_output([folder / "venv/bin/train"], text=True) == "tiny\n"
+    assert (folder / "code/train.py").read_text() == "print(1)\n"
+    assert not (folder / "code/notes.txt").exists()
+    assert json.loads((folder / "image.json").read_text())["environment"] == {"PROGRAM": "train.py"}
+    assert store.images() == [("tiny", "1", image.digest)]
+    assert lines[0].startswith("[READ Dockerfile] FROM python:3.11: not pulled")
+
+
+def test_same_inputs_same_digest_and_a_code_change_keeps_the_environment(store, context, tmp_path):
+    first = build(store, context)
+    copied = shutil.copytree(context, tmp_path / "elsewhere")
+    os.utime(copied / "train.py", (0, 0))
+    (copied / "__pycache__").mkdir()
+    (copied / "__pycache__" / "train.pyc").write_text("x")
+    assert build(store, copied) == first
+
+    (context / "train.py").write_text("print(2)\n")
+    lines = []
+    second = build(store, context, tag="2", on_line=lines.append)
+    assert second.digest != first.digest
+    assert any(line.startswith("[REUSE virtual environment]") for line in lines)
+    assert [len(list(store._venvs.glob("*/complete.json"))), len(store.images())] == [1, 2]
+
+
+def test_tags_are_immutable(store, context):
+    build(store, context)
+    (context / "train.py").write_text("print(2)\n")
+    with pytest.raises(ImageBuildError, match="tags are immutable"):
+        build(store, context)
+
+
+@pytest.mark.parametrize("uri", ["tiny:2", "other:1", "tiny@sha256:" + "0" * 64, "not an image", "tiny"])
+def test_what_is_not_there_resolves_to_none(store, uri):
+    assert store.resolve(uri) is None
+
+
+def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
+    (context / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl\nno_such_package @ file:///no/where\n")
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed with exit code 1.*/no/where"):
+        build(store, context)
+    assert store.images() == []
+    assert store.resolve("tiny:1") is None
+
+
+def test_half_an_environment_is_made_anew(store, context):
+    content = build(store, context)
+    [complete] = store._venvs.glob("*/complete.json")
+    complete.unlink()
+    shutil.rmtree(complete.parent / "lib")
+    shutil.rmtree(store._images)
+    assert build(store, context) == content
+    assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+
+
+def test_a_moved_store_is_built_anew(store, context, tmp_path):
+    build(store, context)
+    moved = ProcessImageStore((tmp_path / "state").rename(tmp_path / "moved"))
+    assert moved.resolve("tiny:1") is None
+    build(moved, context)
+    assert subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+
+
+def test_concurrent_builds_of_the_same_thing(store, context):
+    lines = []
+    with ThreadPoolExecutor(2) as pool:
+        images = list(pool.map(lambda tag: build(store, context, tag=tag, on_line=lines.append), ["1", "2"]))
+    assert images[0] == images[1]
+    assert lines.count("[MAKE virtual environment]") == 1
+    assert {tag for _, tag, _ in store.images()} == {"1", "2"}
+
+
+def test_stop_and_deadline(store, context):
+    stop = threading.Event()
+    with pytest.raises(ImageBuildError, match="the build was stopped"):
+        build(store, context, on_line=lambda line: stop.set() if "MAKE" in line else None, stop=stop)
+    with pytest.raises(ImageBuildError, match="the build's time was up"):
+        build(store, context, seconds=0.3)
+    assert store.images() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("COPY nowhere.py /opt/ml/code/", "nowhere.py is not in the build context"),
+        ("COPY notes.txt /opt/ml/code/", "or .dockerignore excludes it"),
+        ("COPY train.py /usr/bin/", "nodes see /opt/ml/code only"),
+        ("RUN pip install -r /elsewhere.txt", "no COPY before it"),
+    ],
+)
+def test_contexts_that_do_not_fit(store, context, change, complaint):
+    with (context / "Dockerfile").open("a") as file:
+        file.write(change + "\n")
+    with pytest.raises(ImageBuildError, match=complaint):
+        build(store, context)
+
+
+def test_build_args_of_installers_and_requirements_make_the_environments_name(context):
+    from infra.local.engine.dockerfile import parse
+
+    def venv_digest(**build_args):
+        return read_content(context, parse(DOCKERFILE, build_args), build_args).venv_digest
+
+    plain = venv_digest()
+    assert venv_digest(OTHER="x") == plain
+    assert venv_digest(PIP_EXTRA_INDEX_URL="https://example.org") != plain
+    with zipfile.ZipFile(context / "tinytrain-1.0-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("more.py", "")
+    assert venv_digest() != plain

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from infra.local.engine.port_lock import training_slot
+
+
+@pytest.fixture
+def address(tmp_path):
+    return f"\0slot-{tmp_path}"
+
+
+def soon(seconds=0.2):
+    return time.monotonic() + seconds
+
+
+def test_one_holder_at_a_time(address):
+    waits = []
+    with (
+        training_slot(threading.Event(), soon(), lambda: None, address) as first,
+        training_slot(threading.Event(), soon(), lambda: waits.append(1), address) as second,
+    ):
+        assert (first, second, waits) == (True, False, [1])
+    with training_slot(threading.Event(), soon(), lambda: None, address) as third:
+        assert third
+
+
+def test_a_stop_ends_the_wait(address):
+    stop = threading.Event()
+    with (
+        training_slot(threading.Event(), soon(), lambda: None, address),
+        training_slot(stop, soon(60), stop.set, address) as is_held,
+    ):
+        assert not is_held

@@ -1,0 +1,130 @@
+"""An engine and an image store without processes: a node is a thread that runs a Python callable."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from infra.local.interfaces import BuiltImage, ImageBuildError, JobSpec, LineSink, Node, NodeExit, RunResult
+
+IMAGE_DIGEST = "sha256:" + "a" * 64
+IMAGE_URI = f"000000000000.dkr.ecr.us-east-1.amazonaws.com/trainer@{IMAGE_DIGEST}"
+
+Program = Callable[[JobSpec, Node, Callable[[str], None], threading.Event], None]
+"""(job, node, print, stop); an exception is the node's failure. Waiting programs wait on `stop`."""
+
+
+def quick_program(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    """Writes what a good training run leaves behind."""
+    for step in range(3):
+        say(f"train_loss={1.0 / (step + 1):.3f};")
+    (node.opt_ml / "model" / "model.bin").write_text(node.host)
+    (node.opt_ml / "output" / "data" / "metrics.json").write_text("{}")
+    (node.opt_ml / "output" / "data" / f"{node.host}.txt").write_text(node.host)
+
+
+def endless_program(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    say("waiting")
+    stop.wait()
+
+
+class FakeEngine:
+    """Keeps the protocol of `infra.local.interfaces.Engine`; the program is chosen by hyperparameter "program"."""
+
+    def __init__(self, state_dir: Path, programs: Mapping[str, Program] | None = None) -> None:
+        self._state_dir = state_dir
+        self.programs: dict[str, Program] = {"quick": quick_program, "endless": endless_program, **(programs or {})}
+        self.most_jobs_at_once = 0
+        self._running = 0
+
+    def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
+        return f"{instance_count} nodes do not fit" if instance_count > 8 else None
+
+    def isolation(self, instance_type: str) -> str:
+        return "not isolated (fake engine)"
+
+    def prepare(self, job: JobSpec) -> Sequence[Node]:
+        nodes = []
+        for number in range(1, job.instance_count + 1):
+            opt_ml = self._state_dir / job.job_name / f"algo-{number}"
+            for folder in ("model", "output/data", "input/config", "checkpoints"):
+                (opt_ml / folder).mkdir(parents=True)
+            for channel in job.input_data_config:
+                (opt_ml / "input" / "data" / channel["ChannelName"]).mkdir(parents=True)
+            nodes.append(Node(f"algo-{number}", f"127.0.1.{number}", opt_ml))
+        return nodes
+
+    def run(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        self._running += 1
+        self.most_jobs_at_once = max(self.most_jobs_at_once, self._running)
+        over, errors = threading.Event(), {}
+
+        def train(node: Node) -> None:
+            try:
+                program = self.programs[job.hyperparameters.get("program", "quick")]
+                program(job, node, lambda line: on_line(node.host, line, int(time.time() * 1000)), over)
+            except Exception as error:
+                errors[node.host] = f"AlgorithmError: {error}"
+                over.set()
+
+        threads = [threading.Thread(target=train, args=(node,)) for node in nodes]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + max_runtime_seconds
+        timed_out = False
+        while any(thread.is_alive() for thread in threads):
+            timed_out = timed_out or time.monotonic() > deadline
+            if stop.is_set() or timed_out:
+                over.set()
+            threads[0].join(0.005)
+        self._running -= 1
+        failed = next(iter(errors), None)
+        exits = [NodeExit(node.host, int(node.host in errors), time.time(), None, False) for node in nodes]
+        return RunResult(exits, failed, errors.get(failed or ""), stop.is_set(), timed_out)
+
+    def clean_up(self, job: JobSpec) -> None:
+        shutil.rmtree(self._state_dir / job.job_name, ignore_errors=True)
+
+
+class FakeImageStore:
+    """Keeps the protocol of `infra.local.interfaces.ImageStore`; building only digests the Dockerfile."""
+
+    def __init__(self) -> None:
+        self.tags: dict[tuple[str, str], str] = {("trainer", "v1"): IMAGE_DIGEST}
+        self.build_arguments: Mapping[str, str] = {}
+
+    def build(
+        self,
+        context: Path,
+        repository: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
+        deadline_seconds: float,
+    ) -> BuiltImage:
+        text = (context / "Dockerfile").read_text()
+        on_line(f"building {len(text)} characters")
+        self.build_arguments = dict(build_args)
+        if text.startswith("WAIT"):
+            stop.wait(deadline_seconds)
+            raise ImageBuildError("interrupted")
+        if text.startswith("BREAK"):
+            raise ImageBuildError("pip install: exit status 1\nno such package")
+        self.tags[repository, tag] = digest = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        return BuiltImage(digest)
+
+    def resolve(self, image_uri: str) -> Path | None:
+        name = image_uri.partition("/")[2]
+        known = {f"{repository}:{tag}" for repository, tag in self.tags}
+        known |= {f"{repository}@{digest}" for (repository, _), digest in self.tags.items()}
+        return Path("/") if name in known else None
+
+    def images(self) -> Sequence[tuple[str, str, str]]:
+        return [(repository, tag, digest) for (repository, tag), digest in self.tags.items()]

@@ -1,0 +1,185 @@
+"""CodeBuild: phases, the image in ECR, failures, stop, time-out."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.infra.local.platform_client import client, wait_until
+
+REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
+PHASES = ["SUBMITTED", "QUEUED", "PROVISIONING", "DOWNLOAD_SOURCE", "INSTALL", "PRE_BUILD", "BUILD", "POST_BUILD"]
+PHASES += ["FINALIZING", "COMPLETED"]
+
+
+def put_source(platform: SimpleNamespace, key: str, dockerfile: str | None) -> str:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("train.py", "print()")
+        if dockerfile is not None:
+            archive.writestr("Dockerfile", dockerfile)
+    platform.s3.put_object(Bucket="results", Key=key, Body=packed.getvalue())
+    return f"results/{key}"
+
+
+def start(platform: SimpleNamespace, location: str, tag: str = "t1", **changes: Any) -> str:
+    variables = {"IMAGE_REPO_NAME": "built", "IMAGE_TAG": tag, "BUILD_ARG_BASE": "cpu"}
+    build = platform.codebuild.start_build(
+        projectName="images",
+        sourceLocationOverride=location,
+        environmentVariablesOverride=[{"name": name, "value": value} for name, value in variables.items()],
+        **changes,
+    )["build"]
+    assert build["buildStatus"] == "IN_PROGRESS"
+    return str(build["id"])
+
+
+def finished(platform: SimpleNamespace, build_id: str) -> dict[str, Any]:
+    def over() -> dict[str, Any] | None:
+        build = platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]
+        return build if build["buildComplete"] else None
+
+    return wait_until(over)
+
+
+def phases(build: dict[str, Any]) -> dict[str, str | None]:
+    return {phase["phaseType"]: phase.get("phaseStatus") for phase in build["phases"]}
+
+
+def context(build: dict[str, Any], phase: str) -> dict[str, str]:
+    return next(item["contexts"][0] for item in build["phases"] if item["phaseType"] == phase)
+
+
+def test_build_ends_in_ecr_under_its_content_digest(platform: SimpleNamespace) -> None:
+    build = finished(platform, start(platform, put_source(platform, "good.zip", "FROM x")))
+    assert build["buildStatus"] == "SUCCEEDED"
+    assert list(phases(build)) == PHASES
+    assert set(phases(build).values()) == {"SUCCEEDED", None}
+    digest = platform.images.tags["built", "t1"]
+    found = platform.ecr.describe_images(repositoryName="built", imageIds=[{"imageTag": "t1"}])["imageDetails"]
+    assert found[0]["imageDigest"] == digest
+    assert platform.images.build_arguments == {"BASE": "cpu"}
+    repository = platform.ecr.describe_repositories(repositoryNames=["built"])["repositories"][0]
+    assert repository["repositoryUri"] == "000000000000.dkr.ecr.us-east-1.amazonaws.com/built"
+
+
+def test_log(platform: SimpleNamespace) -> None:
+    build = finished(platform, start(platform, put_source(platform, "logged.zip", "FROM logged"), "t-logged"))
+    where = {"logGroupName": build["logs"]["groupName"], "logStreamName": build["logs"]["streamName"]}
+    lines = [event["message"] for event in platform.logs.get_log_events(**where, startFromHead=True)["events"]]
+    assert where["logGroupName"] == "/aws/codebuild/images"
+    assert "building 11 characters" in lines
+
+
+def test_same_content_again_is_no_error(platform: SimpleNamespace) -> None:
+    location = put_source(platform, "again.zip", "FROM again")
+    for _ in range(2):
+        assert finished(platform, start(platform, location, "t-again"))["buildStatus"] == "SUCCEEDED"
+
+
+def test_immutable_tag(platform: SimpleNamespace) -> None:
+    finished(platform, start(platform, put_source(platform, "one.zip", "FROM one"), "fixed"))
+    build = finished(platform, start(platform, put_source(platform, "two.zip", "FROM two"), "fixed"))
+    assert build["buildStatus"] == "FAILED"
+    assert "The image tag 'fixed' already exists in the 'built' repository" in context(build, "POST_BUILD")["message"]
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "phase", "code", "message"),
+    [
+        (None, "DOWNLOAD_SOURCE", "CLIENT_ERROR", "No Dockerfile at the top of the source; it holds train.py"),
+        ("BREAK", "BUILD", "COMMAND_EXECUTION_ERROR", "pip install: exit status 1"),
+    ],
+)
+def test_failures(platform: SimpleNamespace, dockerfile: str | None, phase: str, code: str, message: str) -> None:
+    build = finished(platform, start(platform, put_source(platform, "failing.zip", dockerfile), "f"))
+    assert build["buildStatus"] == phases(build)[phase] == "FAILED"
+    assert context(build, phase)["statusCode"] == code
+    assert message in context(build, phase)["message"]
+    assert list(phases(build))[-2:] == ["FINALIZING", "COMPLETED"]
+
+
+def test_missing_source(platform: SimpleNamespace) -> None:
+    build = finished(platform, start(platform, "results/absent.zip"))
+    assert context(build, "DOWNLOAD_SOURCE")["message"].startswith("NoSuchKey")
+
+
+def test_stop(platform: SimpleNamespace) -> None:
+    build_id = start(platform, put_source(platform, "wait.zip", "WAIT"))
+    wait_until(lambda: platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]["currentPhase"] == "BUILD")
+    platform.codebuild.stop_build(id=build_id)
+    build = finished(platform, build_id)
+    assert build["buildStatus"] == phases(build)["BUILD"] == "STOPPED"
+
+
+def test_folder_source_and_project_of_moto(platform: SimpleNamespace) -> None:
+    platform.s3.put_object(Bucket="results", Key="context/Dockerfile", Body=b"FROM folder")
+    platform.codebuild.create_project(
+        name="configured",
+        source={"type": "S3", "location": "results/context/"},
+        artifacts={"type": "NO_ARTIFACTS"},
+        environment={
+            "type": "LINUX_CONTAINER",
+            "image": "aws/codebuild/standard:7.0",
+            "computeType": "BUILD_GENERAL1_SMALL",
+            "environmentVariables": [{"name": "IMAGE_REPO_URI", "value": REGISTRY + "/from-project"}],
+        },
+        serviceRole="arn:aws:iam::000000000000:role/service-role/builder",
+    )
+    build = platform.codebuild.start_build(projectName="configured")["build"]
+    assert finished(platform, build["id"])["buildStatus"] == "SUCCEEDED"
+    assert ("from-project", "latest") in platform.images.tags
+
+
+def test_registry_of_another_account(platform: SimpleNamespace) -> None:
+    uri = {"name": "IMAGE_REPO_URI", "value": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x"}
+    build = platform.codebuild.start_build(
+        projectName="images",
+        sourceLocationOverride=put_source(platform, "foreign.zip", "FROM x"),
+        environmentVariablesOverride=[uri],
+    )["build"]
+    assert "is not this account's" in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
+
+
+def test_idempotency_token(platform: SimpleNamespace) -> None:
+    location = put_source(platform, "token.zip", "FROM token")
+    first = start(platform, location, "token", idempotencyToken="one")
+    assert start_again(platform, location) == first
+    finished(platform, first)
+
+
+def start_again(platform: SimpleNamespace, location: str) -> str:
+    answer = platform.codebuild.start_build(
+        projectName="images", sourceLocationOverride=location, idempotencyToken="one"
+    )
+    return str(answer["build"]["id"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sourceTypeOverride": "GITHUB"}, "no other source type"),
+        ({"sourceLocationOverride": "just-a-bucket"}, "must be a valid S3 source"),
+        ({"timeoutInMinutesOverride": 2161}, "less than or equal to 2160"),
+    ],
+)
+def test_refused_requests(platform: SimpleNamespace, changes: dict[str, Any], message: str) -> None:
+    request = {"projectName": "images", "sourceLocationOverride": "results/x.zip", **changes}
+    with pytest.raises(ClientError, match=message):
+        platform.codebuild.start_build(**request)
+
+
+def test_unknown_builds(platform: SimpleNamespace) -> None:
+    answer = platform.codebuild.batch_get_builds(ids=["images:none"])
+    assert (answer["builds"], answer["buildsNotFound"]) == ([], ["images:none"])
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        platform.codebuild.stop_build(id="images:none")
+
+
+def test_identity_of_the_account(platform: SimpleNamespace) -> None:
+    assert client(platform.endpoint, "sts").get_caller_identity()["Account"] == "000000000000"
