@@ -76,6 +76,7 @@ def test_a_node_that_ends_before_it_is_ready_is_the_cause(barrier_bench):
     barrier_bench.program("if host == 'algo-2': fail('ImportError: no module')\n" + PROGRAM)
     result = barrier_bench.run(nodes=2)
     assert result.failed_host == "algo-2"
+    assert "train" not in barrier_bench.said("algo-1")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.local.engine.cgroups import CpuQuotas, _candidate_parents
+from infra.local.engine.containment import Containment
 from infra.local.engine.node_files import state_id
 from infra.local.engine.process_engine import ProcessEngine
 from infra.local.engine.process_tree import Membership, list_processes
@@ -91,28 +92,30 @@ def test_server_killed(server, bench_folder):
     assert wait_until_gone(nodes) == set()
 
 
+def groups_of(folder):
+    name = f"nodesweep-{state_id(folder / 'state')}"
+    return [group for version, parent in _candidate_parents() for group in CpuQuotas(version, parent / name).groups()]
+
+
 def test_server_killed_leaves_no_cgroups(server, bench_folder):
     supervisor = supervisor_of(server)
     server.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 5
     while Path(f"/proc/{supervisor}/cmdline").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-
-    name = f"nodesweep-{state_id(bench_folder / 'state')}"
-    assert [
-        quotas for version, parent in _candidate_parents() if (quotas := CpuQuotas(version, parent / name)).groups()
-    ] == []
+    assert groups_of(bench_folder) == []
 
 
 def test_server_and_supervisor_killed_together(server, bench_folder):
     """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is left."""
     nodes = nodes_of(bench_folder)
-    supervisor = supervisor_of(server)
-    subprocess.run(["kill", "-9", str(server.pid), str(supervisor)], check=True)
-    if server.is_bare:
-        server.wait()
-        ProcessEngine(bench_folder / "state", None, "http://127.0.0.1:1").close()
-    assert wait_until_gone(nodes) == set()
+    subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
+    server.wait()
+    if not server.is_bare and Containment.find(bench_folder).unshare:
+        assert wait_until_gone(nodes) == set()
+    ProcessEngine(bench_folder / "state", None, "http://127.0.0.1:1").close()
+    assert nodes.members() == set()
+    assert groups_of(bench_folder) == []
 
 
 def test_supervisor_ignores_a_polite_end(server, bench_folder):

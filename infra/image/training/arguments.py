@@ -1,0 +1,165 @@
+"""The command line of the training program: SageMaker turns every hyperparameter into `--key value`.
+
+python train.py --data DIR --model ranking_mlp --epochs 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from training.errors import UserError
+
+MODELS = ("ranking_mlp", "resnet18")
+FORMATS = ("parquet", "csv")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+PRECISIONS = ("auto", "32", "bf16", "16")
+INCOMPLETE_BATCH = ("drop", "pad")
+
+
+@dataclass(frozen=True)
+class TrainingArguments:
+    """Every argument, parsed and checked on its own; what needs the world size is checked in `training.batching`."""
+
+    model: str
+    data: Path
+    format: str
+    label_column: str
+    image_channels: int
+    validation_fraction: float
+    epochs: int
+    passes_per_epoch: int
+    max_steps: int | None
+    per_replica_batch_size: int | None
+    accumulate_grad_batches: int
+    global_batch_size: int | None
+    incomplete_batch: str
+    evaluate_every_samples: int | None
+    learning_rate: float
+    warmup_steps: int
+    optimizer: str
+    momentum: float
+    weight_decay: float
+    seed: int
+    hidden_size: int
+    layers: int
+    precision: str
+    num_workers: int
+    warmup_exclude_epochs: int
+    warmup_exclude_steps: int
+    warmup_exclude_seconds: float
+    checkpoint: bool
+    tensorboard: bool
+    process_group_timeout_seconds: float
+    model_dir: Path
+    output_data_dir: Path
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; `python train.py --help` lists what is allowed")
+
+
+def _whole(minimum: int) -> Any:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"got {text!r}, needs a whole number >= {minimum}") from None
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"got {value}, needs a whole number >= {minimum}")
+        return value
+
+    return parse
+
+
+def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool = False) -> Any:
+    needs = f"a number {'>' if above_minimum else '>='} {minimum:g}" + (f" and < {below:g}" if below < 1e300 else "")
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"got {text!r}, needs {needs}") from None
+        if not minimum <= value < below or (above_minimum and value == minimum):
+            raise argparse.ArgumentTypeError(f"got {text}, needs {needs}")
+        return value
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    """The toolkit writes `--flag True`, the version 3 SDK's driver `--flag true`."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"got {text!r}, needs True or False")
+    return text.lower() == "true"
+
+
+def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
+    """The parser; defaults of the folders come from the SageMaker variables in `environment`."""
+    parser = _Parser(prog="train.py", description="Distributed training, measured.", allow_abbrev=False)
+    _add_data_arguments(parser.add_argument_group("data"), environment)
+    _add_amount_arguments(parser.add_argument_group("how much"))
+    _add_optimisation_arguments(parser.add_argument_group("model and optimiser"))
+    _add_measurement_arguments(parser.add_argument_group("measurement and output"), environment)
+    return parser
+
+
+def _add_data_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
+    add = group.add_argument
+    add("--data", type=Path, default=environment.get("SM_CHANNEL_TRAINING"), help="folder of tables")
+    add("--format", choices=FORMATS, default="parquet", help="format of the tables")
+    add("--label-column", default="label", help="class of a row; every other column is a feature")
+    add("--image-channels", type=_whole(1), default=1, help="channels of pixel_* columns (order: channel, row, column)")
+    add("--validation-fraction", type=_number(0, 1, above_minimum=True), default=0.2, help="rows held out")
+    add("--num-workers", type=_whole(0), default=0, help="loader processes per rank; 0: in the rank itself")
+
+
+def _add_amount_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--epochs", type=_whole(1), default=1)
+    add("--passes-per-epoch", type=_whole(1), default=1, help="passes over the table in one epoch (small tables)")
+    add("--max-steps", type=_whole(1), default=None, help="optimiser steps after which to stop")
+    add("--per-replica-batch-size", type=_whole(1), default=None, help="b; from --global-batch-size where not given")
+    add("--accumulate-grad-batches", type=_whole(1), default=1)
+    add("--global-batch-size", type=_whole(1), default=None, help="B; must equal world size x b x accumulation")
+    add("--incomplete-batch", choices=INCOMPLETE_BATCH, default="drop", help="an epoch's rest that fills no batch")
+    add("--evaluate-every-samples", type=_whole(1), default=None, help="default: at the end of every epoch")
+
+
+def _add_optimisation_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--model", choices=MODELS, default="ranking_mlp")
+    add("--hidden-size", type=_whole(1), default=256, help="width of ranking_mlp")
+    add("--layers", type=_whole(2), default=7, help="dense layers of ranking_mlp, the last one included")
+    add("--optimizer", choices=OPTIMIZERS, default="adamw")
+    add("--learning-rate", type=_number(0, above_minimum=True), default=1e-3)
+    add("--warmup-steps", type=_whole(0), default=0, help="steps over which the learning rate rises linearly")
+    add("--momentum", type=_number(0, 1), default=0.9, help="sgd only")
+    add("--weight-decay", type=_number(0), default=0.0)
+    add("--seed", type=_whole(0), default=0)
+    add("--precision", choices=PRECISIONS, default="auto", help="auto: bf16 or 16 mixed where the hardware has it")
+
+
+def _add_measurement_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
+    add = group.add_argument
+    add("--warmup-exclude-epochs", type=_whole(0), default=0, help="left out of the steady window; 1: the first epoch")
+    add("--warmup-exclude-steps", type=_whole(0), default=10, help="left out of the steady window")
+    add("--warmup-exclude-seconds", type=_number(0), default=30.0, help="left out of the steady window")
+    add("--checkpoint", type=_flag, default=True, help="write the best checkpoint (True or False)")
+    add("--tensorboard", type=_flag, default=True, help="write TensorBoard logs (True or False)")
+    add("--process-group-timeout-seconds", type=_number(0, above_minimum=True), default=600.0)
+    add("--model-dir", type=Path, default=environment.get("SM_MODEL_DIR", "output/model"))
+    add("--output-data-dir", type=Path, default=environment.get("SM_OUTPUT_DATA_DIR", "output/data"))
+
+
+def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> TrainingArguments:
+    """Parse `argv`; raises UserError where argparse would print its usage and exit with 2."""
+    values = vars(build_parser(environment).parse_args(argv))
+    if values["data"] is None:
+        raise UserError("--data is missing and SM_CHANNEL_TRAINING is not set: name the folder that holds the tables")
+    return TrainingArguments(**{field.name: values[field.name] for field in fields(TrainingArguments)})

@@ -1,0 +1,127 @@
+"""Batch arithmetic and the order of samples: what makes runs on 1 and on 8 nodes do the same work.
+
+Every step's global batch is a slice of one seeded order that does not depend on the world size, so under a fixed global
+batch size all node counts train on the same batches; ranks only share them out differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from training.errors import UserError
+
+DEFAULT_PER_REPLICA_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """B = world size x b x accumulation."""
+
+    global_batch_size: int
+    per_replica_batch_size: int
+    accumulate_grad_batches: int
+
+
+def plan_batch(world_size: int, per_replica: int | None, accumulate: int, global_batch_size: int | None) -> BatchPlan:
+    """Complete the batch sizes, or refuse what does not divide."""
+    replicas = world_size * accumulate
+    if per_replica is None:
+        if global_batch_size is None:
+            per_replica = DEFAULT_PER_REPLICA_BATCH_SIZE
+        elif global_batch_size % replicas:
+            raise UserError(
+                f"--global-batch-size {global_batch_size} does not divide by world size {world_size} x "
+                f"--accumulate-grad-batches {accumulate} = {replicas}: choose a multiple of {replicas}"
+            )
+        else:
+            per_replica = global_batch_size // replicas
+    plan = BatchPlan(replicas * per_replica, per_replica, accumulate)
+    if global_batch_size not in (None, plan.global_batch_size):
+        raise UserError(
+            f"--global-batch-size {global_batch_size} is not world size {world_size} x --per-replica-batch-size "
+            f"{per_replica} x --accumulate-grad-batches {accumulate} = {plan.global_batch_size}: "
+            "correct one of them or leave one out"
+        )
+    return plan
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """What one epoch of `rows` x `passes` samples becomes when it is cut into global batches."""
+
+    steps: int
+    dropped: int
+    padded: int
+
+
+def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch: str) -> EpochPlan:
+    """Cut an epoch into whole global batches, its rest dropped or filled up."""
+    samples = rows * passes
+    steps, rest = divmod(samples, global_batch_size)
+    if rest and incomplete_batch == "pad":
+        return EpochPlan(steps + 1, 0, global_batch_size - rest)
+    if steps == 0:
+        raise UserError(
+            f"an epoch of {rows} training rows x {passes} passes is smaller than the global batch of "
+            f"{global_batch_size}: lower the batch size, raise --passes-per-epoch or use --incomplete-batch pad"
+        )
+    return EpochPlan(steps, rest, 0)
+
+
+@dataclass(frozen=True)
+class SampleCount:
+    """requested = processed - padded + dropped."""
+
+    requested: int
+    processed: int
+    padded: int
+    dropped: int
+
+
+def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> SampleCount:
+    """Samples over the whole run, all ranks together; an epoch cut short by --max-steps drops and pads nothing."""
+    epochs = steps // epoch.steps
+    processed, padded, dropped = steps * global_batch_size, epochs * epoch.padded, epochs * epoch.dropped
+    return SampleCount(processed - padded + dropped, processed, padded, dropped)
+
+
+class ShardedBatches:
+    """One rank's batches of row numbers, epoch by epoch; iterating moves on to the next epoch."""
+
+    def __init__(
+        self, rows: int, passes: int, batch: BatchPlan, epoch_plan: EpochPlan, *, rank: int, world_size: int, seed: int
+    ) -> None:
+        self._rows, self._passes, self._batch, self._epoch_plan = rows, passes, batch, epoch_plan
+        self._rank, self._world_size, self._seed = rank, world_size, seed
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        return self._epoch_plan.steps * self._batch.accumulate_grad_batches
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
+        batch = self._batch
+        order = self._order(self._epoch)
+        self._epoch += 1
+        shape = (len(self), self._world_size, batch.per_replica_batch_size)
+        yield from order.reshape(shape)[:, self._rank]
+
+    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
+        random = np.random.default_rng([self._seed, epoch])
+        order = np.concatenate([random.permutation(self._rows) for _ in range(self._passes)])
+        return np.resize(order, self._epoch_plan.steps * self._batch.global_batch_size)  # cuts, or starts over to pad
+
+
+def split_rows(rows: int, validation_fraction: float, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(training rows, validation rows), the same on every rank."""
+    held_out = round(rows * validation_fraction)
+    if not 0 < held_out < rows:
+        raise UserError(
+            f"--validation-fraction {validation_fraction} of {rows} rows leaves {rows - held_out} to train on and "
+            f"{held_out} to validate on: both need at least 1"
+        )
+    order = np.random.default_rng(seed).permutation(rows)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])

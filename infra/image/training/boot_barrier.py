@@ -1,0 +1,37 @@
+"""Lets an emulating platform hold a node between boot and run_start.
+
+Importing torch under a fifth of a core takes most of a minute, so the local platform boots its nodes unthrottled: a
+node says `ready`, the platform puts the CPU quota in force on all of them and answers `go`. On AWS nothing sets
+SM_BOOT_BARRIER_DIR and nothing waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from training.errors import BootBarrierError
+from training.files import write_text_atomically
+
+POLL_SECONDS = 0.02
+DEADLINE_SECONDS = 300.0
+
+
+def wait_at_boot_barrier(
+    folder: Path,
+    *,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Create `folder`/ready, then wait for `folder`/go."""
+    write_text_atomically(folder / "ready", "")
+    started = clock()
+    while not (folder / "go").exists():
+        if clock() - started > deadline_seconds:
+            raise BootBarrierError(
+                f"no file `go` in SM_BOOT_BARRIER_DIR={folder} {deadline_seconds:g} s after `ready`: "
+                "another node never became ready, or the platform that set the variable is gone"
+            )
+        sleep(POLL_SECONDS)

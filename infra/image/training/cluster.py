@@ -1,0 +1,115 @@
+"""Who is in the cluster and which process this is, from what SageMaker and the launcher put into the environment.
+
+plain     one process per node; nodes are SM_HOSTS in sorted order
+torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (SM_CURRENT_HOST is the master's on every rank there)
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from training.errors import UserError
+
+DEFAULT_MASTER_PORT = 7777  # what the SageMaker PyTorch toolkit uses
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The place of this process in the job."""
+
+    launcher: str  # plain | torchrun | mpi
+    nodes: int
+    node_rank: int
+    processes_per_node: int
+    local_rank: int
+    current_host: str
+    master_address: str
+    master_port: int
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.processes_per_node
+
+    @property
+    def rank(self) -> int:
+        return self.node_rank * self.processes_per_node + self.local_rank
+
+
+def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
+    """Read the cluster, whichever launcher started this process."""
+    hosts = _hosts(environment)
+    current_host = environment.get("SM_CURRENT_HOST", hosts[0])
+    address = environment.get("MASTER_ADDR", hosts[0])
+    port = _integer(environment, "MASTER_PORT", DEFAULT_MASTER_PORT)
+    if "OMPI_COMM_WORLD_RANK" in environment:
+        prefix = "OMPI_COMM_WORLD_"
+        places = _places(environment, prefix + "RANK", prefix + "SIZE", prefix + "LOCAL_RANK", prefix + "LOCAL_SIZE")
+        return Cluster("mpi", *places, current_host, address, port)
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        places = _places(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        return Cluster("torchrun", *places, current_host, address, port)
+    if current_host not in hosts:
+        raise UserError(f"SM_CURRENT_HOST is {current_host!r}, which is not one of SM_HOSTS {hosts}")
+    return Cluster("plain", len(hosts), hosts.index(current_host), 1, 0, current_host, address, port)
+
+
+def network_interface(cluster: Cluster, environment: Mapping[str, str], existing: Sequence[str]) -> str | None:
+    """The interface gloo should use, None to let it choose.
+
+    By itself gloo takes the address that the machine's host name resolves to, which need not be one that the peers
+    can reach; it takes no address, only an interface. Nodes on 127.0.x.y share `lo`, which serves all of 127/8.
+    """
+    if "GLOO_SOCKET_IFNAME" in environment:
+        return environment["GLOO_SOCKET_IFNAME"]
+    if _is_loopback(cluster.master_address) and "lo" in existing:
+        return "lo"
+    named = environment.get("SM_NETWORK_INTERFACE_NAME")
+    return named if named in existing else None
+
+
+def _hosts(environment: Mapping[str, str]) -> list[str]:
+    text = environment.get("SM_HOSTS")
+    if text is None:
+        return ["localhost"]
+    try:
+        hosts = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"SM_HOSTS is {text!r}, needs a JSON list of host names") from error
+    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) for host in hosts):
+        raise UserError(f"SM_HOSTS is {text!r}, needs a JSON list of one or more host names")
+    return sorted(hosts)
+
+
+def _places(
+    environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str
+) -> tuple[int, int, int, int]:
+    """(nodes, node rank, processes per node, local rank); ranks must be numbered node by node."""
+    processes = _integer(environment, local_size, 1)
+    world_size, local = _integer(environment, size, 1), _integer(environment, local_rank, 0)
+    global_rank = _integer(environment, rank, 0)
+    if world_size % processes or global_rank % processes != local:
+        raise UserError(
+            f"{rank}={global_rank}, {size}={world_size}, {local_rank}={local}, {local_size}={processes}: needs the "
+            "same number of processes on every node, ranks numbered node by node"
+        )
+    return world_size // processes, global_rank // processes, processes, local
+
+
+def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(f"{name} is {text!r}, needs a whole number") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
+    except (OSError, ValueError):
+        return False  # not resolvable yet: the launcher's own wait says so better than we could

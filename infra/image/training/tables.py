@@ -1,0 +1,111 @@
+"""Tables on disk to arrays in memory: one process per node decodes them, every rank of the node maps the result."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from training.errors import UserError
+from training.files import write_text_atomically
+
+SUFFIXES = {"parquet": (".parquet", ".pq"), "csv": (".csv", ".csv.gz")}
+_PIXEL = re.compile(r"pixel_(\d+)")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows as float32 features in the sample's shape, and class numbers from 0."""
+
+    features: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    classes: int
+
+    @property
+    def is_image(self) -> bool:
+        return self.features.ndim == 4
+
+
+def prepare_table(source: Path, table_format: str, label_column: str, prepared: Path) -> None:
+    """Decode the tables under `source` into arrays under `prepared`; description.json is written last."""
+    dataset = _open(source, table_format)
+    if label_column not in dataset.schema.names:
+        raise UserError(
+            f"--label-column {label_column!r} is not in the table under {source}; its columns are "
+            f"{', '.join(dataset.schema.names[:20])}"
+        )
+    columns = _feature_columns(dataset.schema, label_column)
+    rows = dataset.count_rows()
+    if rows == 0:
+        raise UserError(f"the tables under {source} hold no rows")
+    prepared.mkdir(parents=True, exist_ok=True)
+    features = np.lib.format.open_memmap(prepared / "features.npy", "w+", np.float32, (rows, len(columns)))
+    labels, at = [], 0
+    for batch in dataset.to_batches(columns=[*columns, label_column]):
+        for index, name in enumerate(columns):
+            features[at : at + batch.num_rows, index] = _values(batch.column(name), name)
+        labels.append(_values(batch.column(label_column), label_column))
+        at += batch.num_rows
+    features.flush()
+    names, numbers = np.unique(np.concatenate(labels), return_inverse=True)
+    np.save(prepared / "labels.npy", numbers.astype(np.int64))
+    description = {"columns": columns, "classes": [str(name) for name in names]}
+    write_text_atomically(prepared / "description.json", json.dumps(description))
+
+
+def load_table(prepared: Path, image_channels: int) -> Table:
+    """Map what `prepare_table` wrote; columns that are all pixel_* become images (channel, row, column)."""
+    description = json.loads((prepared / "description.json").read_text(encoding="utf-8"))
+    features = np.load(prepared / "features.npy", mmap_mode="r")
+    labels = np.load(prepared / "labels.npy")
+    columns = description["columns"]
+    if all(_PIXEL.fullmatch(name) for name in columns):
+        features = features.reshape(len(features), *_image_shape(len(columns), image_channels))
+    return Table(features, labels, len(description["classes"]))
+
+
+def _image_shape(pixels: int, channels: int) -> tuple[int, int, int]:
+    side = round((pixels / channels) ** 0.5)
+    if channels * side * side != pixels:
+        raise UserError(f"{pixels} pixel_* columns are no square image of --image-channels {channels}")
+    return channels, side, side
+
+
+def _open(source: Path, table_format: str) -> pads.Dataset:
+    suffixes = SUFFIXES[table_format]
+    files = sorted(str(path) for path in source.rglob("*") if path.is_file() and path.name.endswith(suffixes))
+    if not files:
+        state = "has no" if source.is_dir() else "does not exist: no"
+        raise UserError(f"--data {source} {state} {' or '.join(suffixes)} files; is --format {table_format} right?")
+    try:
+        return pads.dataset(files, format=table_format)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"the {table_format} tables under {source} can't be read: {error}") from error
+
+
+def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
+    """Every column but the label; pixel_* columns in the order of their numbers."""
+    columns = [name for name in schema.names if name != label_column]
+    for name in columns:
+        kind = schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            raise UserError(f"column {name!r} has type {kind}; features must be numbers: encode it or remove it")
+    if not columns:
+        raise UserError(f"the table has no column besides the label {label_column!r}")
+    if all(_PIXEL.fullmatch(name) for name in columns):
+        columns.sort(key=lambda name: int(name.removeprefix("pixel_")))
+    return columns
+
+
+def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
+    if column.null_count:
+        raise UserError(f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows: fill them")
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from training.arguments import parse_arguments
+from training.errors import UserError
+
+
+def test_defaults_come_from_the_sagemaker_variables() -> None:
+    environment = {"SM_CHANNEL_TRAINING": "/in", "SM_MODEL_DIR": "/m", "SM_OUTPUT_DATA_DIR": "/o"}
+    arguments = parse_arguments([], environment)
+    assert (arguments.data, arguments.model_dir, arguments.output_data_dir) == (Path("/in"), Path("/m"), Path("/o"))
+    assert (arguments.layers, arguments.max_steps, arguments.precision) == (7, None, "auto")
+
+
+def test_hyperparameters_arrive_as_the_toolkit_writes_them() -> None:
+    argv = ["--data", "d", "--max-steps", "7", "--checkpoint", "False", "--learning-rate", "0.01"]
+    arguments = parse_arguments(argv, {})
+    assert (arguments.max_steps, arguments.checkpoint, arguments.learning_rate) == (7, False, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--epochs", "0"], "--epochs: got 0, needs a whole number >= 1"),
+        (["--epochs", "two"], "--epochs: got 'two', needs a whole number >= 1"),
+        (["--validation-fraction", "1"], "needs a number > 0 and < 1"),
+        (["--learning-rate", "0"], "--learning-rate: got 0, needs a number > 0"),
+        (["--checkpoint", "yes"], "--checkpoint: got 'yes', needs True or False"),
+        (["--model", "bert"], "invalid choice: 'bert'"),
+        (["--epoch", "3"], "unrecognized arguments: --epoch 3"),
+    ],
+)
+def test_a_bad_argument_is_named_with_what_is_allowed(argv: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_arguments(["--data", "d", *argv], {})
+    assert message in str(caught.value)
+
+
+def test_missing_data_folder_says_what_to_set() -> None:
+    with pytest.raises(UserError, match="--data is missing and SM_CHANNEL_TRAINING is not set"):
+        parse_arguments([], {})
