@@ -14,7 +14,7 @@ from urllib.parse import urlparse
 from configs.models import PlatformConfig
 
 _START_SECONDS = 60
-_STOP_SECONDS = 180  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS
+_STOP_SECONDS = 200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
 
 
 class LocalPlatformError(Exception):

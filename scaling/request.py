@@ -48,8 +48,12 @@ def build_request(
         # The profiler samples every node during training; a benchmark measures without it.
         "ProfilerConfig": {"DisableProfiler": True},
     }
-    if training.environment:
-        request["Environment"] = dict(training.environment)
+    environment = dict(training.environment)
+    if inputs.source_uri is not None:
+        # In the toolkit the image's ENV SAGEMAKER_PROGRAM beats the hyperparameter; the job's own beats the image's.
+        environment["SAGEMAKER_PROGRAM"] = training.entry_point
+    if environment:
+        request["Environment"] = environment
     digest = names.request_digest(request)
     job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest)
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)

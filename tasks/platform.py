@@ -31,7 +31,7 @@ TASK_OPTIONS: dict[str, Any] = {
 @lru_cache(maxsize=64)
 def aws_client(service: str, platform: PlatformConfig) -> Any:
     """A client of `service`; clients are thread-safe and kept, so that connections are reused."""
-    keys = {}
+    keys: dict[str, Any] = {}
     if platform.credentials == "placeholder":
         keys = {"aws_access_key_id": "placeholder", "aws_secret_access_key": "placeholder"}
     session = boto3.Session(region_name=platform.region, **keys)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -11,7 +13,11 @@ import pytest
 from moto import mock_aws
 
 from configs.load import parse_config
-from configs.models import BenchmarkConfig, PlatformConfig
+from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from infra.local.engine import ProcessImageStore
+from tasks.image import read_context
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 _RAW: dict[str, Any] = {
     "name": "bench",
@@ -75,3 +81,23 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
         monkeypatch.setenv(name, "testing")
     with mock_aws():
         yield lambda service: boto3.client(service, region_name="us-east-1")
+
+
+@pytest.fixture(scope="session")
+def image_store() -> ProcessImageStore:
+    """The shipped image, built once and kept in .nodesweep/tests between test runs (about 300 MB of downloads)."""
+    store = ProcessImageStore(REPOSITORY / ".nodesweep" / "tests")
+    store.build(REPOSITORY / "infra" / "image", "training", _context_tag(), {}, print, threading.Event(), 900)
+    return store
+
+
+@pytest.fixture(scope="session")
+def image_python(image_store: ProcessImageStore) -> str:
+    """Python of an environment with the image's requirements."""
+    image = image_store.resolve(f"training:{_context_tag()}")
+    assert image is not None
+    return str(image / "venv" / "bin" / "python")
+
+
+def _context_tag() -> str:
+    return read_context(ImageConfig(context=str(REPOSITORY / "infra" / "image"))).tag

@@ -18,7 +18,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from training.arguments import TrainingArguments
 from training.batching import BatchPlan, plan_batch
-from training.boot_barrier import wait_at_boot_barrier
+from training.boot_barrier import tell_end_of_measurement, wait_at_boot_barrier
 from training.callback import Measurement
 from training.cluster import Cluster, cluster_from_environment
 from training.cpu_quota import cpu_quota_cores
@@ -44,7 +44,8 @@ def run(arguments: TrainingArguments) -> None:
     precision = choose_precision(arguments.precision)
     set_thread_count(cluster.processes_per_node)
     join_process_group(cluster, arguments.process_group_timeout_seconds)
-    if cluster.local_rank == 0 and (barrier_folder := os.environ.get("SM_BOOT_BARRIER_DIR")):
+    barrier_folder = os.environ.get("SM_BOOT_BARRIER_DIR") if cluster.local_rank == 0 else None
+    if barrier_folder:
         wait_at_boot_barrier(Path(barrier_folder))
     measurement = Measurement(batch.accumulate_grad_batches, arguments.max_steps)
     trainer = build_trainer(arguments, cluster, batch, precision, measurement)
@@ -57,6 +58,8 @@ def run(arguments: TrainingArguments) -> None:
     metrics = collect_metrics(arguments, cluster, batch, data.epoch_plan, measurement, module, precision, quota)
     if cluster.rank == 0:
         publish(metrics, arguments.output_data_dir)
+    if barrier_folder:
+        tell_end_of_measurement(Path(barrier_folder))
     leave_process_group()
 
 

@@ -12,6 +12,16 @@ def machine_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def cpu_of_each_node(instance_count: int) -> list[int | None]:
+    """Nodes dealt out over the CPUs in turn, each to stay on its own.
+
+    The kernel hands a quota out per CPU in slices (5 ms): a node that wanders between CPUs leaves parts of its 2 ms per
+    10 ms period unused on each. With 8 nodes on 2 cores, staying took the median step from 133-170 to 118-135 ms.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    return [cpus[index % len(cpus)] for index in range(instance_count)]
+
+
 def omp_threads(vcpus: float) -> int:
     """One thread at least: two threads under a quota of less than two CPUs only throttle each other."""
     return max(1, int(vcpus))

@@ -37,7 +37,7 @@ class RunTimes:
     misleading_failure_grace_seconds: float = 15.0  # as long as nobody has failed but by losing a peer
     failure_term_seconds: float = 5.0  # SIGTERM to SIGKILL for the peers of a failed node
     stop_term_seconds: float = 120.0  # SIGTERM to SIGKILL for a stop, as StopTrainingJob documents it
-    boot_seconds: float = 240.0  # 8 nodes import torch and Lightning on 2 cores in about 60 s
+    boot_seconds: float = 240.0  # 8 nodes import torch and Lightning on 2 busy cores in about 25 s
     after_kill_seconds: float = 30.0
 
 
@@ -88,8 +88,8 @@ class JobRun:
             with contextlib.suppress(queue.Empty):
                 self._take(self.supervised.events.get(timeout=_TICK_SECONDS))
             now = time.monotonic()
+            self._begin_ending(now)  # before the barrier: where a node has failed, none is let go
             self._pass_barriers(now)
-            self._begin_ending(now)
             self._go_on_ending(now)
         return self._lost_result() if self._supervisor_lost else self._result()
 
@@ -110,7 +110,7 @@ class JobRun:
 
     def _pass_barriers(self, now: float) -> None:
         """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU, and seconds to go."""
-        if self.boot_folders is None or self._done:
+        if self.boot_folders is None or self._done or self._ending:
             return
         if not self._gone:
             self._let_go(self.boot_folders, now)

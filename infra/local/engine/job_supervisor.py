@@ -31,7 +31,7 @@ _KILL_TIMEOUT_SECONDS = 10.0
 
 
 class NodePlan(TypedDict):
-    """How to start one node. `output_fd` is inherited from the server."""
+    """How to start one node. `output_fd` is inherited from the server; `cpu` is the one it may use, None for all."""
 
     host: str
     argv: list[str]
@@ -39,6 +39,7 @@ class NodePlan(TypedDict):
     folder: str
     output_fd: int
     cgroup: str | None
+    cpu: int | None
 
 
 class Plan(TypedDict):
@@ -78,6 +79,8 @@ def _start(node: NodePlan, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> No
         if procs_file:
             with open(procs_file, "w") as file:
                 file.write(str(os.getpid()))
+        if node["cpu"] is not None:
+            os.sched_setaffinity(0, {node["cpu"]})
 
     try:
         process = subprocess.Popen(

@@ -107,7 +107,8 @@ class ProcessEngine:
         if quota and boot_folders is None:
             for group in quota.group_by_host.values():
                 quota.quotas.apply(group, quota.vcpus)
-        plans = [self._plan(job, node, image_environment, quota) for node in nodes]
+        cpus = capacity.cpu_of_each_node(len(nodes)) if quota else [None] * len(nodes)
+        plans = [self._plan(job, node, image_environment, quota, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
         try:
             with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
                 run = JobRun(nodes, supervised, on_line, stop, max_runtime_seconds, quota, boot_folders, self._times)
@@ -123,7 +124,9 @@ class ProcessEngine:
         groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
         return Quota(self._quotas, groups, self._vcpus(job))
 
-    def _plan(self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None) -> NodePlan:
+    def _plan(
+        self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None, cpu: int | None
+    ) -> NodePlan:
         image = self._image(job)
         environment = node_environment(
             job, node, image, image_environment, self._vcpus(job), self._endpoint_url, self._state_id
@@ -136,6 +139,7 @@ class ProcessEngine:
             "folder": str(node.opt_ml / "code"),
             "output_fd": -1,  # SupervisedNodes opens it
             "cgroup": str(quota.group_by_host[node.host]) if quota else None,
+            "cpu": cpu,
         }
 
     def _vcpus(self, job: JobSpec) -> float:

@@ -1,8 +1,7 @@
-"""The training program's own modules for the tests, and the image's Python for those that need torch."""
+"""The training program's own modules for the tests, and the digits as a program finds them."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,17 +12,6 @@ import pytest
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 if str(IMAGE) not in sys.path:
     sys.path.insert(0, str(IMAGE))  # as in the image, where train.py's folder comes first
-
-
-@pytest.fixture(scope="session")
-def image_python() -> str:
-    """Python of an environment with the image's requirements."""
-    python = os.environ.get("NODESWEEP_IMAGE_PYTHON")
-    if not python:
-        pytest.skip(
-            "NODESWEEP_IMAGE_PYTHON is not set: needs the Python of a virtual environment with the image's torch"
-        )
-    return python
 
 
 @pytest.fixture(scope="session")

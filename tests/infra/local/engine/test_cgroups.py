@@ -20,8 +20,8 @@ def test_v1_quota(tmp_path):
     quotas = CpuQuotas(1, tmp_path / "nodes")
     group = quotas.create("job.algo-1")
     quotas.apply(group, 0.2)
-    assert (group / "cpu.cfs_period_us").read_text() == "10000"
-    assert (group / "cpu.cfs_quota_us").read_text() == "2000"
+    assert (group / "cpu.cfs_period_us").read_text() == "20000"
+    assert (group / "cpu.cfs_quota_us").read_text() == "4000"
     quotas.lift(group)
     assert (group / "cpu.cfs_quota_us").read_text() == "-1"
 
@@ -31,7 +31,7 @@ def test_v2_quota_delegates_the_controller(v2_parent):
     group = quotas.create("job.algo-1")
     assert (v2_parent / "nodes" / "cgroup.subtree_control").read_text() == "+cpu"
     quotas.apply(group, 0.5)
-    assert (group / "cpu.max").read_text() == "5000 10000"
+    assert (group / "cpu.max").read_text() == "10000 20000"
     quotas.lift(group)
     assert (group / "cpu.max").read_text() == "max"
 

@@ -1,0 +1,321 @@
+"""The main job for real: the platform as its own process, the toolkit, torch, gloo, `nodesweep` as a user runs it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pandas as pd
+import pytest
+import yaml
+
+from configs.load import load_config
+from infra.local.engine import ProcessImageStore
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NODE_MARKER = "NODESWEEP_NODE="
+QUICK = {"epochs": 2, "passes-per-epoch": 10}
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> SimpleNamespace:
+    """A folder to run in, with a platform state whose virtual environments are already there."""
+    folder = tmp_path_factory.mktemp("end-to-end")
+    state = folder / "state"
+    state.mkdir()
+    (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return SimpleNamespace(folder=folder, state=state, endpoint=f"http://127.0.0.1:{port}", port=str(port))
+
+
+@pytest.fixture(scope="module")
+def platform_process(workplace: SimpleNamespace) -> Iterator[SimpleNamespace]:
+    """The platform, up for the whole module."""
+    arguments = ["--port", workplace.port, "--state-dir", str(workplace.state)]
+    subprocess.run([sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60)
+    try:
+        yield workplace
+    finally:
+        subprocess.run([sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200)
+        assert node_processes() == []
+
+
+def node_processes(ending: str = "") -> list[int]:
+    """Every process on this machine that belongs to an emulated node (whose name ends so)."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it ended, or is not ours
+            continue
+        if any(entry.startswith(NODE_MARKER) and entry.endswith(ending) for entry in variables):
+            found.append(int(folder.name))
+    return found
+
+
+def write_config(workplace: SimpleNamespace, name: str, **changes: Any) -> Path:
+    """configs/local.yaml on this test's platform, quick, with `changes` merged one level deep."""
+    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
+    raw["name"] = name
+    raw["dataset"]["source"] = str(REPOSITORY / "configs" / "data" / "digits")
+    raw["image"]["context"] = str(REPOSITORY / "infra" / "image")
+    raw["training"]["hyperparameters"].update(QUICK)
+    raw["platform"]["endpoint_url"] = workplace.endpoint
+    raw["platform"]["state_directory"] = str(workplace.state)
+    raw["sweep"]["node_counts"] = [1, 2]
+    for section, values in changes.items():
+        raw[section] = {**raw[section], **values}
+    path = workplace.folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def nodesweep(workplace: SimpleNamespace, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
+    return subprocess.run(
+        command, cwd=workplace.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def client(workplace: SimpleNamespace, service: str) -> Any:
+    keys = {"aws_access_key_id": "placeholder", "aws_secret_access_key": "placeholder"}
+    return boto3.client(service, endpoint_url=workplace.endpoint, region_name="us-east-1", **keys)
+
+
+def latest_report(workplace: SimpleNamespace) -> dict[str, Any]:
+    return json.loads((workplace.folder / "reports" / "latest" / "report.json").read_text())
+
+
+def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"nothing within {seconds} s"
+        time.sleep(0.2)
+    return value
+
+
+def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleNamespace) -> None:
+    """1 and 2 nodes train on the digits; the table's speedup is that of the jobs' own metrics files."""
+    config = write_config(platform_process, "e2e")
+    done = nodesweep(platform_process, "run", str(config))
+    assert done.returncode == 0, done.stderr
+    report = latest_report(platform_process)
+    s3, bucket = client(platform_process, "s3"), load_config(config).platform.bucket
+    train_seconds = {}
+    for point in report["points"]:
+        key = f"nodesweep/sweeps/{report['sweep_id']}/jobs/{point['job_name']}/output/output.tar.gz"
+        with tarfile.open(fileobj=io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())) as tar:
+            metrics = json.load(tar.extractfile("metrics.json"))  # type: ignore[arg-type]
+        assert metrics["world"]["world_size"] == point["nodes"] == point["world_size"]
+        assert metrics["batch"]["global_batch_size"] == point["global_batch_size"] == 512
+        assert point["clocks"]["train_seconds"] == metrics["train_seconds"]
+        train_seconds[point["nodes"]] = metrics["train_seconds"]
+    speedup = {row["nodes"]: row["speedup"] for row in report["summary"]}
+    assert speedup[2] == pytest.approx(train_seconds[1] / train_seconds[2])
+    assert report["platform"]["kind"] == "emulated"
+    assert "emulated" in done.stdout and "report.html" in done.stdout
+    assert "Training" in done.stderr and "job 2/2" in done.stderr
+
+
+def test_second_run_finds_image_and_data(platform_process: SimpleNamespace) -> None:
+    config = write_config(platform_process, "again", sweep={"node_counts": [1]})
+    done = nodesweep(platform_process, "run", str(config))
+    assert done.returncode == 0, done.stderr
+    assert ": 0 bytes sent" in done.stderr and "building it" not in done.stderr
+
+
+def test_resnet_learns_the_digits(platform_process: SimpleNamespace) -> None:
+    """Real measurements through the convolutional model, not only the MLP."""
+    hyperparameters = {
+        "model": "resnet18", "epochs": 1, "passes-per-epoch": 2, "per-replica-batch-size": "{per_replica_batch_size}",
+        "learning-rate": "{learning_rate}",
+    }  # fmt: skip
+    training = {
+        "hyperparameters": hyperparameters,
+        "instance_type": "ml.local.large",
+        "batch": {"policy": "fixed_global", "size": 64},
+    }
+    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
+    config = write_config(platform_process, "resnet", training={**raw, **training}, sweep={"node_counts": [1]})
+    done = nodesweep(platform_process, "run", str(config))
+    assert done.returncode == 0, done.stderr
+    [point] = latest_report(platform_process)["points"]
+    assert point["final_metric"]["value"] > 0.8
+
+
+def test_killed_node_fails_its_point_and_spares_the_other(platform_process: SimpleNamespace) -> None:
+    """kill -9 of one node's processes in the middle of the 2-node training; the 1-node point is kept."""
+    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
+    slow = {**raw, "hyperparameters": {**raw["hyperparameters"], "epochs": 40, "passes-per-epoch": 10}}
+    config = write_config(
+        platform_process, "killed", training=slow, sweep={"node_counts": [2, 1], "order": "descending"}
+    )
+    sagemaker = client(platform_process, "sagemaker")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "run", str(config), "--set", "training.hyperparameters.max-steps=40"],
+        cwd=platform_process.folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        logs = client(platform_process, "logs")
+        wait_until(lambda: _says(logs, "killed-", "step="), 180)
+        for pid in node_processes("algo-2"):
+            os.kill(pid, signal.SIGKILL)
+        _, stderr = run.communicate(timeout=300)
+    finally:
+        run.kill()
+    report = latest_report(platform_process)
+    points = {point["nodes"]: point for point in report["points"]}
+    assert run.returncode == 1, stderr
+    assert points[2]["status"] == "Failed" and "algo-2" in points[2]["reason"], points[2]
+    assert points[2]["log_tail"]
+    assert points[1]["status"] == "Completed"
+    names = [
+        job["TrainingJobName"] for job in sagemaker.list_training_jobs(NameContains="killed-")["TrainingJobSummaries"]
+    ]
+    assert len(names) == 2
+    assert node_processes() == []
+
+
+def _says(logs: Any, prefix: str, text: str) -> bool:
+    group = "/aws/sagemaker/TrainingJobs"
+    try:
+        streams = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=prefix)["logStreams"]
+    except logs.exceptions.ResourceNotFoundException:
+        return False
+    return any(
+        text in event["message"]
+        for stream in streams
+        for event in logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+    )
+
+
+def test_broken_dataset_stops_the_run_and_says_where(platform_process: SimpleNamespace) -> None:
+    source = platform_process.folder / "broken"
+    source.mkdir()
+    for shard in sorted((REPOSITORY / "configs" / "data" / "digits").glob("*.parquet")):
+        frame = pd.read_parquet(shard)
+        if shard.name == "part-3.parquet":
+            frame["label"] = frame["label"].astype("uint8").where(frame.index != frame.index[5], 77)
+        frame.to_parquet(source / shard.name)
+    config = write_config(platform_process, "broken", dataset={**_dataset(), "name": "broken", "source": str(source)})
+    done = nodesweep(platform_process, "run", str(config))
+    assert done.returncode == 1
+    assert "'label'" in done.stderr and "77" in done.stderr and "part-3.parquet" in done.stderr
+    assert "Traceback" not in done.stderr
+    jobs = client(platform_process, "sagemaker").list_training_jobs(NameContains="broken-")["TrainingJobSummaries"]
+    assert jobs == []
+    [folder] = (platform_process.folder / "reports").glob("broken-*")
+    assert "77" in (folder / "data-docs.html").read_text()
+
+
+def _dataset() -> dict[str, Any]:
+    return dict(yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["dataset"])
+
+
+CUT_OFF = """
+import os, sys
+from pathlib import Path
+from configs.load import load_config
+from tasks import dataset
+from tasks.platform import aws_client
+from tasks.storage import make_sure_of_bucket
+
+config = load_config(Path(sys.argv[1]))
+files = dataset.scan_directory(Path(config.dataset.source), config.dataset.format)
+s3 = aws_client("s3", config.platform)
+make_sure_of_bucket(s3, config.platform)
+dataset._PARALLEL_FILES = 1
+parts = []
+
+def die_in_the_middle(**event):
+    parts.append(1)
+    if len(parts) == 2:
+        os._exit(9)
+
+# The second part of the first multipart upload never goes out: one file half-sent, the others not at all.
+s3.meta.events.register("before-send.s3.UploadPart", die_in_the_middle)
+dataset.upload(s3, files, config.dataset, config.platform)
+"""
+
+
+def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -> None:
+    """The process dies inside a multipart upload; the next run sends what is missing and trains on intact data."""
+    source = platform_process.folder / "large"
+    source.mkdir()
+    shards = sorted((REPOSITORY / "configs" / "data" / "digits").glob("*.parquet"))
+    table = pd.concat([pd.read_parquet(shard) for shard in shards], ignore_index=True)
+    table.to_parquet(source / "b.parquet")
+    wide = pd.concat([table] * 250, ignore_index=True)
+    wide.to_parquet(source / "a.parquet", compression=None, use_dictionary=False, column_encoding="PLAIN")
+    assert (source / "a.parquet").stat().st_size > 20_000_000
+    config = write_config(
+        platform_process,
+        "resumed",
+        dataset={
+            "name": "large",
+            "source": str(source),
+            "format": "parquet",
+            "expectations": _dataset()["expectations"][1:3],
+        },
+        sweep={"node_counts": [1]},
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    died = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CUT_OFF), str(config)], env=environment, timeout=120, check=False
+    )
+    assert died.returncode == 9
+    done = nodesweep(
+        platform_process, "run", str(config), "--set", "training.hyperparameters.max-steps=5",
+        "--set", "training.hyperparameters.epochs=1", "--set", "training.hyperparameters.passes-per-epoch=1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    total = sum(path.stat().st_size for path in source.iterdir())
+    assert f": {total} bytes sent" in done.stderr
+
+
+def test_killed_run_leaves_no_process(workplace: SimpleNamespace) -> None:
+    """kill -9 of a run that started the platform itself: platform and nodes end with it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    state = workplace.folder / "own-state"
+    state.mkdir()
+    (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
+    own = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
+    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
+    config = write_config(workplace, "orphan", platform={**raw["platform"], **own}, sweep={"node_counts": [2]})
+    run = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "run", str(config)], cwd=workplace.folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        nodes = wait_until(node_processes, 180)
+    finally:
+        run.kill()
+    assert nodes
+    wait_until(lambda: not node_processes(), 30)
+
+    def platform_is_gone() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) != 0
+
+    wait_until(platform_is_gone, 30)
