@@ -125,7 +125,7 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
         with tarfile.open(fileobj=io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())) as tar:
             metrics = json.load(tar.extractfile("metrics.json"))  # type: ignore[arg-type]
         assert metrics["world"]["world_size"] == point["nodes"] == point["world_size"]
-        assert metrics["batch"]["global_batch_size"] == point["global_batch_size"] == 512
+        assert metrics["batch"]["global_batch_size"] == point["global_batch_size"] == 8192
         assert point["clocks"]["train_seconds"] == metrics["train_seconds"]
         train_seconds[point["nodes"]] = metrics["train_seconds"]
     speedup = {row["nodes"]: row["speedup"] for row in report["summary"]}

@@ -73,7 +73,7 @@ def test_schema_accepts_the_shipped_configs() -> None:
         (["plan", "nowhere.yaml"], 2, "no such file"),
         (["plan", LOCAL, "--set", "sweep.colour=1"], 2, "sweep.colour: unknown key"),
         (["plan", LOCAL, "--set", "training.instance_type=ml.local.smal"], 2, "ml.local.small"),
-        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "512 does not divide by 3"),
+        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "8192 does not divide by 3"),
         (["plan", REFERENCE, "--set", "sweep.budget_usd=10"], 3, "sweep.budget_usd: 10.0 is less than"),
         (["requests", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "nothing was sent"),
         (["run"], 2, "Missing argument 'CONFIG'"),
