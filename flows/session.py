@@ -20,8 +20,8 @@ _PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # 15-20 s on two quiet cores, more on busy ones
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_LOGGING_LEVEL": "ERROR",
-    "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+    # The command prints an error once, in its own words; Prefect's record of the run keeps the traceback.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_CLI_WELCOME_MESSAGE": "false",
     "DO_NOT_TRACK": "1",
 }

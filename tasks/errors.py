@@ -12,6 +12,7 @@ NodesweepError
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from botocore.exceptions import (
@@ -22,6 +23,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
+logger = logging.getLogger("nodesweep.errors")
 _PASSING_CODES = frozenset(
     {
         "InternalError",
@@ -95,5 +97,8 @@ def retry_passing(task: Any, task_run: Any, state: Any) -> bool:
     try:
         state.result()
     except Exception as error:
-        return is_passing(error)
+        passing = is_passing(error)
+        if passing:
+            logger.warning("%s: %s; trying again if tries are left", task.name, error)
+        return passing
     return False

@@ -18,7 +18,7 @@ from configs.models import ImageConfig, PlatformConfig
 from scaling import names
 from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.polling import Clock, intervals
+from tasks.polling import Clock, Progress, intervals
 from tasks.storage import put_bytes
 
 logger = logging.getLogger("nodesweep.image")
@@ -119,6 +119,8 @@ def start(
         "IMAGE_TAG": context.tag,
         **{f"BUILD_ARG_{name}": value for name, value in sorted(context.build_args.items())},
     }
+    buildspec = context.root / "buildspec.yml"
+    own = {"buildspecOverride": buildspec.read_text()} if buildspec.is_file() else {}  # else the project's
     build = codebuild.start_build(
         projectName=config.codebuild_project,
         sourceTypeOverride="S3",
@@ -127,6 +129,7 @@ def start(
         environmentVariablesOverride=[
             {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
         ],
+        **own,
     )["build"]
     return str(build["id"])
 
@@ -134,19 +137,19 @@ def start(
 def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock) -> None:
     """Wait for a build, saying each phase; stops it at the deadline. Raises ImageBuildFailed with its last lines."""
     started = clock.monotonic()
-    phase = None
+    progress = Progress(f"build {build_id}", logger, clock)
     try:
         for pause in intervals(1.0, 15.0):
             build = codebuild.batch_get_builds(ids=[build_id])["builds"][0]
             elapsed = clock.monotonic() - started
             if build["buildStatus"] != "IN_PROGRESS":
                 break
-            if build.get("currentPhase") != phase:
-                phase = build.get("currentPhase")
-                logger.info("build %s: %s (%.0f s)", build_id, phase, elapsed)
+            progress.note(build["currentPhase"])
             if elapsed > deadline_seconds:
                 codebuild.stop_build(id=build_id)
-                raise ImageBuildFailed(f"image build {build_id} was stopped after {elapsed:.0f} s in phase {phase}")
+                raise ImageBuildFailed(
+                    f"image build {build_id} was stopped after {elapsed:.0f} s in phase {build['currentPhase']}"
+                )
             clock.sleep(pause)
     except BaseException as error:
         if not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build

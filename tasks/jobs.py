@@ -17,7 +17,7 @@ from scaling import names
 from scaling.outcome import TERMINAL
 from tasks.errors import JobRefused, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.polling import Clock, intervals
+from tasks.polling import Clock, Progress, intervals
 
 logger = logging.getLogger("nodesweep.jobs")
 
@@ -77,19 +77,16 @@ def watch(
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
 
     `deadlines` are on `clock.monotonic`; a job past its own is stopped and waited for, two minutes more.
-    Says every change of status. Polls every `poll_seconds`, up to 4x that while nothing changes.
+    Says how each stands. Polls every `poll_seconds`, up to 4x that while nothing changes.
     """
-    seen: dict[str, str] = {}
+    progress = {name: Progress(name, logger, clock) for name in job_names}
     stopped: set[str] = set()
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         ended = []
         for name in job_names:
             description = sagemaker.describe_training_job(TrainingJobName=name)
-            status = f"{description['TrainingJobStatus']}/{description['SecondaryStatus']}"
-            if seen.get(name) != status:
-                logger.info("%s: %s%s", name, description["SecondaryStatus"], _message(description))
-                seen[name] = status
+            if progress[name].note(description["SecondaryStatus"], _message(description)):
                 pauses = intervals(poll_seconds, 4 * poll_seconds)
             if description["TrainingJobStatus"] in TERMINAL:
                 ended.append(dict(description))
@@ -106,8 +103,7 @@ def watch(
 
 def _message(description: Mapping[str, Any]) -> str:
     transitions = description.get("SecondaryStatusTransitions") or [{}]
-    message = str(transitions[-1].get("StatusMessage") or "")
-    return f" ({message})" if message else ""
+    return str(transitions[-1].get("StatusMessage") or "")
 
 
 def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:

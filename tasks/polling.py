@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -27,6 +28,31 @@ class Clock:
         """Sleep, or raise Cancelled at once when the run is being cancelled."""
         if self.wait(seconds):
             raise Cancelled
+
+
+class Progress:
+    """Says a state when it changes, and every 15 s that it is still so: a long wait must not look like a hang."""
+
+    STILL_SECONDS = 15.0
+
+    def __init__(self, what: str, logger: logging.Logger, clock: Clock) -> None:
+        self._what, self._logger, self._clock = what, logger, clock
+        self._state: str | None = None
+        self._since = self._said = clock.monotonic()
+
+    def note(self, state: str, details: str = "") -> bool:
+        """True where the state is a new one."""
+        now = self._clock.monotonic()
+        changed = state != self._state
+        if changed:
+            self._state, self._since = state, now
+            self._logger.info("%s: %s%s", self._what, state, f" ({details})" if details else "")
+        elif now - self._said >= self.STILL_SECONDS:
+            self._logger.info("%s: still %s (%.0f s)", self._what, state, now - self._since)
+        else:
+            return False
+        self._said = now
+        return changed
 
 
 def intervals(

@@ -84,20 +84,23 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture(scope="session")
-def image_store() -> ProcessImageStore:
+def image_uri() -> str:
+    """Of the shipped image in `image_store`."""
+    return "localhost/training:" + read_context(ImageConfig(context=str(REPOSITORY / "infra" / "image"))).tag
+
+
+@pytest.fixture(scope="session")
+def image_store(image_uri: str) -> ProcessImageStore:
     """The shipped image, built once and kept in .nodesweep/tests between test runs (about 300 MB of downloads)."""
     store = ProcessImageStore(REPOSITORY / ".nodesweep" / "tests")
-    store.build(REPOSITORY / "infra" / "image", "training", _context_tag(), {}, print, threading.Event(), 900)
+    tag = image_uri.rpartition(":")[2]
+    store.build(REPOSITORY / "infra" / "image", "training", tag, {}, print, threading.Event(), 900)
     return store
 
 
 @pytest.fixture(scope="session")
-def image_python(image_store: ProcessImageStore) -> str:
+def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
     """Python of an environment with the image's requirements."""
-    image = image_store.resolve(f"training:{_context_tag()}")
+    image = image_store.resolve(image_uri)
     assert image is not None
     return str(image / "venv" / "bin" / "python")
-
-
-def _context_tag() -> str:
-    return read_context(ImageConfig(context=str(REPOSITORY / "infra" / "image"))).tag

@@ -71,17 +71,18 @@ def node_processes(ending: str = "") -> list[int]:
 
 
 def write_config(workplace: SimpleNamespace, name: str, **changes: Any) -> Path:
-    """configs/local.yaml on this test's platform, quick, with `changes` merged one level deep."""
+    """configs/local.yaml on this test's platform with `changes` merged in; quick unless they say how to train."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
     raw["name"] = name
     raw["dataset"]["source"] = str(REPOSITORY / "configs" / "data" / "digits")
     raw["image"]["context"] = str(REPOSITORY / "infra" / "image")
-    raw["training"]["hyperparameters"].update(QUICK)
     raw["platform"]["endpoint_url"] = workplace.endpoint
     raw["platform"]["state_directory"] = str(workplace.state)
     raw["sweep"]["node_counts"] = [1, 2]
     for section, values in changes.items():
         raw[section] = {**raw[section], **values}
+    if "training" not in changes:
+        raw["training"]["hyperparameters"].update(QUICK)
     path = workplace.folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(raw))
     return path
@@ -264,7 +265,7 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     shards = sorted((REPOSITORY / "configs" / "data" / "digits").glob("*.parquet"))
     table = pd.concat([pd.read_parquet(shard) for shard in shards], ignore_index=True)
     table.to_parquet(source / "b.parquet")
-    wide = pd.concat([table] * 250, ignore_index=True)
+    wide = pd.concat([table] * 50, ignore_index=True)
     wide.to_parquet(source / "a.parquet", compression=None, use_dictionary=False, column_encoding="PLAIN")
     assert (source / "a.parquet").stat().st_size > 20_000_000
     config = write_config(
@@ -273,8 +274,9 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
         dataset={
             "name": "large",
             "source": str(source),
-            "format": "parquet",
             "expectations": _dataset()["expectations"][1:3],
+            "min_rows": None,
+            "max_rows": None,
         },
         sweep={"node_counts": [1]},
     )
@@ -319,3 +321,52 @@ def test_killed_run_leaves_no_process(workplace: SimpleNamespace) -> None:
             return probe.connect_ex(("127.0.0.1", port)) != 0
 
     wait_until(platform_is_gone, 30)
+
+
+def test_own_script_without_metrics_is_timed_by_the_platform(platform_process: SimpleNamespace) -> None:
+    """A script that knows nothing of this project: its report falls back to the Training phase and says so."""
+    code = platform_process.folder / "own-code"
+    code.mkdir()
+    (code / "mine.py").write_text("import sys, time; print('arguments', sys.argv[1:]); time.sleep(1)\n")
+    training = {
+        **yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"],
+        "entry_point": "mine.py",
+        "source_dir": str(code),
+        "instance_type": "ml.local.large",
+        "hyperparameters": {"batch": "{per_replica_batch_size}"},
+    }
+    config = write_config(platform_process, "own", training=training, sweep={"node_counts": [1]})
+    done = nodesweep(platform_process, "run", str(config))
+    assert done.returncode == 0, done.stderr
+    [point] = latest_report(platform_process)["points"]
+    assert point["train_clock"] == "training_phase"
+    assert point["clocks"]["train_seconds"] >= 1
+    assert "Training phase" in (platform_process.folder / "reports" / "latest" / "report.md").read_text()
+
+
+def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> None:
+    """Ctrl-C while a job trains: the job is stopped, the exit code is 1, `stop` finds nothing left to stop."""
+    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
+    long = {**raw, "hyperparameters": {**raw["hyperparameters"], "passes-per-epoch": 2000}}
+    config = write_config(platform_process, "interrupted", training=long, sweep={"node_counts": [1]})
+    sagemaker = client(platform_process, "sagemaker")
+
+    def jobs() -> list[dict[str, Any]]:
+        return list(sagemaker.list_training_jobs(NameContains="interrupted-")["TrainingJobSummaries"])
+
+    run = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "run", str(config)], cwd=platform_process.folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: jobs() and node_processes(), 120)
+        run.send_signal(signal.SIGINT)
+        _, stderr = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 1 and "interrupted" in stderr, stderr
+    assert "Traceback" not in stderr
+    wait_until(lambda: jobs()[0]["TrainingJobStatus"] == "Stopped", 150)
+    sweep = jobs()[0]["TrainingJobName"].rsplit("-n", 1)[0]
+    stopped = nodesweep(platform_process, "stop", sweep)
+    assert (stopped.returncode, "has no running job" in stopped.stdout) == (0, True), stopped.stderr

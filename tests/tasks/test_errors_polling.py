@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import itertools
+import logging
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from tasks.errors import PreflightRefused, is_passing, retry_passing
-from tasks.polling import Cancelled, Clock, intervals
+from tasks.polling import Cancelled, Clock, Progress, intervals
 
 
 def client_error(code: str, status: int = 400) -> ClientError:
@@ -32,7 +34,7 @@ def test_only_what_may_pass_is_retried(error: Exception, passing: bool) -> None:
             raise error
 
     assert is_passing(error) is passing
-    assert retry_passing(None, None, State()) is passing
+    assert retry_passing(SimpleNamespace(name="task"), None, State()) is passing
 
 
 def test_preflight_lists_every_problem() -> None:
@@ -49,3 +51,14 @@ def test_intervals_grow_to_their_limit_with_jitter() -> None:
 def test_sleep_ends_at_once_when_the_run_is_cancelled() -> None:
     with pytest.raises(Cancelled):
         Clock(wait=lambda seconds: True).sleep(3600)
+
+
+def test_progress_says_changes_and_long_waits(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "nodesweep.test")
+    now = iter([0.0, 0.0, 5.0, 16.0, 17.0, 20.0])
+    progress = Progress("job", logging.getLogger("nodesweep.test"), Clock(monotonic=lambda: next(now)))
+    changed = [progress.note(state) for state in ("Starting", "Starting", "Starting", "Training", "Training")]
+    assert changed == [True, False, False, True, False]
+    assert [record.getMessage() for record in caplog.records] == [
+        "job: Starting", "job: still Starting (16 s)", "job: Training",
+    ]  # fmt: skip

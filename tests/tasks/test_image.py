@@ -138,11 +138,13 @@ def test_build_gets_context_tag_and_arguments(
             asked.update(request)
             return {"build": {"id": "nodesweep-image:1"}}
 
+    (Path(context_config.context) / "buildspec.yml").write_text("version: 0.2\n")
     config = context_config.model_copy(update={"base_image": "base:1"})
     context = read_context(config)
     assert start(CodeBuild(), s3, config, platform, context, "repo-uri") == "nodesweep-image:1"
     variables = {item["name"]: item["value"] for item in asked["environmentVariablesOverride"]}
     assert (variables["IMAGE_TAG"], variables["BUILD_ARG_BASE_IMAGE"]) == (context.tag, "base:1")
+    assert asked["buildspecOverride"] == "version: 0.2\n"
     bucket, key = asked["sourceLocationOverride"].split("/", 1)
     assert zipfile.ZipFile(io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())).testzip() is None
 

@@ -155,9 +155,12 @@ class Builds:
         return dict(projects[0]) if projects else {}
 
     def _check_source(self, request: dict[str, Any], location: str | None) -> None:
-        if request.get("sourceTypeOverride", "S3") != "S3" or request.get("buildspecOverride"):
+        if request.get("sourceTypeOverride", "S3") != "S3":
+            raise invalid_input("The local platform builds S3 sources by their Dockerfile: no other source type.")
+        if "docker build" not in request.get("buildspecOverride", "docker build"):
             raise invalid_input(
-                "The local platform builds S3 sources by their Dockerfile: no other source type, no buildspecOverride."
+                "The local platform has no shell for a buildspec: it does what `docker build` in one would do, and "
+                "buildspecOverride has none."
             )
         if not location:
             raise invalid_input("Project source location is required: set sourceLocationOverride to bucket/key.zip")

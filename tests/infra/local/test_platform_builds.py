@@ -164,6 +164,7 @@ def start_again(platform: SimpleNamespace, location: str) -> str:
     ("changes", "message"),
     [
         ({"sourceTypeOverride": "GITHUB"}, "no other source type"),
+        ({"buildspecOverride": "version: 0.2"}, "buildspecOverride has none"),
         ({"sourceLocationOverride": "just-a-bucket"}, "must be a valid S3 source"),
         ({"timeoutInMinutesOverride": 2161}, "less than or equal to 2160"),
     ],

@@ -1,4 +1,4 @@
-"""The shipped image, built and run: the real toolkit, torch, gloo and two nodes. Downloads about 300 MB."""
+"""The shipped image, built and run: the real toolkit, torch, gloo and two nodes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import sys
 import tarfile
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from infra.local.engine import ProcessEngine, ProcessImageStore
+from infra.local.engine import ProcessEngine
 from infra.local.engine.containment import Containment
 from infra.local.engine.process_tree import Membership
 
 pytestmark = pytest.mark.slow
 
-CONTEXT = Path(__file__).resolve().parents[4] / "infra" / "image"
 SCRIPT = """
 import argparse, json, os
 import torch, torch.distributed as dist
@@ -50,16 +48,9 @@ def s3():
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = ProcessImageStore(tmp_path_factory.mktemp("images"))
-    store.build(CONTEXT, "training", "1", {}, lambda line: None, threading.Event(), 600)
-    return store
-
-
 @pytest.fixture(params=["contained", "bare"])
-def engine(request, tmp_path, store, s3):
-    engine = ProcessEngine(tmp_path, store, s3)
+def engine(request, tmp_path, image_store, s3):
+    engine = ProcessEngine(tmp_path, image_store, s3)
     if request.param == "bare":
         engine._containment = Containment()
     yield engine
@@ -85,7 +76,7 @@ def source_archive():
 
 
 @pytest.fixture
-def own_code_job(job, s3):
+def own_code_job(job, s3, image_uri):
     client = boto3.client(
         "s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
     )
@@ -98,7 +89,7 @@ def own_code_job(job, s3):
     }
     return replace(
         job,
-        image_uri="localhost/training:1",
+        image_uri=image_uri,
         instance_type="ml.local.large",
         instance_count=2,
         hyperparameters=hyperparameters,
@@ -113,14 +104,14 @@ def run(engine, job):
     return result, lines
 
 
-def test_jobs_own_code_and_requirements(engine, own_code_job, store):
+def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image_uri):
     result, lines = run(engine, own_code_job)
     assert result.failed_host is None, lines[-40:]
     sums = {(host, text.split("; own=")[0]): text for host, text in lines if text.startswith("sum=")}
     assert sums.keys() == {("algo-1", "sum=3"), ("algo-2", "sum=3")}
     assert all(f"/{host}/python/lib/" in text for (host, _), text in sums.items())
     packages = f"lib/python3.{sys.version_info.minor}/site-packages"
-    assert not (store.resolve("training:1") / "venv" / packages / "own_requirement.py").exists()
+    assert not (image_store.resolve(image_uri) / "venv" / packages / "own_requirement.py").exists()
 
 
 def test_failing_rank_is_the_reason(engine, own_code_job):
