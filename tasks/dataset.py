@@ -131,7 +131,7 @@ def _send_file(s3: Any, bucket: str, key: str, file: DataFile) -> int:
     """Bytes sent: 0 where the object already is this file."""
     if _is_intact(s3, bucket, key, file):
         return 0
-    logger.info("uploading %s (%d bytes)", file.name, file.size_bytes)
+    logger.debug("uploading %s (%d bytes)", file.name, file.size_bytes)
     extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
     s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER)
     if not _is_intact(s3, bucket, key, file):
