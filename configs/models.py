@@ -310,7 +310,8 @@ class PlatformConfig(Section):
         description="Start the platform of infra/local at endpoint_url when nothing answers there; stop it afterwards.",
     )
     state_directory: str = Field(
-        default=".nodesweep/platform", description="State of the autostarted platform, relative to where the command runs."
+        default=".nodesweep/platform",
+        description="State of the autostarted platform, relative to where the command runs.",
     )
 
     @model_validator(mode="after")

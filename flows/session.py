@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -53,10 +54,39 @@ def flow_session(platform: PlatformConfig, autostart: bool = True) -> Iterator[N
         if section.autostart:
             logger.info("platform at %s", section.endpoint_url)
         with running_platform(section):
-            logger.info("starting Prefect (%s)", os.environ.get("PREFECT_API_URL", "ephemeral server"))
+            _connect_prefect(logger)
             yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+# Ends the server that Prefect starts for this process when this process ends in a way that runs no exit handlers.
+_TETHER = """
+import os, sys
+sys.stdin.read()
+pid = int(sys.argv[1])
+try:
+    if b"prefect" in open(f"/proc/{pid}/cmdline", "rb").read():
+        os.kill(pid, 15)
+except OSError:
+    pass
+"""
+
+
+def _connect_prefect(logger: logging.Logger) -> None:
+    """The API the user has configured, or an ephemeral server that ends with this process, kill -9 included."""
+    from prefect.server.api.server import SubprocessASGIServer
+    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
+
+    if PREFECT_API_URL.value():
+        logger.info("Prefect at %s", PREFECT_API_URL.value())
+        return
+    logger.info("starting Prefect (ephemeral server)")
+    server = SubprocessASGIServer()  # the one that Prefect's clients find and use
+    server.start(timeout=PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value())
+    if server.server_process is not None:
+        command = [sys.executable, "-c", _TETHER, str(server.server_process.pid)]
+        subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def show_progress() -> None:

@@ -70,6 +70,18 @@ def node_processes(ending: str = "") -> list[int]:
     return found
 
 
+def prefect_servers() -> set[int]:
+    """Every Prefect server on this machine."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"prefect.server.api.server" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
 def write_config(workplace: SimpleNamespace, name: str, **changes: Any) -> Path:
     """configs/local.yaml on this test's platform with `changes` merged in; quick unless they say how to train."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
@@ -295,7 +307,7 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
 
 
 def test_killed_run_leaves_no_process(workplace: SimpleNamespace) -> None:
-    """kill -9 of a run that started the platform itself: platform and nodes end with it."""
+    """kill -9 of a run that started the platform itself: platform, nodes and Prefect's server end with it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -311,10 +323,12 @@ def test_killed_run_leaves_no_process(workplace: SimpleNamespace) -> None:
     )  # fmt: skip
     try:
         nodes = wait_until(node_processes, 180)
+        servers = prefect_servers()
     finally:
         run.kill()
-    assert nodes
+    assert nodes and servers
     wait_until(lambda: not node_processes(), 30)
+    wait_until(lambda: not servers & prefect_servers(), 30)
 
     def platform_is_gone() -> bool:
         with socket.socket() as probe:
