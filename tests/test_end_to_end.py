@@ -33,7 +33,7 @@ QUICK = {"epochs": 2, "passes-per-epoch": 10}
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> SimpleNamespace:
+def site(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> SimpleNamespace:
     """A folder to run in, with a platform state whose virtual environments are already there."""
     folder = tmp_path_factory.mktemp("end-to-end")
     state = folder / "state"
@@ -46,12 +46,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImag
 
 
 @pytest.fixture(scope="module")
-def platform_process(workplace: SimpleNamespace) -> Iterator[SimpleNamespace]:
+def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
     """The platform, up for the whole module."""
-    arguments = ["--port", workplace.port, "--state-dir", str(workplace.state)]
+    arguments = ["--port", site.port, "--state-dir", str(site.state)]
     subprocess.run([sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60)
     try:
-        yield workplace
+        yield site
     finally:
         subprocess.run([sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200)
         assert node_processes() == []
@@ -82,39 +82,39 @@ def prefect_servers() -> set[int]:
     return found
 
 
-def write_config(workplace: SimpleNamespace, name: str, **changes: Any) -> Path:
+def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     """configs/local.yaml on this test's platform with `changes` merged in; quick unless they say how to train."""
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
     raw["name"] = name
     raw["dataset"]["source"] = str(REPOSITORY / "configs" / "data" / "digits")
     raw["image"]["context"] = str(REPOSITORY / "infra" / "image")
-    raw["platform"]["endpoint_url"] = workplace.endpoint
-    raw["platform"]["state_directory"] = str(workplace.state)
+    raw["platform"]["endpoint_url"] = site.endpoint
+    raw["platform"]["state_directory"] = str(site.state)
     raw["sweep"]["node_counts"] = [1, 2]
     for section, values in changes.items():
         raw[section] = {**raw[section], **values}
     if "training" not in changes:
         raw["training"]["hyperparameters"].update(QUICK)
-    path = workplace.folder / f"{name}.yaml"
+    path = site.folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(raw))
     return path
 
 
-def nodesweep(workplace: SimpleNamespace, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+def nodesweep(site: SimpleNamespace, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flows.cli", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     return subprocess.run(
-        command, cwd=workplace.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        command, cwd=site.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )
 
 
-def client(workplace: SimpleNamespace, service: str) -> Any:
+def client(site: SimpleNamespace, service: str) -> Any:
     keys = {"aws_access_key_id": "placeholder", "aws_secret_access_key": "placeholder"}
-    return boto3.client(service, endpoint_url=workplace.endpoint, region_name="us-east-1", **keys)
+    return boto3.client(service, endpoint_url=site.endpoint, region_name="us-east-1", **keys)
 
 
-def latest_report(workplace: SimpleNamespace) -> dict[str, Any]:
-    return json.loads((workplace.folder / "reports" / "latest" / "report.json").read_text())
+def latest_report(site: SimpleNamespace) -> dict[str, Any]:
+    return json.loads((site.folder / "reports" / "latest" / "report.json").read_text())
 
 
 def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
@@ -306,35 +306,54 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     assert f": {total} bytes sent" in done.stderr
 
 
-def test_killed_run_leaves_no_process(workplace: SimpleNamespace) -> None:
-    """kill -9 of a run that started the platform itself: platform, nodes and Prefect's server end with it."""
+@pytest.fixture
+def autostarted(site: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
+    """platform section and port of a config that starts its own platform."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    state = workplace.folder / "own-state"
+    state = tmp_path / "state"
     state.mkdir()
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
-    own = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
-    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
-    config = write_config(workplace, "orphan", platform={**raw["platform"], **own}, sweep={"node_counts": [2]})
+    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["platform"]
+    section = {**raw, "endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
+    return SimpleNamespace(section=section, port=port)
+
+
+def is_silent(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_platform_started_for_a_command_ends_with_it(site: SimpleNamespace, autostarted: SimpleNamespace) -> None:
+    """Also when the command fails: an unknown sweep is one message and exit code 1."""
+    config = write_config(site, "autostarted", platform=autostarted.section)
+    before = prefect_servers()
+    done = nodesweep(site, "report", "autostarted-20260101000000-00000000", "--config", str(config))
+    assert done.returncode == 1 and "no sweep autostarted-20260101000000-00000000" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert is_silent(autostarted.port)
+    assert prefect_servers() <= before
+
+
+def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: SimpleNamespace) -> None:
+    """kill -9 of a run that started the platform itself: platform, nodes and Prefect's server end with it."""
+    config = write_config(site, "orphan", platform=autostarted.section, sweep={"node_counts": [2]})
+    before = prefect_servers()
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", str(config)], cwd=workplace.folder,
+        [sys.executable, "-m", "flows.cli", "run", str(config)], cwd=site.folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         nodes = wait_until(node_processes, 180)
-        servers = prefect_servers()
+        servers = prefect_servers() - before
     finally:
         run.kill()
     assert nodes and servers
     wait_until(lambda: not node_processes(), 30)
     wait_until(lambda: not servers & prefect_servers(), 30)
 
-    def platform_is_gone() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) != 0
-
-    wait_until(platform_is_gone, 30)
+    wait_until(lambda: is_silent(autostarted.port), 30)
 
 
 def test_own_script_without_metrics_is_timed_by_the_platform(platform_process: SimpleNamespace) -> None:
