@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
@@ -31,8 +33,11 @@ TASK_OPTIONS: dict[str, Any] = {
 @lru_cache(maxsize=64)
 def aws_client(service: str, platform: PlatformConfig) -> Any:
     """A client of `service`; clients are thread-safe and kept, so that connections are reused."""
-    keys: dict[str, Any] = {}
-    if platform.credentials == "placeholder":
-        keys = {"aws_access_key_id": "placeholder", "aws_secret_access_key": "placeholder"}
-    session = boto3.Session(region_name=platform.region, **keys)
-    return session.client(service, endpoint_url=platform.endpoint_url, config=_CLIENT_CONFIG)
+    if platform.credentials == "chain":
+        session = boto3.Session(region_name=platform.region)
+        return session.client(service, endpoint_url=platform.endpoint_url, config=_CLIENT_CONFIG)
+    # An endpoint that checks no keys needs nothing of the user's own set-up: no profile, no config file, no proxy.
+    own = botocore.session.Session({"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)})
+    session = boto3.Session("placeholder", "placeholder", region_name=platform.region, botocore_session=own)
+    config = _CLIENT_CONFIG.merge(Config(proxies={}))
+    return session.client(service, endpoint_url=platform.endpoint_url, config=config)

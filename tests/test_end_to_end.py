@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NODE_MARKER = "NODESWEEP_NODE="
+_OWN_FOLDERS: list[Path] = []  # where pytest puts this run's temporary folders: nodes from elsewhere are not ours
 QUICK = {"epochs": 2, "passes-per-epoch": 10}
 
 
@@ -36,6 +37,7 @@ QUICK = {"epochs": 2, "passes-per-epoch": 10}
 def site(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> SimpleNamespace:
     """A folder to run in, with a platform state whose virtual environments are already there."""
     folder = tmp_path_factory.mktemp("end-to-end")
+    _OWN_FOLDERS[:] = [tmp_path_factory.getbasetemp()]
     state = folder / "state"
     state.mkdir()
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
@@ -58,14 +60,15 @@ def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
 
 
 def node_processes(ending: str = "") -> list[int]:
-    """Every process on this machine that belongs to an emulated node (whose name ends so)."""
+    """Every process of an emulated node (whose name ends so) that was started from this module's folders."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             variables = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:  # it ended, or is not ours
             continue
-        if any(entry.startswith(NODE_MARKER) and entry.endswith(ending) for entry in variables):
+        is_node = any(entry.startswith(NODE_MARKER) and entry.endswith(ending) for entry in variables)
+        if is_node and any(str(_OWN_FOLDERS[0]) in entry for entry in variables):
             found.append(int(folder.name))
     return found
 
@@ -140,6 +143,9 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
         assert metrics["world"]["world_size"] == point["nodes"] == point["world_size"]
         assert metrics["batch"]["global_batch_size"] == point["global_batch_size"] == 8192
         assert point["clocks"]["train_seconds"] == metrics["train_seconds"]
+        # What the platform says of its nodes, and what the program saw of its own control group at run_start, agree.
+        is_isolated = report["platform"]["isolation"].startswith("0.2 vCPU per node")
+        assert metrics["device"]["cpu_quota_cores"] == (0.2 if is_isolated else None)
         train_seconds[point["nodes"]] = metrics["train_seconds"]
     speedup = {row["nodes"]: row["speedup"] for row in report["summary"]}
     assert speedup[2] == pytest.approx(train_seconds[1] / train_seconds[2])

@@ -23,6 +23,7 @@ from training.callback import Measurement
 from training.cluster import Cluster, cluster_from_environment
 from training.cpu_quota import cpu_quota_cores
 from training.data import TableData
+from training.errors import UserError
 from training.files import write_text_atomically
 from training.hardware import accelerator, choose_precision, set_thread_count
 from training.metrics import key_value_line, summary_values
@@ -134,5 +135,12 @@ def _prepared_folder(cluster: Cluster) -> Path:
     base = os.environ.get("SM_INPUT_DIR")
     if base is not None:
         return Path(base) / "prepared"
+    if cluster.world_size == 1:
+        return Path(tempfile.mkdtemp(prefix="training-"))
     # By hand: the launcher is the parent of every rank, so its process id is theirs in common.
-    return Path(tempfile.gettempdir()) / f"training-{os.getppid()}-{cluster.current_host}-{cluster.master_port}"
+    name = f"training-{os.getuid()}-{os.getppid()}-{cluster.current_host}-{cluster.master_port}"
+    folder = Path(tempfile.gettempdir()) / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise UserError(f"{folder} belongs to another user; remove it, or set TMPDIR to a folder of your own")
+    return folder

@@ -108,4 +108,8 @@ def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise UserError(f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows: fill them")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "f" and (odd := int(np.count_nonzero(~np.isfinite(values)))):
+        raise UserError(
+            f"column {name!r} holds {odd} NaN or infinite values in a block of {len(values)} rows: fill them"
+        )
     return values

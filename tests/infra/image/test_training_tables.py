@@ -44,6 +44,7 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
         ({"a": [1]}, "--label-column 'label' is not in the table .* its columns are a"),
         ({"a": ["x"], "label": [1]}, "column 'a' has type string; features must be numbers"),
         ({"a": [1.0, None], "label": [1, 2]}, "column 'a' holds 1 nulls"),
+        ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' holds 1 NaN or infinite values"),
         ({"label": [1]}, "no column besides the label"),
         ({"pixel_0": [1], "pixel_1": [1], "label": [1]}, "2 pixel_\\* columns are no square image"),
         ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, "hold no rows"),
