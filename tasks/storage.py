@@ -43,11 +43,13 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes) -> str:
 
 
 def get_bytes(s3: Any, bucket: str, key: str) -> bytes | None:
-    """The object's body, or None where there is none."""
+    """The object's body, or None where there is none (or no such bucket)."""
     try:
         return bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-    except s3.exceptions.NoSuchKey:
-        return None
+    except s3.exceptions.ClientError as error:
+        if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+            return None
+        raise
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
