@@ -194,8 +194,12 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop every job of a sweep."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
+    from flows.local_platform import answers
     from flows.session import flow_session
 
+    if benchmark.platform.autostart and not answers(benchmark.platform):
+        click.echo(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
+        return
     with flow_session(benchmark.platform, autostart=False):
         from flows.stop import stop_sweep
 

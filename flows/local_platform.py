@@ -24,7 +24,7 @@ class LocalPlatformError(Exception):
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[None]:
     """Inside, something answers at the endpoint; what was started here is stopped on the way out."""
-    if not platform.autostart or _answers(platform):
+    if not platform.autostart or answers(platform):
         yield
         return
     port = urlparse(platform.endpoint_url or "").port
@@ -41,7 +41,8 @@ def running_platform(platform: PlatformConfig) -> Iterator[None]:
         _call("stop", *arguments, seconds=_STOP_SECONDS)
 
 
-def _answers(platform: PlatformConfig) -> bool:
+def answers(platform: PlatformConfig) -> bool:
+    """Whether a local platform is up at the endpoint."""
     try:
         # No proxy stands between two processes of one machine, whatever the environment says.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -109,3 +109,12 @@ def test_bad_row_of_a_table_is_refused_with_its_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "line 6" in result.output
     assert not (tmp_path / "reports").exists()
+
+
+def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
+    raw = yaml.safe_load(Path(LOCAL).read_text())
+    raw["platform"]["endpoint_url"] = "http://127.0.0.1:9"  # nobody listens on the discard port
+    (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
+    result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    assert result.exit_code == 0
+    assert "http://127.0.0.1:9 is not running, and so is no job" in result.output
