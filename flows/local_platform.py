@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 
 from configs.models import PlatformConfig
 
-_START_SECONDS = 60
+_START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
 _STOP_SECONDS = 200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
 
 

@@ -12,7 +12,7 @@ ACCOUNT_ID = "000000000000"
 """No AWS account has this number, so none of the platform's ARNs can be mistaken for a real one."""
 
 DEFAULT_REGION = "us-east-1"
-_CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]*/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+_CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]*/\d{8}/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request")
 _CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
 """SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
 

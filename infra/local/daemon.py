@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
     config.state_dir.mkdir(parents=True, exist_ok=True)
     with _start_lock(config.state_dir, deadline):
         found = find_server(config.state_dir)
+        if found is not None and is_stopping(found):
+            # Its jobs get their time to end; adopting it would hand out an endpoint that is about to go.
+            if not _wait_for_end(found, deadline - time.monotonic()):
+                raise ServerStartError(f"The platform at {found.endpoint} is still stopping its jobs: try again later")
+            found = None
         if found is not None:
             return _endpoint_on_port(found, config.port)
         process = _spawn(config)
@@ -102,9 +107,11 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
     found = find_server(state_dir, port)
     if found is None:
         return False
-    os.kill(found.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has ended by itself just now
+        os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
-        os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
 
@@ -114,6 +121,12 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     found = find_server(state_dir, port)
     answer = read_status(found.endpoint) if found else None
     return answer or {"running": False, "state_dir": str(state_dir)}
+
+
+def is_stopping(server: RunningServer) -> bool:
+    """Whether the server is on its way out: it says so, or it lives and no longer answers."""
+    answer = read_status(server.endpoint)
+    return answer is not None and bool(answer.get("stopping"))
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
@@ -131,6 +144,9 @@ def read_status(endpoint: str) -> dict[str, Any] | None:
     try:
         with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:
             return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        with error:
+            return dict(json.load(error)) if error.code == 503 else None
     except (urllib.error.URLError, OSError, ValueError):
         return None
 
@@ -159,8 +175,14 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": python_path},
+            env={**_without_aws_settings(os.environ), "PYTHONPATH": python_path},
         )
+
+
+def _without_aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
+    dropped = {"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"}
+    return {name: value for name, value in environment.items() if name not in dropped}
 
 
 def _wait_for_end(server: RunningServer, deadline_seconds: float) -> bool:

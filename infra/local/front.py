@@ -46,8 +46,6 @@ class Front:
         self._observers.append(observer)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") == STATUS_PATH:
-            return _json(200, self._status())(environ, start_response)
         try:
             answer = self._answer(environ)
         except ApiError as error:
@@ -60,6 +58,9 @@ class Front:
     def _answer(self, environ: dict[str, Any]) -> Response | None:
         """The answer of a service of our own, None for a request that is moto's."""
         _refuse_browsers(environ)
+        if environ.get("PATH_INFO") == STATUS_PATH:
+            status = self._status()
+            return _json(200 if status["running"] else 503, status)
         if cbor := _CBOR_PATH.match(environ.get("PATH_INFO", "")):
             raise ApiError(
                 "UnknownOperationException",

@@ -36,6 +36,7 @@ class Platform:
         self._s3 = S3Snapshot(state_dir / "s3", clients)
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients)
         self._jobs = TrainingJobs(engine, images, clients, RecordStore(state_dir / "training_jobs"), quotas)
+        self._closing = False
         self._builds = Builds(images, clients, RecordStore(state_dir / "builds"), self._ecr.flush)
         self.front.add_services([training_service(self._jobs, clients), self._builds.service()])
 
@@ -51,6 +52,7 @@ class Platform:
         self._jobs.start()
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
+        self._closing = True
         self._jobs.close(deadline_seconds)
         self._builds.close()
         self._s3.close()
@@ -59,7 +61,8 @@ class Platform:
     def status(self) -> dict[str, Any]:
         """The answer of GET /_nodesweep/status."""
         return {
-            "running": True,
+            "running": not self._closing,
+            "stopping": self._closing,
             "endpoint": self._endpoint_url,
             "pid": os.getpid(),
             "account_id": ACCOUNT_ID,

@@ -63,7 +63,11 @@ class Builds:
     def load(self) -> None:
         """Load the records; a build that a killed server left in progress ends as FAULT."""
         for record in self._store.load_all():
-            build = Build.from_record(record)
+            try:
+                build = Build.from_record(record)
+            except (TypeError, KeyError) as error:  # of another version: it must not keep the platform from starting
+                logger.warning("A build's record can't be read and is left out: %s", error)
+                continue
             self._builds[build.id] = build
             if not build.is_over():
                 now = self._clock()

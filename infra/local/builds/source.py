@@ -43,7 +43,7 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
     if not keys:
         raise SourceError(f"NoSuchKey: no objects under {location} for primary source")
     for key in keys:
-        relative = PurePosixPath(key.removeprefix(location.key))
+        relative = PurePosixPath(key.removeprefix(location.key).lstrip("/"))
         if ".." in relative.parts:
             raise SourceError(f"Key {key!r} leaves the source folder by '..'")
         download(s3, S3Location(location.bucket, key), folder / relative)

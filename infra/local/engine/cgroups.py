@@ -86,7 +86,12 @@ class CpuQuotas:
             _delegate_cpu(self.folder)
 
     def _try_out(self) -> None:
-        group = self.create("probe")
+        try:
+            group = self.create("probe")
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+            raise
         try:
             self.apply(group, 1.0)
             move_self = ["sh", "-c", 'echo $$ > "$1/cgroup.procs"', "sh", str(group)]

@@ -39,8 +39,10 @@ def brings_own_code(job: JobSpec) -> bool:
 
 
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
-    """Only the image's own program is known to wait at the barrier; a job's own code would hold it for ever."""
-    return image_environment.get(BARRIER_SWITCH) == "1" and not brings_own_code(job)
+    """Only the image's own program is known to wait at the barrier; any other would run on without a quota."""
+    program = job.environment.get("SAGEMAKER_PROGRAM", image_environment.get("SAGEMAKER_PROGRAM"))
+    is_own = program == image_environment.get("SAGEMAKER_PROGRAM") and not brings_own_code(job)
+    return image_environment.get(BARRIER_SWITCH) == "1" and is_own
 
 
 def node_environment(
@@ -62,6 +64,8 @@ def node_environment(
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
     for name, value in (dict(image_environment) | dict(job.environment)).items():
         environment[name] = _in_node(value, node)
+    for name in ("NO_PROXY", "no_proxy"):  # the toolkit fetches the job's code from the platform, on loopback
+        environment[name] = ",".join(filter(None, [environment.get(name), "127.0.0.1,localhost"]))
     environment |= _platform_environment(job, node, endpoint_url)
     environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
     environment["PATH"] = f"{image / 'venv' / 'bin'}:{_SYSTEM_PATH}"

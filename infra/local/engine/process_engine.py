@@ -90,7 +90,8 @@ class ProcessEngine:
         with training_slot(stop, started_at + max_runtime_seconds, tell_wait) as is_held:
             if not is_held:
                 return RunResult([], stopped=stop.is_set(), timed_out=not stop.is_set())
-            return self._run_alone(job, nodes, on_line, stop, max_runtime_seconds)
+            left_seconds = max_runtime_seconds - (time.monotonic() - started_at)
+            return self._run_alone(job, nodes, on_line, stop, left_seconds)
 
     def clean_up(self, job: JobSpec) -> None:
         """Remove the nodes' trees. Idempotent."""

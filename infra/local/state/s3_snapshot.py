@@ -83,6 +83,7 @@ class S3Snapshot:
                 keys |= self._write_bucket(bucket)
             for bucket, key in sorted(keys):
                 self._write_object(bucket, key)
+            self._drop_records_of_gone_buckets(buckets)
         except BaseException:
             with self._lock:
                 self._buckets |= buckets
@@ -94,8 +95,14 @@ class S3Snapshot:
         for path in sorted((self._folder / "buckets").glob("*.json")):
             bucket = read_json(path) or {}
             self._create_bucket(bucket["name"], bucket["region"])
+        known = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
         in_use: set[Path] = set()
         for record in self._objects.load_all():
+            if record["bucket"] not in known:
+                logger.warning(
+                    "s3://%s/%s has lost its bucket's record and is left out", record["bucket"], record["key"]
+                )
+                continue
             body = self._folder / record["body"]
             in_use.add(body)
             self._put_object(record, body)
@@ -116,13 +123,18 @@ class S3Snapshot:
         except ClientError as error:
             if not _is_missing(error):
                 raise
-            record_path.unlink(missing_ok=True)
         else:
             write_json(record_path, {"name": bucket, "region": region})
             for page in self._s3().get_paginator("list_objects_v2").paginate(Bucket=bucket):
                 for item in page.get("Contents", []):
                     listed.add((item["Key"], item["ETag"], item["LastModified"].isoformat()))
         return {(bucket, key) for key, _, _ in on_disk ^ listed}
+
+    def _drop_records_of_gone_buckets(self, buckets: set[str]) -> None:
+        """After their objects' records: a kill in between must leave no object without its bucket."""
+        existing = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
+        for bucket in buckets - existing:
+            (self._folder / "buckets" / f"{bucket}.json").unlink(missing_ok=True)
 
     def _records_of(self, bucket: str) -> Iterator[dict[str, Any]]:
         return RecordStore(self._folder / "objects" / bucket).load_all()
@@ -152,7 +164,11 @@ class S3Snapshot:
         except ClientError as error:
             if _is_missing(error):
                 return None
-            raise
+            if error.response["Error"]["Code"] != "InvalidObjectState":
+                raise
+            # One archived object (GLACIER) that nobody can read must not keep the others from being written down.
+            logger.warning("s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error)
+            return None
         return {**record, "body": str(body)}
 
     def _describe_object(self, bucket: str, key: str) -> dict[str, Any]:

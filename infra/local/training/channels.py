@@ -92,7 +92,7 @@ def _path_below_prefix(prefix: str, key: str) -> str:
     """The prefix "data/train" holds "data/train/a.csv" as a.csv, and "data/train.csv" as train.csv."""
     folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     if key.startswith(folder):
-        return key.removeprefix(folder)
+        return key.removeprefix(folder).lstrip("/")  # "data//a.csv" is a key like any other, and no absolute path
     return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
 
 
@@ -107,7 +107,9 @@ def _manifest_objects(s3: Any, manifest: S3Location) -> list[ChannelObject]:
             f"Data download failed:Unable to parse manifest at {manifest}: expected "
             f'[{{"prefix": "s3://…"}}, "key", …] ({error})'
         ) from error
-    return [ChannelObject(S3Location(prefix.bucket, prefix.key + entry), entry) for entry in sorted(relative)]
+    return [
+        ChannelObject(S3Location(prefix.bucket, prefix.key + entry), entry.lstrip("/")) for entry in sorted(relative)
+    ]
 
 
 def _place(s3: Any, item: ChannelObject, folders: Sequence[Path]) -> None:

@@ -53,7 +53,11 @@ class TrainingJobs:
     def start(self) -> None:
         """Load the records, fail what a killed server left in progress, and begin to take jobs."""
         for record in self._store.load_all():
-            job = TrainingJob.from_record(record)
+            try:
+                job = TrainingJob.from_record(record)
+            except TypeError as error:  # of another version: one such record must not keep the platform from starting
+                logger.warning("A training job's record can't be read and is left out: %s", error)
+                continue
             self._jobs[job_key(job.region, job.name)] = job
             if not job.is_over():
                 self._fail_interrupted(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,6 +135,14 @@ def test_folder_source_and_project_of_moto(platform: SimpleNamespace) -> None:
     build = platform.codebuild.start_build(projectName="configured")["build"]
     assert finished(platform, build["id"])["buildStatus"] == "SUCCEEDED"
     assert ("from-project", "latest") in platform.images.tags
+
+
+def test_folder_source_stays_in_its_folder(platform: SimpleNamespace) -> None:
+    for key in ("slashes/Dockerfile", "slashes//etc/nodesweep-test-escape"):
+        platform.s3.put_object(Bucket="results", Key=key, Body=b"FROM slashes")
+    build = finished(platform, start(platform, "results/slashes/", "slashes"))
+    assert build["buildStatus"] == "SUCCEEDED"
+    assert not Path("/etc/nodesweep-test-escape").exists()
 
 
 def test_registry_of_another_account(platform: SimpleNamespace) -> None:

@@ -114,6 +114,7 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace) -> None:
         ("data/train.csv", "data/train.csv", "train.csv"),
         ("", "a/b.csv", "a/b.csv"),
         ("tr", "train.csv", "train.csv"),
+        ("data/", "data//tmp/x", "tmp/x"),
     ],
 )
 def test_path_below_prefix(prefix: str, key: str, path: str) -> None:

@@ -174,3 +174,34 @@ def test_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
         assert platform.process.wait(15) == 0
     owner.wait()
     assert daemon.find_server(tmp_path) is None
+
+
+def test_an_archived_object_does_not_keep_the_others_from_being_kept(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a-cold", Body=b"1", StorageClass="GLACIER")
+        platform.s3.put_object(Bucket="kept", Key="b-warm", Body=b"2")
+    with served(tmp_path) as platform:
+        assert platform.s3.get_object(Bucket="kept", Key="b-warm")["Body"].read() == b"2"
+
+
+def test_object_without_its_buckets_record_does_not_keep_the_platform_from_starting(tmp_path: Path) -> None:
+    """What a kill -9 between two writes may leave; so may a training job's record of another version."""
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
+    (tmp_path / "s3" / "buckets" / "kept.json").unlink()
+    (tmp_path / "training_jobs").mkdir(exist_ok=True)
+    (tmp_path / "training_jobs" / "odd.json").write_text('{"region": "us-east-1", "unknown": 1}')
+    with served(tmp_path) as platform:
+        assert platform.s3.list_buckets()["Buckets"] == []
+
+
+def test_deleted_bucket_stays_deleted(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
+        platform.s3.delete_object(Bucket="kept", Key="a")
+        platform.s3.delete_bucket(Bucket="kept")
+    with served(tmp_path) as platform:
+        assert platform.s3.list_buckets()["Buckets"] == []

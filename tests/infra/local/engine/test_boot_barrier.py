@@ -91,3 +91,11 @@ def test_a_node_that_ends_before_it_is_ready_is_the_cause(barrier_bench):
 )
 def test_only_the_images_own_program_uses_it(job, environment, hyperparameters, expected):
     assert uses_boot_barrier(replace(job, hyperparameters=hyperparameters), environment) is expected
+
+
+def test_another_program_of_the_image_is_not_trusted_to_wait(job):
+    """It would never say `ready`, and so would run without a quota under a label that promises one."""
+    image = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
+    assert uses_boot_barrier(job, image)
+    assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
+    assert not uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "other.py"}), image)

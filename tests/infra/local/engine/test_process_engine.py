@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -211,3 +213,18 @@ def test_waits_for_the_machines_training_slot(bench):
         result = bench.run(seconds=0.3)
     assert result.timed_out
     assert bench.lines[0][1].endswith("another training job runs on this machine")
+
+
+def test_waiting_for_the_slot_counts_into_the_runtime(bench, monkeypatch):
+    from infra.local.engine import process_engine
+
+    @contextlib.contextmanager
+    def slot_after_a_wait(stop, deadline, on_wait):
+        monkeypatch.setattr(process_engine, "time", SimpleNamespace(monotonic=lambda: deadline - 1.0))
+        yield True
+
+    given = []
+    monkeypatch.setattr(process_engine, "training_slot", slot_after_a_wait)
+    monkeypatch.setattr(bench.engine, "_run_alone", lambda *arguments: given.append(arguments[-1]))
+    bench.engine.run(bench.job, [], lambda *line: None, bench.stop, 60.0)
+    assert given == [pytest.approx(1.0)]

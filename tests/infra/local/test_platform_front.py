@@ -1,0 +1,31 @@
+"""The platform's own page, and the requests it must not take for its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from infra.local.api import _CREDENTIAL_SCOPE
+from infra.local.front import Front
+
+
+def front(status: dict[str, Any]) -> Client:
+    return Client(Front(lambda environ, start_response: [], lambda: status))
+
+
+def test_status_of_a_platform_on_its_way_out_is_unavailable() -> None:
+    """A run that found 200 would adopt an endpoint that is about to go."""
+    assert front({"running": True}).get("/_nodesweep/status").status_code == 200
+    assert front({"running": False, "stopping": True}).get("/_nodesweep/status").status_code == 503
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example:4570"}, {"Origin": "http://evil.example"}])
+def test_status_is_not_for_web_pages(headers: dict[str, str]) -> None:
+    assert front({"running": True}).get("/_nodesweep/status", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("region", ["..", "us/east", "a b"])
+def test_region_is_no_path(region: str) -> None:
+    assert _CREDENTIAL_SCOPE.search(f"Credential=x/20260101/{region}/sagemaker/aws4_request") is None
