@@ -77,6 +77,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), RUN_FAILED
     if isinstance(error, BotoCoreError | ClientError):
         return f"AWS call failed: {error}", RUN_FAILED
+    if isinstance(error, OSError):
+        return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
     raise error
 
 

@@ -118,3 +118,11 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
     result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
     assert result.exit_code == 0
     assert "http://127.0.0.1:9 is not running, and so is no job" in result.output
+
+
+def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
+    (tmp_path / "taken").write_text("a file where a directory is wanted")
+    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "taken" / "x"))
+    assert result.exit_code == 1
+    assert "taken" in result.output and "Traceback" not in result.output
