@@ -66,10 +66,10 @@ def explain(error: Exception) -> tuple[str, int]:
     from configs.load import ConfigError
     from flows.local_platform import LocalPlatformError
     from scaling.measured import MeasuredTableError
-    from tasks.errors import NodesweepError, PreflightRefused
+    from tasks.errors import DatasetMissing, NodesweepError, PreflightRefused
     from tasks.validation_report import InvalidExpectations
 
-    if isinstance(error, ConfigError | MeasuredTableError | InvalidExpectations):
+    if isinstance(error, ConfigError | MeasuredTableError | InvalidExpectations | DatasetMissing):
         return str(error), BAD_INPUT
     if isinstance(error, PreflightRefused):
         return str(error), PREFLIGHT_REFUSED

@@ -24,7 +24,7 @@ from prefect import task
 
 from configs.models import DatasetConfig, PlatformConfig
 from scaling import names
-from tasks.errors import DatasetRefused, UploadFailed, error_code
+from tasks.errors import DatasetMissing, UploadFailed, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 
 logger = logging.getLogger("nodesweep.dataset")
@@ -66,12 +66,12 @@ class UploadResult:
 
 
 def scan_directory(source: Path, data_format: str) -> Dataset:
-    """Every *.<format> below `source`, sorted by name. Raises DatasetRefused where there is none."""
+    """Every *.<format> below `source`, sorted by name. Raises DatasetMissing where there is none."""
     if not source.is_dir():
-        raise DatasetRefused(f"dataset.source: {source} is not a directory; give a directory of {data_format} files")
+        raise DatasetMissing(f"dataset.source: {source} is not a directory; give a directory of {data_format} files")
     paths = sorted(path for path in source.rglob(f"*.{data_format}") if path.is_file())
     if not paths:
-        raise DatasetRefused(f"dataset.source: no *.{data_format} file under {source}")
+        raise DatasetMissing(f"dataset.source: no *.{data_format} file under {source}")
     files = tuple(
         DataFile(path.relative_to(source).as_posix(), path.stat().st_size, _sha256(path), path) for path in paths
     )
@@ -115,7 +115,7 @@ def describe_remote(s3: Any, source: str, data_format: str) -> tuple[str, Mappin
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     items = [item for page in pages for item in page.get("Contents", ()) if item["Key"].endswith(f".{data_format}")]
     if not items:
-        raise DatasetRefused(f"dataset.source: no *.{data_format} object under {source}")
+        raise DatasetMissing(f"dataset.source: no *.{data_format} object under {source}")
     digest = names.canonical_digest(sorted([item["Key"], item["Size"], item["ETag"]] for item in items))
     return digest, {item["Key"]: item["LastModified"] for item in items}
 

@@ -4,6 +4,7 @@ NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
 └── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
+    │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
     ├── UploadFailed      an object in S3 is not what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
     ├── JobRefused        SageMaker did not take a training job
@@ -61,6 +62,10 @@ class RunFailed(NodesweepError):
 
 class DatasetRefused(RunFailed):
     """The dataset breaks an expectation of the config."""
+
+
+class DatasetMissing(DatasetRefused):
+    """There is no file of the format at dataset.source: the config's mistake, not the data's."""
 
 
 class UploadFailed(RunFailed):

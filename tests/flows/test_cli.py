@@ -76,6 +76,7 @@ def test_schema_accepts_the_shipped_configs() -> None:
         (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "8192 does not divide by 3"),
         (["plan", REFERENCE, "--set", "sweep.budget_usd=10"], 3, "sweep.budget_usd: 10.0 is less than"),
         (["requests", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "nothing was sent"),
+        (["requests", LOCAL, "--set", "dataset.source=nowhere"], 2, "dataset.source: "),
         (["run"], 2, "Missing argument 'CONFIG'"),
         (["run", LOCAL, "--resume", "yesterday"], 2, "is not a sweep id"),
         (["stop", "yesterday"], 2, "is not a sweep id"),
