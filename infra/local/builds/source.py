@@ -44,9 +44,10 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
         raise SourceError(f"NoSuchKey: no objects under {location} for primary source")
     for key in keys:
         relative = PurePosixPath(key.removeprefix(location.key).lstrip("/"))
-        if ".." in relative.parts:
-            raise SourceError(f"Key {key!r} leaves the source folder by '..'")
-        download(s3, S3Location(location.bucket, key), folder / relative)
+        target = folder / relative
+        if ".." in relative.parts or not target.resolve().is_relative_to(folder.resolve()):
+            raise SourceError(f"Key {key!r} leaves the source folder: it would be {str(relative)!r} in it; rename it")
+        download(s3, S3Location(location.bucket, key), target)
 
 
 def _extract(archive: Path, folder: Path) -> None:

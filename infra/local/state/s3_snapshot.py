@@ -82,7 +82,7 @@ class S3Snapshot:
             for bucket in buckets:
                 keys |= self._write_bucket(bucket)
             for bucket, key in sorted(keys):
-                self._write_object(bucket, key)
+                self._try_to_write_object(bucket, key)
             self._drop_records_of_gone_buckets(buckets)
         except BaseException:
             with self._lock:
@@ -92,19 +92,18 @@ class S3Snapshot:
 
     def restore(self) -> None:
         """Put every bucket and object back. Call before the server takes requests."""
-        for path in sorted((self._folder / "buckets").glob("*.json")):
-            bucket = read_json(path) or {}
+        for bucket in RecordStore(self._folder / "buckets").load_all():
             self._create_bucket(bucket["name"], bucket["region"])
         known = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
         in_use: set[Path] = set()
         for record in self._objects.load_all():
+            body = self._folder / record["body"]
+            in_use.add(body)
             if record["bucket"] not in known:
                 logger.warning(
                     "s3://%s/%s has lost its bucket's record and is left out", record["bucket"], record["key"]
                 )
                 continue
-            body = self._folder / record["body"]
-            in_use.add(body)
             self._put_object(record, body)
         self._remove_orphans(in_use)
 
@@ -138,6 +137,15 @@ class S3Snapshot:
 
     def _records_of(self, bucket: str) -> Iterator[dict[str, Any]]:
         return RecordStore(self._folder / "objects" / bucket).load_all()
+
+    def _try_to_write_object(self, bucket: str, key: str) -> None:
+        """One object that S3 refuses to give must not keep the others from being written: it alone is noted again."""
+        try:
+            self._write_object(bucket, key)
+        except ClientError as error:
+            logger.warning("s3://%s/%s can't be read; the next change tries again: %s", bucket, key, error)
+            with self._lock:
+                self._keys.add((bucket, key))
 
     def _write_object(self, bucket: str, key: str) -> None:
         record_path = self._record_path(bucket, key)

@@ -113,9 +113,12 @@ def _manifest_objects(s3: Any, manifest: S3Location) -> list[ChannelObject]:
 
 
 def _place(s3: Any, item: ChannelObject, folders: Sequence[Path]) -> None:
-    if ".." in PurePosixPath(item.relative_path).parts:
-        raise DataDownloadError(f"Data download failed:Key {item.location} leaves its channel's folder by '..'")
     first = folders[0] / item.relative_path
+    if ".." in PurePosixPath(item.relative_path).parts or not first.resolve().is_relative_to(folders[0].resolve()):
+        raise DataDownloadError(
+            f"Data download failed:Key {item.location} leaves its channel's folder: it would be {item.relative_path!r} "
+            "in it; rename the object"
+        )
     try:
         download(s3, item.location, first)
         for folder in folders[1:]:

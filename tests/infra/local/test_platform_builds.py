@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.local.builds.source import SourceError, fetch_source
+from infra.local.s3_objects import S3Location
 from tests.infra.local.platform_client import client, wait_until
 
 REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
@@ -143,6 +145,16 @@ def test_folder_source_stays_in_its_folder(platform: SimpleNamespace) -> None:
     build = finished(platform, start(platform, "results/slashes/", "slashes"))
     assert build["buildStatus"] == "SUCCEEDED"
     assert not Path("/etc/nodesweep-test-escape").exists()
+
+
+@pytest.mark.parametrize("key", ["climbing/../x", "climbing/link/x"])
+def test_key_that_leaves_the_source_folder(platform: SimpleNamespace, tmp_path: Path, key: str) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "link").symlink_to(tmp_path)
+    platform.s3.put_object(Bucket="results", Key=key, Body=b"1")
+    with pytest.raises(SourceError, match="leaves the source folder"):
+        fetch_source(platform.s3, S3Location("results", "climbing/"), tmp_path / "source")
+    platform.s3.delete_object(Bucket="results", Key=key)
 
 
 def test_registry_of_another_account(platform: SimpleNamespace) -> None:

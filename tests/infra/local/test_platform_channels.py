@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from infra.local.interfaces import JobSpec, Node
-from infra.local.training.channels import _path_below_prefix
+from infra.local.s3_objects import S3Location
+from infra.local.training.channels import ChannelObject, DataDownloadError, _path_below_prefix, _place
 from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase
 
 Seen = dict[str, dict[str, str]]
@@ -105,6 +106,26 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace) -> None:
     assert "leaves its channel's folder" in wait_for_end(data.sagemaker, "evil")["FailureReason"]
 
 
+def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Path) -> None:
+    """data//tmp/x below data/ is "/tmp/x", and a folder joined with that would be /tmp/x itself."""
+    outside = f"{tmp_path}/x"
+    data.s3.put_object(Bucket="inputs", Key=f"doubled/{outside}", Body=b"1")
+    manifest = json.dumps([{"prefix": "s3://inputs/doubled/"}, outside])
+    data.s3.put_object(Bucket="inputs", Key="doubled.json", Body=manifest.encode())
+    listed = channel("s3://inputs/doubled.json", "listed", S3DataType="ManifestFile")
+    seen = files_seen(data, "doubled", 1, channel("s3://inputs/doubled/"), listed)
+    assert sorted(seen["algo-1"]) == [f"listed{outside}", f"train{outside}"]
+    assert not Path(outside).exists()
+
+
+def test_object_that_would_leave_its_channel_by_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "channel").mkdir()
+    (tmp_path / "channel" / "link").symlink_to(tmp_path)
+    item = ChannelObject(S3Location("inputs", "link/x"), "link/x")
+    with pytest.raises(DataDownloadError, match="leaves its channel's folder"):
+        _place(None, item, [tmp_path / "channel"])
+
+
 @pytest.mark.parametrize(
     ("prefix", "key", "path"),
     [
@@ -115,6 +136,7 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace) -> None:
         ("", "a/b.csv", "a/b.csv"),
         ("tr", "train.csv", "train.csv"),
         ("data/", "data//tmp/x", "tmp/x"),
+        ("data", "data///tmp/x", "tmp/x"),
     ],
 )
 def test_path_below_prefix(prefix: str, key: str, path: str) -> None:

@@ -17,6 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local import daemon
+from infra.local.state.s3_snapshot import S3Snapshot
 from tests.infra.local.platform_client import (
     client,
     job_request,
@@ -185,16 +186,58 @@ def test_an_archived_object_does_not_keep_the_others_from_being_kept(tmp_path: P
         assert platform.s3.get_object(Bucket="kept", Key="b-warm")["Body"].read() == b"2"
 
 
+def test_an_object_that_can_not_be_read_is_tried_again_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe = S3Snapshot._describe_object
+
+    def refuse(self: S3Snapshot, bucket: str, key: str) -> dict[str, Any]:
+        if key == "a":
+            raise ClientError({"Error": {"Code": "InternalError"}}, "HeadObject")
+        return describe(self, bucket, key)
+
+    with served(tmp_path) as platform:
+        monkeypatch.setattr(S3Snapshot, "_describe_object", refuse)
+        platform.s3.create_bucket(Bucket="kept")
+        for key in ("a", "b"):
+            platform.s3.put_object(Bucket="kept", Key=key, Body=b"1")
+        wait_until(lambda: list((tmp_path / "s3" / "objects" / "kept").glob("*.json")))
+        monkeypatch.undo()
+    with served(tmp_path) as platform:
+        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == ["a", "b"]
+
+
+def test_a_bucket_leaves_the_disk_after_its_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the two must not leave objects without a bucket: the write of an object is where it dies here."""
+    record = tmp_path / "s3" / "buckets" / "kept.json"
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
+    with served(tmp_path) as platform:
+
+        def die(self: S3Snapshot, bucket: str, key: str) -> None:
+            raise OSError("killed")
+
+        monkeypatch.setattr(S3Snapshot, "_write_object", die)
+        platform.s3.delete_object(Bucket="kept", Key="a")
+        platform.s3.delete_bucket(Bucket="kept")
+    assert record.exists()
+
+
 def test_object_without_its_buckets_record_does_not_keep_the_platform_from_starting(tmp_path: Path) -> None:
-    """What a kill -9 between two writes may leave; so may a training job's record of another version."""
+    """What a kill -9 between two writes may leave; so may a job's or a build's record of another version."""
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="kept")
         platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
     (tmp_path / "s3" / "buckets" / "kept.json").unlink()
-    (tmp_path / "training_jobs").mkdir(exist_ok=True)
-    (tmp_path / "training_jobs" / "odd.json").write_text('{"region": "us-east-1", "unknown": 1}')
+    odd = [tmp_path / folder / "odd.json" for folder in ("training_jobs", "builds")]
+    for path in odd:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"region": "us-east-1", "unknown": 1}')
     with served(tmp_path) as platform:
         assert platform.s3.list_buckets()["Buckets"] == []
+    assert all(path.exists() for path in odd)
+    assert [path.read_bytes() for path in (tmp_path / "s3" / "bodies").rglob("*-*")] == [b"1"]
 
 
 def test_deleted_bucket_stays_deleted(tmp_path: Path) -> None:
