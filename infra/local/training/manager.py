@@ -55,10 +55,14 @@ class TrainingJobs:
         for record in self._store.load_all():
             try:
                 job = TrainingJob.from_record(record)
-            except TypeError as error:  # of another version: one such record must not keep the platform from starting
+                key = job_key(job.region, job.name)
+            except (
+                TypeError,
+                KeyError,
+            ) as error:  # of another version: one such record must not keep the platform from starting
                 logger.warning("A training job's record can't be read and is left out: %s", error)
                 continue
-            self._jobs[job_key(job.region, job.name)] = job
+            self._jobs[key] = job
             if not job.is_over():
                 self._fail_interrupted(job)
         self._thread.start()

@@ -139,12 +139,12 @@ def test_folder_source_and_project_of_moto(platform: SimpleNamespace) -> None:
     assert ("from-project", "latest") in platform.images.tags
 
 
-def test_folder_source_stays_in_its_folder(platform: SimpleNamespace) -> None:
-    for key in ("slashes/Dockerfile", "slashes//etc/nodesweep-test-escape"):
+def test_folder_source_stays_in_its_folder(platform: SimpleNamespace, tmp_path: Path) -> None:
+    for key in ("slashes/Dockerfile", f"slashes/{tmp_path}/escape"):  # tmp_path begins with a slash of its own
         platform.s3.put_object(Bucket="results", Key=key, Body=b"FROM slashes")
     build = finished(platform, start(platform, "results/slashes/", "slashes"))
     assert build["buildStatus"] == "SUCCEEDED"
-    assert not Path("/etc/nodesweep-test-escape").exists()
+    assert not (tmp_path / "escape").exists()
 
 
 @pytest.mark.parametrize("key", ["climbing/../x", "climbing/link/x"])
