@@ -13,9 +13,10 @@ from typing import Any
 from prefect import flow
 
 from configs.models import BenchmarkConfig
-from scaling.outcome import TERMINAL, JobOutcome, read_outcome
+from scaling.outcome import TERMINAL, JobOutcome, platform_kind, read_outcome
 from scaling.plan import PlannedPoint, SweepPlan
 from scaling.request import ResolvedInputs, build_request
+from tasks.errors import JobRefused
 from tasks.jobs import QuotaReached, stop_now, submit_training_job, watch_training_jobs
 from tasks.polling import Clock
 from tasks.results import read_job_log, read_job_metrics
@@ -33,6 +34,7 @@ class _Attempt:
     number: int
     tries_left: int
     deadline: float = 0.0
+    quota_deadline: float | None = None
 
 
 @flow(name="sweep", flow_run_name="sweep-{inputs.sweep_id}", validate_parameters=False)
@@ -41,21 +43,26 @@ def run_sweep(config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) 
     waiting = deque(_Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
     active: dict[str, _Attempt] = {}
     outcomes: list[JobOutcome] = []
-    quota_deadline = time.monotonic() + config.sweep.queue_deadline_seconds
     try:
         while waiting or active:
             while waiting and len(active) < config.sweep.max_parallel_jobs:
                 attempt = waiting.popleft()
+                request = build_request(config, attempt.point, inputs, attempt.number)
+                # Before the call: a job that was accepted is stopped with the others, whatever fails after that.
+                active[request["TrainingJobName"]] = attempt
                 try:
-                    description = _submit(config, inputs, attempt, len(outcomes) + len(active), len(plan.points))
-                except QuotaReached as error:
-                    waiting.appendleft(attempt)
-                    _wait_for_quota(error, bool(active), quota_deadline)
-                    break
+                    description = _submit(config, request, attempt, len(outcomes) + len(active), len(plan.points))
+                except JobRefused as error:
+                    del active[request["TrainingJobName"]]
+                    if _may_wait_for_quota(config, error, attempt, bool(active)):
+                        waiting.appendleft(attempt)
+                        break
+                    outcomes.append(_refused(config, request["TrainingJobName"], attempt, error))
+                    _say(outcomes[-1])
+                    continue
                 if description["TrainingJobStatus"] in TERMINAL:
+                    del active[request["TrainingJobName"]]
                     _settle_earlier(config, inputs, attempt, description, outcomes, waiting)
-                else:
-                    active[description["TrainingJobName"]] = attempt
             _settle_ended(config, inputs, active, outcomes, waiting)
     except BaseException:
         if active:
@@ -66,13 +73,12 @@ def run_sweep(config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) 
 
 
 def _submit(
-    config: BenchmarkConfig, inputs: ResolvedInputs, attempt: _Attempt, place: int, total: int
+    config: BenchmarkConfig, request: Mapping[str, Any], attempt: _Attempt, place: int, total: int
 ) -> dict[str, Any]:
     """Start or adopt the attempt's job and set its deadline."""
-    request = build_request(config, attempt.point, inputs, attempt.number)
     logger.info(
         "job %d/%d: %d x %s, repeat %d%s",
-        place + 1,
+        place,
         total,
         attempt.point.nodes,
         config.training.instance_type,
@@ -144,14 +150,37 @@ def collect_outcome(
     )
 
 
-def _wait_for_quota(error: QuotaReached, others_run: bool, deadline: float) -> None:
-    """Where other jobs of ours run, their end frees the quota; else wait a minute, until the deadline."""
+def _may_wait_for_quota(config: BenchmarkConfig, error: JobRefused, attempt: _Attempt, others_run: bool) -> bool:
+    """Whether a refusal is a matter of quota that more waiting may end; waits a minute where no job of ours will."""
+    if not isinstance(error, QuotaReached):
+        return False
     logger.warning("quota reached: %s", error)
-    if others_run:
-        return
-    if time.monotonic() > deadline:
-        raise error
-    Clock().sleep(_QUOTA_PAUSE_SECONDS * random.uniform(0.8, 1.2))
+    if attempt.quota_deadline is None:  # counted from the first refusal
+        attempt.quota_deadline = time.monotonic() + config.sweep.queue_deadline_seconds
+    if time.monotonic() > attempt.quota_deadline:
+        return False
+    if not others_run:
+        Clock().sleep(_QUOTA_PAUSE_SECONDS * random.uniform(0.8, 1.2))
+    return True
+
+
+def _refused(config: BenchmarkConfig, job_name: str, attempt: _Attempt, error: JobRefused) -> JobOutcome:
+    """A point that SageMaker would not start: a failed one, with the refusal as its reason."""
+    point = attempt.point
+    return JobOutcome(
+        nodes=point.nodes,
+        repeat=point.repeat,
+        attempt=attempt.number,
+        job_name=job_name,
+        status="Failed",
+        platform_kind=platform_kind(config.platform.role_arn),
+        instance_type=config.training.instance_type,
+        reason=str(error),
+        world_size=point.world_size,
+        global_batch_size=point.global_batch_size,
+        per_replica_batch_size=point.per_replica_batch_size,
+        learning_rate=point.learning_rate,
+    )
 
 
 def _say(outcome: JobOutcome) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import tasks.jobs
 from configs.models import BenchmarkConfig
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
@@ -77,6 +80,29 @@ def test_lack_of_capacity_gets_another_attempt_and_an_algorithm_error_none(
     assert points[0]["reason"].startswith("CapacityError")
     failed = scaling_benchmark(pipeline_config("broken-at-2", sweep={"node_counts": [2], "max_attempts": 3}))
     assert len(failed.report.to_dict()["points"]) == 1
+
+
+def test_refused_point_does_not_lose_the_others(
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota that holds 2 nodes but not 4, and never will."""
+    create = tasks.jobs.submit
+
+    def refuse_four(sagemaker: Any, request: Any) -> Any:
+        if request["ResourceConfig"]["InstanceCount"] == 4:
+            raise tasks.jobs.QuotaReached("the account-level service limit is 2")
+        return create(sagemaker, request)
+
+    monkeypatch.setattr("tasks.jobs.submit", refuse_four)
+    monkeypatch.setattr("flows.sweep._QUOTA_PAUSE_SECONDS", 0.01)
+    clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
+    monkeypatch.setattr("flows.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)))
+    config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
+    result = scaling_benchmark(config)
+    points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
+    assert (points[1]["status"], points[2]["status"]) == ("Completed", "Completed")
+    assert (points[4]["status"], points[4]["reason"]) == ("Failed", "the account-level service limit is 2")
+    assert result.missing_points == 1
 
 
 def test_resume_reruns_only_what_is_missing(
