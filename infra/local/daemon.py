@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import http.client
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 
 from infra.local.process_identity import start_ticks
 from infra.local.server_contract import (
+    HOST,
     JOBS_STOP_DEADLINE_SECONDS,
     SERVER_FILE,
     STATUS_PATH,
@@ -34,6 +36,8 @@ _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _STATUS_TIMEOUT_SECONDS = 5.0
 _LOG_FILE = "server.log"
+UNWANTED_AWS_SETTINGS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+"""The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
 _REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -58,12 +62,8 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
     deadline = time.monotonic() + deadline_seconds
     config.state_dir.mkdir(parents=True, exist_ok=True)
     with _start_lock(config.state_dir, deadline):
+        _wait_for_stopping_server(config, deadline)
         found = find_server(config.state_dir)
-        if found is not None and is_stopping(found):
-            # Its jobs get their time to end; adopting it would hand out an endpoint that is about to go.
-            if not _wait_for_end(found, deadline - time.monotonic()):
-                raise ServerStartError(f"The platform at {found.endpoint} is still stopping its jobs: try again later")
-            found = None
         if found is not None:
             return _endpoint_on_port(found, config.port)
         process = _spawn(config)
@@ -73,6 +73,28 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
             process.kill()
             process.wait()
             raise
+
+
+def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
+    """Let the platform of the folder or on the port go, if it is on its way out: its jobs get their time to end."""
+    while endpoint := _stopping_endpoint(config):
+        if time.monotonic() >= deadline:
+            raise ServerStartError(
+                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s: "
+                "start again when it has ended"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _stopping_endpoint(config: ServerConfig) -> str | None:
+    """Where a platform in the new one's way is about to end, or None: adopting it would hand out a dying endpoint."""
+    if found := find_server(config.state_dir):
+        answer = read_status(found.endpoint)
+        is_serving = answer is not None and answer.get("running")  # no answer: it has closed its socket already
+        return None if is_serving else found.endpoint
+    endpoint = f"http://{HOST}:{config.port}"
+    answer = read_status(endpoint) if config.port else None
+    return endpoint if answer is not None and answer.get("stopping") else None
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, deadline: float) -> str:
@@ -123,12 +145,6 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     return answer or {"running": False, "state_dir": str(state_dir)}
 
 
-def is_stopping(server: RunningServer) -> bool:
-    """Whether the server is on its way out: it says so, or it lives and no longer answers."""
-    answer = read_status(server.endpoint)
-    return answer is not None and bool(answer.get("stopping"))
-
-
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
     """The live server that wrote the folder's server file; a file left by a killed one is not believed."""
     record = read_json(state_dir / SERVER_FILE)
@@ -145,10 +161,18 @@ def read_status(endpoint: str) -> dict[str, Any] | None:
         with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
-        with error:
-            return dict(json.load(error)) if error.code == 503 else None
-    except (urllib.error.URLError, OSError, ValueError):
+        return _stopping_status(error)
+    except (OSError, http.client.HTTPException, ValueError, TypeError):  # nothing there, or something else is
         return None
+
+
+def _stopping_status(error: urllib.error.HTTPError) -> dict[str, Any] | None:
+    """What a platform on its way out says of itself with its 503, None where it is no platform's."""
+    with error:
+        try:
+            return dict(json.load(error)) if error.code == 503 else None
+        except (OSError, http.client.HTTPException, ValueError, TypeError):
+            return None
 
 
 def _endpoint_on_port(found: RunningServer, port: int) -> str:
@@ -180,9 +204,7 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
 
 
 def _without_aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
-    dropped = {"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"}
-    return {name: value for name, value in environment.items() if name not in dropped}
+    return {name: value for name, value in environment.items() if name not in UNWANTED_AWS_SETTINGS}
 
 
 def _wait_for_end(server: RunningServer, deadline_seconds: float) -> bool:

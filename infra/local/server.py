@@ -14,6 +14,7 @@ from pathlib import Path
 
 from werkzeug.serving import make_server
 
+from infra.local.daemon import UNWANTED_AWS_SETTINGS
 from infra.local.interfaces import Engine, ImageStore
 from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
@@ -44,13 +45,20 @@ def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine, ImageSto
 
 
 def serve(config: ServerConfig, make_engine: EngineFactory = process_engine) -> None:
-    """Run the platform in this process until SIGTERM, SIGINT or the owner's death; then stop its jobs and return."""
+    """Run the platform in this process until SIGTERM, SIGINT or the owner's death; then stop its jobs and return.
+
+    The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
+    """
+    for name in UNWANTED_AWS_SETTINGS:
+        os.environ.pop(name, None)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if config.owner_pid is not None:
         watch_owner(config.owner_pid, stop.set)
     with _state_dir_lock(config.state_dir), running(config, make_engine) as endpoint:
+        identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint}
+        write_json(config.state_dir / SERVER_FILE, identity)
         logger.info("Serving %s (process %d)", endpoint, os.getpid())
         stop.wait()
         logger.info("Stopping")
@@ -70,13 +78,10 @@ def running(config: ServerConfig, make_engine: EngineFactory) -> Iterator[str]:
         )
         thread = threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_POLL_SECONDS,), name="http", daemon=True)
         thread.start()
-        server_file = config.state_dir / SERVER_FILE
-        write_json(server_file, {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint})
         try:
             yield endpoint
         finally:
             platform.close()
-            server_file.unlink(missing_ok=True)
             server.shutdown()
             thread.join()
             server.server_close()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from infra.local.engine.cgroups import cpu_limit, enclosing_groups
 
 VCPUS_BY_INSTANCE_TYPE = {"ml.local.small": 0.2, "ml.local.medium": 0.5, "ml.local.large": 1.0}
 
 
-def machine_cores() -> int:
-    """The cores this process may use: a container's or taskset's affinity counts, not the board's."""
-    return len(os.sched_getaffinity(0))
+def machine_cores(groups: Iterable[Path] | None = None) -> float:
+    """The cores this process may use: taskset's affinity and a container's CPU quota count, not the board's.
+
+    `groups` are this process's cgroups and those above them; by default they are looked up.
+    """
+    limits = [cpu_limit(group) for group in (enclosing_groups() if groups is None else groups)]
+    return min([len(os.sched_getaffinity(0)), *(limit for limit in limits if limit is not None)])
 
 
 def cpu_of_each_node(instance_count: int) -> list[int | None]:
@@ -27,7 +35,7 @@ def omp_threads(vcpus: float) -> int:
     return max(1, int(vcpus))
 
 
-def capacity_problem(instance_type: str, instance_count: int, cores: int) -> str | None:
+def capacity_problem(instance_type: str, instance_count: int, cores: float) -> str | None:
     """Why `cores` can't hold that many nodes, in the words AWS uses behind "CapacityError: ", or None."""
     vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type)
     if vcpus is None:
@@ -40,6 +48,6 @@ def capacity_problem(instance_type: str, instance_count: int, cores: int) -> str
     if vcpus * instance_count > cores + 1e-9:
         return (
             "Unable to provision requested ML compute capacity. Please retry using a different ML instance type: "
-            f"{instance_count} x {instance_type} asks for {vcpus * instance_count:g} vCPUs, this machine has {cores}."
+            f"{instance_count} x {instance_type} asks for {vcpus * instance_count:g} vCPUs, this machine has {cores:g}."
         )
     return None

@@ -100,6 +100,18 @@ class CpuQuotas:
             self.remove(group)
 
 
+def enclosing_groups() -> list[Path]:
+    """This process's groups and all above them, as far as they are mounted here."""
+    return list(dict.fromkeys(group for _, own in _candidate_parents() for group in (own, *own.parents)))
+
+
+def cpu_limit(group: Path) -> float | None:
+    """The CPUs a group's quota allows, v1 or v2; None where it has none, or where it can't be read."""
+    v2 = _read_lines(group / "cpu.max")
+    quota, period = v2[0].split() if v2 else (_first_line(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None  # "max" and -1: no quota
+
+
 def remove_group(group: Path) -> bool:
     """Remove a cgroup; True when it is gone. The kernel answers EBUSY for a moment after the last process has ended."""
     deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
@@ -161,6 +173,10 @@ def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
         elif kind == "cgroup2":
             mounts.append((2, mount_root, Path(mount_point)))
     yield from sorted(mounts, key=lambda mount: mount[0])
+
+
+def _first_line(path: Path) -> str:
+    return next(iter(_read_lines(path)), "")
 
 
 def _read_lines(path: Path) -> list[str]:

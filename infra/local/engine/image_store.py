@@ -21,7 +21,7 @@ from pathlib import Path
 
 from infra.local.engine.dockerfile import Recipe, parse
 from infra.local.engine.image_content import Content, is_executable, python_name, read_content
-from infra.local.engine.installer import BuildRun, build_lock, make_venv
+from infra.local.engine.installer import BuildRun, build_lock, end_leftovers, make_venv
 from infra.local.engine.node_files import write_atomically
 from infra.local.interfaces import BuiltImage, ImageBuildError
 
@@ -35,8 +35,10 @@ class ProcessImageStore:
     """Builds and keeps images for the process engine. See `infra.local.interfaces.ImageStore`."""
 
     def __init__(self, state_dir: Path) -> None:
+        """Open the store, and end whatever the builds of a killed predecessor left running."""
         self._images = state_dir.resolve() / "images"
         self._venvs = state_dir.resolve() / "venvs"
+        end_leftovers(self._venvs)
 
     def build(
         self,
@@ -87,6 +89,7 @@ class ProcessImageStore:
     def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
         """Its scripts carry its path: an environment is made in its place, and counts once complete.json is there."""
         venv = self._venvs / content.venv_digest
+        end_leftovers(self._venvs)  # another process may have been killed since; its leftovers may hold the lock
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
             if _is_whole(venv):
                 run.on_line(f"[REUSE virtual environment] {content.venv_digest[:12]}")

@@ -18,16 +18,20 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from infra.local.engine.image_content import Content, requirement_lines
-from infra.local.engine.process_tree import Membership, kill_all
+from infra.local.engine.node_files import state_id
+from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all, node_marks
 from infra.local.interfaces import ImageBuildError
+from infra.local.process_identity import start_ticks
 
 _LAST_LINES = 20
 _TICK_SECONDS = 0.1
 _KILL_SECONDS = 10.0
+_BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
 _TORCH = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset({"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"})
-# pip and compilers must not write on into an environment that the next builder starts anew: they die with this process.
+# pip must not write on into an environment that the next builder starts anew: it dies with this process. What it has
+# started (build back ends, compilers) does not; that carries the builder's mark, and `end_leftovers` finds it.
 _TETHER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
@@ -49,7 +53,7 @@ class BuildRun:
     def command(
         self, phase: str, argv: Sequence[str], environment: Mapping[str, str], folder: Path, lock_fd: int
     ) -> None:
-        """Run one command. It holds the lock too: if this process is killed, nobody builds beside what is left."""
+        """Run one command, which dies with this process. It holds the lock too, until it has ended."""
         self.check(phase)
         self.on_line(f"[{phase}]")
         last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
@@ -108,7 +112,7 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
     torch goes first and through pip: where its CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL), and
     uv, which takes the rest in a tenth of pip's time, reads none of that.
     """
-    environment = _installer_environment(content.installer_arguments)
+    environment = installer_environment(content.installer_arguments, venv.parent)
     if venv.exists():  # half of an earlier build
         shutil.rmtree(venv)
     run.command("MAKE virtual environment", [sys.executable, "-m", "venv", str(venv)], environment, folder, lock_fd)
@@ -144,6 +148,17 @@ def _uv() -> list[str]:
     return [found] if found else []
 
 
-def _installer_environment(installer_arguments: Mapping[str, str]) -> dict[str, str]:
+def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
+    """What installers into the environments of this folder get, with the mark of this process as their builder."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
-    return environment | {"PYTHONUNBUFFERED": "1"} | dict(installer_arguments)
+    mark = {MARKER_STATE: state_id(venvs), MARKER_NODE: f"{_BUILDER}{os.getpid()}/{start_ticks(os.getpid())}"}
+    return environment | {"PYTHONUNBUFFERED": "1"} | dict(installer_arguments) | mark
+
+
+def end_leftovers(venvs: Path) -> None:
+    """End what the installers of killed builders left running; live builders of the same folder keep theirs."""
+    for mark in node_marks(state_id(venvs)):
+        pid, _, began = mark.removeprefix(_BUILDER).partition("/")
+        is_builder = mark.startswith(_BUILDER) and pid.isdigit() and began.isdigit()
+        if is_builder and start_ticks(int(pid)) != int(began):
+            kill_all(Membership(state_id=state_id(venvs), node_prefix=mark), _KILL_SECONDS)

@@ -131,8 +131,9 @@ class JobRun:
         self._apply_quota()
         note = self._quota_note(boot_seconds)
         if waited_for:
-            # A node that is not ready has measured nothing yet if it waits at the barrier at all; the log says who.
+            # They boot on under the quota; one that does not wait at the barrier has measured without it.
             note += f"; not ready by then: {', '.join(waited_for)}"
+            note += " (what they have measured before ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
             if host not in self._exits:
                 self._say(host, note)

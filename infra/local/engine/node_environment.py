@@ -40,8 +40,10 @@ def brings_own_code(job: JobSpec) -> bool:
 
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
     """Only the image's own program is known to wait at the barrier; any other would run on without a quota."""
-    program = job.environment.get("SAGEMAKER_PROGRAM", image_environment.get("SAGEMAKER_PROGRAM"))
-    is_own = program == image_environment.get("SAGEMAKER_PROGRAM") and not brings_own_code(job)
+    own_program = image_environment.get("SAGEMAKER_PROGRAM")
+    # The toolkit's order: the environment, where the job's ENV replaces the image's, before the hyperparameter.
+    program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get("sagemaker_program")
+    is_own = program == own_program and not brings_own_code(job)
     return image_environment.get(BARRIER_SWITCH) == "1" and is_own
 
 
@@ -64,8 +66,7 @@ def node_environment(
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
     for name, value in (dict(image_environment) | dict(job.environment)).items():
         environment[name] = _in_node(value, node)
-    for name in ("NO_PROXY", "no_proxy"):  # the toolkit fetches the job's code from the platform, on loopback
-        environment[name] = ",".join(filter(None, [environment.get(name), "127.0.0.1,localhost"]))
+    environment |= _direct_hosts(environment)
     environment |= _platform_environment(job, node, endpoint_url)
     environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
     environment["PATH"] = f"{image / 'venv' / 'bin'}:{_SYSTEM_PATH}"
@@ -74,6 +75,13 @@ def node_environment(
     elif uses_boot_barrier(job, image_environment):
         environment[BARRIER_FOLDER] = str(barrier_folder(node))
     return environment
+
+
+def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Both spellings with loopback in them: the toolkit fetches the job's code from the platform."""
+    upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
+    given = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}  # a client that knows both prefers the lower
+    return {name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost" for name, hosts in given.items()}
 
 
 def _in_node(value: str, node: Node) -> str:

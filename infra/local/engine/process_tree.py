@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARKER_STATE = "NODESWEEP_STATE"  # which engine: a digest of its state folder
-MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>
+MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>, for an image's installers their builder
 
 _ZOMBIE = "Z"
 
@@ -52,11 +52,7 @@ class Membership:
         return found - {os.getpid()}
 
     def _is_marked(self, pid: int) -> bool:
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:  # gone meanwhile, or another user's: then it isn't ours
-            return False
-        entries = environ.split(b"\0")
+        entries = _environment_entries(pid)
         if f"{MARKER_STATE}={self.state_id}".encode() not in entries:
             return False
         prefix = f"{MARKER_NODE}={self.node_prefix}".encode()
@@ -73,6 +69,21 @@ def list_processes() -> list[Process]:
         if name.isdigit() and (process := _read_stat(int(name))):
             found.append(process)
     return found
+
+
+def node_marks(state_id: str) -> set[str]:
+    """The node marks of the live processes that carry this state's mark."""
+    state, node = f"{MARKER_STATE}={state_id}".encode(), f"{MARKER_NODE}=".encode()
+    entries_of_all = [_environment_entries(process.pid) for process in list_processes()]
+    marks = [entry for entries in entries_of_all if state in entries for entry in entries if entry.startswith(node)]
+    return {mark.removeprefix(node).decode(errors="replace") for mark in marks}
+
+
+def _environment_entries(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone meanwhile, or another user's: then it isn't ours
+        return []
 
 
 def _read_stat(pid: int) -> Process | None:

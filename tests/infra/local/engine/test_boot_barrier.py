@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import pytest
 
 from infra.local.engine.cgroups import CpuQuotas
+from infra.local.engine.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.node_environment import uses_boot_barrier
+from infra.local.interfaces import Node
 
 PROGRAM = """
 boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])
@@ -99,3 +102,45 @@ def test_another_program_of_the_image_is_not_trusted_to_wait(job):
     assert uses_boot_barrier(job, image)
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
     assert not uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "other.py"}), image)
+    by_hyperparameter = replace(job, hyperparameters={"sagemaker_program": '"other.py"'})
+    assert uses_boot_barrier(by_hyperparameter, image)  # the environment goes before it
+    assert not uses_boot_barrier(by_hyperparameter, {"SM_BOOT_BARRIER": "1"})
+
+
+def test_quota_of_another_program_is_in_force_from_the_start(barrier_bench, monkeypatch):
+    applied = []
+    monkeypatch.setattr(CpuQuotas, "apply", lambda self, group, vcpus: applied.append(list(barrier_bench.lines)))
+    barrier_bench.program("print('train')")
+    barrier_bench.run(environment={"SAGEMAKER_PROGRAM": "other.py"})
+    is_isolated = not barrier_bench.engine.isolation("ml.local.small").startswith("not isolated")
+    assert applied == ([[]] if is_isolated else [])
+    assert [text for _, text in barrier_bench.lines] == ["train"]
+
+
+def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_ended(tmp_path):
+    nodes = [Node(f"algo-{number}", "127.0.0.1", tmp_path / f"algo-{number}" / "ml") for number in (1, 2)]
+    for node in nodes:
+        (node.opt_ml.parent / "boot").mkdir(parents=True)
+    quotas = CpuQuotas(1, tmp_path / "cgroups")
+    quota = Quota(quotas, {node.host: quotas.create(node.host) for node in nodes}, 0.2)
+    lines = []
+    run = JobRun(
+        nodes,
+        None,
+        lambda host, text, _: lines.append((host, text)),
+        threading.Event(),
+        600,
+        quota,
+        {node.host: node.opt_ml.parent / "boot" for node in nodes},
+        RunTimes(boot_seconds=240),
+    )
+    run._note_exit("algo-1", 0)
+    run._pass_barriers(run._started_at + 239)
+    assert lines == []
+    run._pass_barriers(run._started_at + 240)
+    note = (
+        "[platform] boot took 240.0 s without a quota; 0.2 vCPU per node is in force from now; "
+        "not ready by then: algo-2 (what they have measured before ran without the quota)"
+    )
+    assert lines == [("algo-2", note)]
+    assert (quota.group_by_host["algo-2"] / "cpu.cfs_quota_us").read_text() == "4000"

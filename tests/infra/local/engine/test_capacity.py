@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from infra.local.engine.capacity import capacity_problem, omp_threads
+from infra.local.engine.capacity import capacity_problem, machine_cores, omp_threads
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,30 @@ def test_capacity(instance_type, count, cores, fits):
 
 def test_a_node_has_a_thread_at_least():
     assert [omp_threads(vcpus) for vcpus in (0.2, 0.5, 1.0, 2.5)] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 16),
+        ({"own/cpu.max": "max 100000\n", "cpu.max": "250000 100000\n"}, 2.5),
+        ({"own/cpu.max": "50000 100000\n", "cpu.max": "250000 100000\n"}, 0.5),
+        ({"own/cpu.cfs_quota_us": "-1\n", "own/cpu.cfs_period_us": "100000\n"}, 16),
+        ({"cpu.cfs_quota_us": "200000\n", "cpu.cfs_period_us": "100000\n"}, 2),
+        ({"own/cpu.max": "3200000 100000\n"}, 16),
+    ],
+)
+def test_quota_of_an_enclosing_container_counts(tmp_path, monkeypatch, files, cores):
+    (tmp_path / "own").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    assert machine_cores([tmp_path / "own", tmp_path]) == cores
+
+
+def test_fractional_cores_are_said():
+    assert capacity_problem("ml.local.small", 13, 2.5).endswith("asks for 2.6 vCPUs, this machine has 2.5.")
+
+
+def test_cores_of_this_machine():
+    assert 0 < machine_cores() <= len(os.sched_getaffinity(0))

@@ -64,3 +64,16 @@ def test_v2_tries_the_groups_above_too(tmp_path, monkeypatch):
     }
     monkeypatch.setattr(cgroups, "_read_lines", lambda path: lines[str(path)])
     assert list(cgroups._candidate_parents()) == [(2, own), (2, own.parent), (2, tmp_path)]
+
+
+def test_refused_delegation_leaves_no_folder(tmp_path):
+    """cgroup v2 lets the folder be made, then refuses the cpu controller where processes sit in the parent."""
+    (tmp_path / "cgroup.subtree_control").mkdir()  # it can be neither read nor written
+    assert CpuQuotas.find("nodesweep-x", iter([(2, tmp_path)])) == (None, "cgroups not writable")
+    assert not (tmp_path / "nodesweep-x").exists()
+
+
+def test_own_groups_and_those_above_enclose_this_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(2, tmp_path / "a"), (2, tmp_path)]))
+    groups = cgroups.enclosing_groups()
+    assert groups == [tmp_path / "a", tmp_path, *tmp_path.parents]

@@ -6,15 +6,20 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from infra.local.engine import ProcessImageStore
 from infra.local.engine.image_content import read_content
 from infra.local.interfaces import ImageBuildError
+from infra.local.process_identity import start_ticks
+
+ROOT = Path(__file__).resolve().parents[4]
 
 DOCKERFILE = """
 FROM python:3.11
@@ -143,6 +148,36 @@ def test_stop_and_deadline(store, context):
     with pytest.raises(ImageBuildError, match="the build's time was up"):
         build(store, context, seconds=0.3)
     assert store.images() == []
+
+
+KILLED_BUILDER = """
+import os, sys, threading, time
+from pathlib import Path
+from infra.local.engine.installer import BuildRun, build_lock, installer_environment
+venvs = Path(sys.argv[1])
+run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 60)
+with build_lock(venvs / "x.lock", run) as lock_fd:
+    compiler = "setsid sleep 600 & echo compiler $!; wait"
+    run.command("INSTALL", ["sh", "-c", compiler], installer_environment({}, venvs), venvs, lock_fd)
+"""
+
+
+def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
+    """They are no children of the server: the kernel ends pip with it, but not what pip has started."""
+    command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
+    builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert builder.stdout is not None
+        compiler = int(next(line for line in builder.stdout if line.startswith("compiler")).split()[1])
+        ProcessImageStore(store._venvs.parent)
+        assert start_ticks(compiler) is not None
+    finally:
+        builder.kill()
+        builder.wait()
+        builder.stdout.close()
+    assert start_ticks(compiler) is not None
+    ProcessImageStore(store._venvs.parent)
+    assert start_ticks(compiler) is None
 
 
 @pytest.mark.parametrize(
