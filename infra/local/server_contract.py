@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 STATUS_PATH = "/_nodesweep/status"
 
 SERVER_FILE = "server.json"
-"""In the state folder while a server is ready: its pid, when that process began, and its endpoint."""
+"""In the state folder: who serves it. Left behind at the end, believed only while that process lives."""
 
 JOBS_STOP_DEADLINE_SECONDS = 140.0
 """A node gets 120 s between SIGTERM and SIGKILL; the rest is for the upload."""
