@@ -26,6 +26,7 @@ from configs.models import DatasetConfig, PlatformConfig
 from scaling import names
 from tasks.errors import DatasetMissing, UploadFailed, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.storage import get_bytes
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
@@ -182,11 +183,8 @@ def _list_sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
 
 
 def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
-    try:
-        body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-    except s3.exceptions.NoSuchKey:
-        return False
-    return json.loads(body).get("digest") == digest
+    body = get_bytes(s3, bucket, key)
+    return body is not None and json.loads(body).get("digest") == digest
 
 
 def _sha256(path: Path) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,6 @@ _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _STATUS_TIMEOUT_SECONDS = 5.0
 _LOG_FILE = "server.log"
-UNWANTED_AWS_SETTINGS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
-"""The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
 _REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -199,12 +197,8 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**_without_aws_settings(os.environ), "PYTHONPATH": python_path},
+            env={**os.environ, "PYTHONPATH": python_path},
         )
-
-
-def _without_aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name not in UNWANTED_AWS_SETTINGS}
 
 
 def _wait_for_end(server: RunningServer, deadline_seconds: float) -> bool:

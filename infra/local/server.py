@@ -14,7 +14,6 @@ from pathlib import Path
 
 from werkzeug.serving import make_server
 
-from infra.local.daemon import UNWANTED_AWS_SETTINGS
 from infra.local.interfaces import Engine, ImageStore
 from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
@@ -27,6 +26,8 @@ _BACKLOG = 128
 _SHUTDOWN_POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
+_UNWANTED_AWS_SETTINGS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+"""The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
 
 EngineFactory = Callable[[Path, str], tuple[Engine, ImageStore]]
 """(state folder, endpoint URL) -> the engine and its image store."""
@@ -49,7 +50,7 @@ def serve(config: ServerConfig, make_engine: EngineFactory = process_engine) -> 
 
     The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
     """
-    for name in UNWANTED_AWS_SETTINGS:
+    for name in _UNWANTED_AWS_SETTINGS:
         os.environ.pop(name, None)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
