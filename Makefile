@@ -1,11 +1,13 @@
 # make run    set up, then the local benchmark to its report        make test   set up, then the tests
-# make check  format, lint, types, tests, slow tests (what CI runs)  make lock   refresh requirements.lock
+# make containers   the tests with real containers (root, podman, runc, docker-registry, debootstrap; ten minutes)
+# make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
+# make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test slow check format lint types lock clean
+.PHONY: setup run up down test slow containers coverage check format lint types lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -17,13 +19,22 @@ $(STAMP): requirements.lock pyproject.toml infra/setup.sh
 run: setup
 	$(BIN)/nodesweep run configs/local.yaml
 
+up: setup
+	@$(BIN)/python -m infra.worker up
+
+down: setup
+	@$(BIN)/python -m infra.worker down
+
 test: setup
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 slow: setup
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "slow and not containers"
 
-check: setup lint types test slow
+containers: setup
+	$(BIN)/pytest -m containers
+
+check: setup lint types test coverage slow
 
 format: setup
 	$(BIN)/ruff format .
@@ -32,6 +43,13 @@ format: setup
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+# The arithmetic: every line and every branch. The others are covered by the tests of the tasks and flows that use them.
+coverage: setup
+	$(BIN)/pytest -q tests/scaling -m "not slow" --ignore=tests/scaling/report/test_report_browser.py \
+		--cov=scaling --cov-branch --cov-report=
+	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
+		--omit='scaling/names.py,scaling/request.py,scaling/report/schema.py,*/__main__.py'
 
 types: setup
 	$(BIN)/mypy

@@ -13,8 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from configs.strict_yaml import parse_yaml
 
 PACKAGED_CATALOGUE = Path(__file__).with_name("instances.yaml")
 NEAREST_TYPES_SHOWN = 6
@@ -127,6 +128,10 @@ class Catalogue(_Row):
         """The emulated types."""
         return tuple(row for row in self.instances if row.emulated)
 
+    def names(self) -> list[str]:
+        """Every instance type, in the file's order."""
+        return [row.instance_type for row in self.instances]
+
     def get(self, instance_type: str) -> InstanceType:
         """The row of `instance_type`; raises UnknownInstanceType naming the nearest ones."""
         for row in self.instances:
@@ -156,7 +161,7 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
 
 @lru_cache(maxsize=8)
 def _load(path: Path) -> Catalogue:
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = parse_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(raw, dict) or set(raw) != {"sources", "instances"}:
         raise ValueError(f"{path}: expected the two keys sources and instances, got {_keys(raw)}")
     sources = {name: Source.model_validate(entry) for name, entry in raw["sources"].items()}

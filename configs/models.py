@@ -5,11 +5,18 @@ Every model is frozen and refuses unknown keys; every field says when to change 
 
 from __future__ import annotations
 
+import ipaddress
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from configs.distribution import DistributionConfig
+from configs.job import ChannelName, InputMode, JobFeatures
+from configs.section import Section
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
 Scalar = bool | int | float | str
@@ -19,12 +26,6 @@ PLACEHOLDERS = frozenset(
 )  # fmt: skip
 """What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ExpectationConfig(Section):
@@ -38,6 +39,13 @@ class ExpectationConfig(Section):
         default="critical", description="critical stops the run; warning and info are reported and let it go on."
     )
 
+    @field_validator("kwargs")
+    @classmethod
+    def _finite(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not _is_finite(value):
+            raise ValueError("holds .inf or .nan; leave the argument out where there is no bound")
+        return value
+
 
 class DatasetConfig(Section):
     """The training data and what must be true of it before anything is spent."""
@@ -47,14 +55,18 @@ class DatasetConfig(Section):
         description="A directory (relative to the config file) or an s3://bucket/prefix that holds the files."
     )
     format: Literal["parquet", "csv"] = Field(description="File format; every *.parquet or *.csv under source is read.")
-    channel: str = Field(
+    channel: ChannelName = Field(
         default="training",
-        pattern=r"^[A-Za-z0-9._-]{1,64}$",
         description="SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects.",
     )
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
         default="FullyReplicated",
         description="FullyReplicated: every node gets all files; ShardedByS3Key: each its share.",
+    )
+    input_mode: InputMode = Field(
+        default="File",
+        description="File: copied to every node before training; FastFile: files read on demand; Pipe: a stream, which "
+        "the program must read as one.",
     )
     expectations: tuple[ExpectationConfig, ...] = Field(
         min_length=1, description="Checked on every file; at least one, since an empty suite always succeeds."
@@ -78,6 +90,24 @@ class DatasetConfig(Section):
         return self.source.startswith("s3://")
 
 
+class FrameworkConfig(Section):
+    """An AWS Deep Learning Container by what is in it: for a sweep that moves between regions or device kinds."""
+
+    version: str = Field(
+        pattern=r"^\d+\.\d+(\.\d+)?$",
+        description="PyTorch version, e.g. 2.10 or 2.10.0; from 2.11 on without a third number.",
+    )
+    python: str | None = Field(
+        default=None,
+        pattern=r"^py3\d{1,2}$",
+        description="Python of the container, e.g. py311; null: the only one of that version. None may be given from "
+        "2.11 on.",
+    )
+    accelerator: Literal["cpu", "gpu", "neuron"] | None = Field(
+        default=None, description="Device the container is made for; null: that of training.instance_type."
+    )
+
+
 class ImageConfig(Section):
     """The training image: a build context, or one that already exists."""
 
@@ -85,18 +115,26 @@ class ImageConfig(Section):
         default="nodesweep",
         pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$",
         max_length=256,
-        description="ECR repository the image is pushed to.",
+        description="ECR repository the image is pushed to. A repository whose tags can be moved is refused.",
     )
     context: str = Field(default="../infra/image", description="Build context directory, relative to the config file.")
     base_image: str | None = Field(
         default=None,
-        description="BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the Dockerfile's.",
+        description="BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the Dockerfile's. One in "
+        "ECR is built on by its digest.",
+    )
+    framework: FrameworkConfig | None = Field(
+        default=None,
+        description="Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up for "
+        "platform.region. Needs the package sagemaker-core.",
     )
     build_args: dict[str, str] = Field(
         default_factory=dict, description="Further build arguments. They enter the image's identity; no secrets here."
     )
-    builder: Literal["codebuild"] = Field(
-        default="codebuild", description="Who builds: codebuild sends the context to S3 and starts a CodeBuild build."
+    builder: Literal["codebuild", "docker"] = Field(
+        default="codebuild",
+        description="Who builds: codebuild sends the context to S3 and starts a CodeBuild build; docker runs Docker, "
+        "or else podman, where the flow runs.",
     )
     codebuild_project: str = Field(
         default="nodesweep-image",
@@ -112,27 +150,10 @@ class ImageConfig(Section):
         description="Full URI of an image that already exists; set, nothing is built. Pin it by digest (…@sha256:…).",
     )
 
-
-class DistributionConfig(Section):
-    """How the processes of a job are launched."""
-
-    kind: Literal["none", "torch_distributed"] = Field(
-        description="none: one plain process per node; torch_distributed: torchrun on every node."
-    )
-    processes_per_node: int | None = Field(
-        default=None,
-        ge=1,
-        le=64,
-        description="Processes torchrun starts per node; null: one per accelerator, or one on a CPU instance.",
-    )
-
     @model_validator(mode="after")
-    def _plain_is_single(self) -> Self:
-        if self.kind == "none" and self.processes_per_node not in (None, 1):
-            raise ValueError(
-                f"processes_per_node is {self.processes_per_node}, but kind 'none' starts one process per node; "
-                "use kind 'torch_distributed'"
-            )
+    def _one_base(self) -> Self:
+        if self.base_image is not None and self.framework is not None:
+            raise ValueError("base_image and framework both name the base; give one of them")
         return self
 
 
@@ -161,10 +182,15 @@ class LearningRateConfig(Section):
     )
 
 
-class TrainingConfig(Section):
+class TrainingConfig(JobFeatures):
     """One training job, apart from how many nodes it runs on."""
 
-    entry_point: str = Field(default="train.py", description="Program file, relative to the code directory.")
+    entry_point: str = Field(
+        default="train.py",
+        min_length=1,
+        max_length=1024,
+        description="Program file, relative to the code directory.",
+    )
     source_dir: str | None = Field(
         default=None,
         description="Directory of your own code, relative to the config file; null: the code in the image.",
@@ -174,7 +200,7 @@ class TrainingConfig(Section):
         max_length=90,
         description="Arguments of the program; may hold placeholders, e.g. {learning_rate}; see docs/config.md.",
     )
-    distribution: DistributionConfig = Field(description="Launcher and processes per node.")
+    distribution: DistributionConfig = Field(description="Launcher and processes per node; see docs/distribution.md.")
     instance_type: str = Field(description="SageMaker training instance type; one of configs/instances.yaml.")
     max_runtime_seconds: int = Field(
         ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
@@ -237,13 +263,14 @@ class SweepConfig(Section):
     budget_usd: float | None = Field(
         default=None,
         gt=0,
-        description="The sweep is refused if nodes x max_runtime x price over all jobs exceeds it; null: no limit.",
+        description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more; null: no limit.",
     )
     poll_interval_seconds: float = Field(
         default=15.0,
         ge=0.2,
         le=300,
-        description="Time between two looks at a job's status; backs off to 4x while nothing changes.",
+        description="Time between two looks at the jobs; backs off to 4x while nothing changes. A run makes at most "
+        "one call a second, after a burst of 20.",
     )
     queue_deadline_seconds: int = Field(
         default=7200,
@@ -257,6 +284,22 @@ class SweepConfig(Section):
         le=10,
         description="Attempts per point; only lack of capacity and internal errors get another one.",
     )
+    concurrency_limit: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A Prefect global concurrency limit with one slot per instance of your quota; each job holds one "
+        "per node, so that several sweeps stay within it together. Null: only SageMaker's own quota stands.",
+    )
+    min_points: int | None = Field(
+        default=None,
+        ge=1,
+        description="Points (jobs) with a completed run that a sweep needs to count as done; null: all of them.",
+    )
+    on_cancel: Literal["stop", "leave"] = Field(
+        default="stop",
+        description="What a cancelled run does to its running jobs: stop: they are stopped; leave: they run on, and "
+        "`--resume` or `collect` takes their results. A run that crashes always leaves them.",
+    )
 
     @field_validator("node_counts")
     @classmethod
@@ -268,13 +311,53 @@ class SweepConfig(Section):
         return tuple(sorted(value))
 
 
+class ParityConfig(Section):
+    """When a point's final metric counts as reached, so that its time is a time to train."""
+
+    tolerance: float = Field(
+        default=0.02,
+        ge=0,
+        description="Largest absolute difference of a point's final metric from the baseline's; in the metric's unit.",
+    )
+    target_metric: float | None = Field(
+        default=None,
+        description="A final metric that counts as reached, whatever the baseline's; null: only the baseline counts.",
+    )
+
+
+class RecommendationConfig(Section):
+    """What a node count must hold to be recommended."""
+
+    min_efficiency: float = Field(
+        default=0.75, gt=0, le=1, description="Smallest efficiency E of the recommended point; 0–1."
+    )
+    min_doubling_ratio: float = Field(
+        default=1.5, ge=1, le=2, description="Smallest gain D = S(2N)/S(N) that pays for twice the nodes; 1–2."
+    )
+    budget_usd_per_run: float | None = Field(
+        default=None, gt=0, description="The most one training run may cost, USD; null: no limit."
+    )
+    deadline_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Set, the cheapest node count that meets it is recommended: from submission to end where every run "
+        "knows that, else by train time; null: no deadline.",
+    )
+
+
 class ReportConfig(Section):
-    """Where the report goes and what it is called."""
+    """Where the report goes, what it is called and by what it judges the points."""
 
     title: str | None = Field(default=None, max_length=120, description="Heading; null: the benchmark's name.")
     directory: str = Field(
         default="reports",
         description="Local directory (relative to where the command runs); <sweep_id>/ and latest are made in it.",
+    )
+    parity: ParityConfig = Field(
+        default_factory=ParityConfig, description="When a point counts as trained as well as the baseline."
+    )
+    recommendation: RecommendationConfig = Field(
+        default_factory=RecommendationConfig, description="What a node count must hold to be recommended."
     )
 
 
@@ -295,7 +378,9 @@ class PlatformConfig(Section):
         pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$", description="Execution role that SageMaker assumes."
     )
     endpoint_url: str | None = Field(
-        default=None, pattern=r"^https?://", description="Endpoint for every AWS call; null: AWS itself."
+        default=None,
+        pattern=r"^https?://",
+        description="Endpoint for every AWS call, http(s)://HOST[:PORT]; null: AWS itself.",
     )
     credentials: Literal["chain", "placeholder"] = Field(
         default="chain",
@@ -314,13 +399,21 @@ class PlatformConfig(Section):
         description="State of the autostarted platform, relative to where the command runs.",
     )
 
+    @field_validator("endpoint_url")
+    @classmethod
+    def _usable_url(cls, value: str | None) -> str | None:
+        if value is not None and (problem := _url_problem(value)):
+            raise ValueError(f"{problem}; expected http(s)://HOST[:PORT], e.g. http://127.0.0.1:4570")
+        return value
+
     @model_validator(mode="after")
     def _local_needs_endpoint(self) -> Self:
         if self.endpoint_url is None and self.credentials == "placeholder":
             raise ValueError("credentials 'placeholder' needs an endpoint_url; for AWS use 'chain'")
-        if self.autostart and not (self.endpoint_url or "").startswith(("http://127.", "http://localhost")):
+        if self.autostart and not _is_loopback_with_port(self.endpoint_url):
             raise ValueError(
-                f"autostart needs an endpoint_url on loopback (http://127.0.0.1:PORT), got {self.endpoint_url!r}"
+                "autostart needs an endpoint_url on loopback with its port (http://127.0.0.1:PORT), "
+                f"got {self.endpoint_url!r}"
             )
         return self
 
@@ -349,3 +442,39 @@ class BenchmarkConfig(Section):
                 "training": self.training.model_copy(update={"source_dir": source_dir}),
             }
         )
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether no number in plain nested values is an infinity or NaN."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
+
+
+def _url_problem(url: str) -> str | None:
+    """Why an http(s) URL can't be an endpoint, or None."""
+    if re.search(r"\s", url):
+        return "a URL holds no white space"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"not a URL: {error}"
+    if not parts.hostname:
+        return "the host is missing"
+    if port == 0:
+        return "port 0 is no port to call"
+    if "@" in parts.netloc:
+        return "no user or password here (platform.credentials says which keys are used)"
+    return "a query or fragment has no place in an endpoint" if parts.query or parts.fragment else None
+
+
+def _is_loopback_with_port(url: str | None) -> bool:
+    parts = urlsplit(url or "")
+    try:
+        loopback = parts.hostname == "localhost" or ipaddress.IPv4Address(parts.hostname or "").is_loopback
+    except ipaddress.AddressValueError:
+        return False
+    return parts.scheme == "http" and loopback and parts.port is not None

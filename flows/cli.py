@@ -1,19 +1,22 @@
 """nodesweep: a thin layer of commands over the flows. Imports nothing heavy until a command needs it.
 
-Exit codes: 0 done, 1 a run failed, 2 bad config or arguments, 3 preflight refused.
+Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3 preflight refused.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
+
+from flows.cli_input import check_sweep_id, config_of_sweep, read_config, with_goals, with_tolerance
 
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig
@@ -51,7 +54,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except (click.ClickException, click.exceptions.Exit, SystemExit):
             raise
         except KeyboardInterrupt:
-            fail("interrupted; the sweep's running jobs were asked to stop", RUN_FAILED)
+            fail("interrupted", RUN_FAILED)
         except Exception as error:
             message, code = explain(error)
             fail(message, code)
@@ -61,11 +64,14 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 def explain(error: Exception) -> tuple[str, int]:
     """(message, exit code) of an error meant for a person. Raises anything else again."""
+    import httpx
+    import pydantic
     from botocore.exceptions import BotoCoreError, ClientError
 
     from configs.load import ConfigError
     from flows.local_platform import LocalPlatformError
     from scaling.measured import MeasuredTableError
+    from scaling.speedup import MixedOutcomesError
     from tasks.errors import DatasetMissing, NodesweepError, PreflightRefused
     from tasks.validation_report import InvalidExpectations
 
@@ -73,16 +79,24 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, PreflightRefused):
         return str(error), PREFLIGHT_REFUSED
-    if isinstance(error, NodesweepError | LocalPlatformError):
+    if isinstance(error, NodesweepError | LocalPlatformError | MixedOutcomesError):
         return str(error), RUN_FAILED
     if isinstance(error, BotoCoreError | ClientError):
         return f"AWS call failed: {error}", RUN_FAILED
+    prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
+    if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
+        return f"PREFECT_API_URL is not a URL: {prefect_error}", BAD_INPUT
+    if isinstance(prefect_error, httpx.HTTPError):  # boto3 speaks no httpx: only Prefect's API is called by it
+        reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
+        return f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it", RUN_FAILED
+    if isinstance(error, pydantic.ValidationError) and error.title == "Settings":
+        return f"a PREFECT_ setting can't be used: {error.errors()[0]['msg'].removeprefix('Value error, ')}", BAD_INPUT
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
     raise error
 
 
-def fail(message: str, code: int) -> None:
+def fail(message: str, code: int) -> NoReturn:
     click.echo(f"nodesweep: {message}", err=True)
     sys.exit(code)
 
@@ -94,40 +108,96 @@ def fail(message: str, code: int) -> None:
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
     help="Continue a sweep instead of starting one; without an id, the latest of this config.",
 )  # fmt: skip
+@click.option("--detach", is_flag=True, help="Return once the jobs are accepted; `collect` makes the report later.")
 @output_option
 @guarded
-def run(config: Path, overrides: tuple[str, ...], resume: str | None, output: Path | None) -> None:
+def run(config: Path, overrides: tuple[str, ...], resume: str | None, detach: bool, output: Path | None) -> None:
     """Run a benchmark to its report."""
+    if detach and resume is not None:
+        raise click.UsageError("--detach starts a sweep; it does not go with --resume")
     benchmark = read_config(config, overrides, output)
+    if detach:
+        return run_detached(benchmark)
     if resume:
         check_sweep_id(resume)
     from flows.session import flow_session
 
     with flow_session(benchmark.platform):
-        from flows.scaling_benchmark import scaling_benchmark
+        from flows.scaling_benchmark import check_points, scaling_benchmark
 
         result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None)
     show(result.report)
     click.echo(f"report: {result.folder / 'report.html'}")
-    if result.missing_points:
+    check_points(benchmark, result)
+
+
+def run_detached(benchmark: BenchmarkConfig) -> None:
+    from flows.local_platform import answers
+    from flows.session import flow_session
+
+    if benchmark.platform.autostart and not answers(benchmark.platform):
         fail(
-            f"{result.missing_points} of the planned points have no completed run; the report says why. "
-            f"Try them again: nodesweep run {config} --resume {result.sweep_id}",
-            RUN_FAILED,
+            "--detach: a platform that this command starts (platform.autostart) ends with it, and its jobs too; start "
+            "it first: nodesweep local start",
+            PREFLIGHT_REFUSED,
         )
+    with flow_session(benchmark.platform, autostart=False):
+        from flows.detach import start_detached_sweep
+
+        sweep = start_detached_sweep(benchmark)
+    click.echo("\n".join(sweep.job_names))
+    click.echo(f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}")
+    if sweep.refused:
+        fail(f"{len(sweep.refused)} jobs were not accepted:\n" + "\n".join(sweep.refused), RUN_FAILED)
+
+
+@main.command()
+@click.argument("sweep_id")
+@click.option(
+    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+)
+@output_option
+@guarded
+def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
+    """The report of a sweep that was left to itself (`run --detach`), once its last job has ended."""
+    check_sweep_id(sweep_id)
+    benchmark = config_of_sweep(sweep_id, config, output)
+    from flows.session import flow_session
+
+    with flow_session(benchmark.platform):
+        from flows.collect import collect_sweep
+
+        collected = collect_sweep(benchmark, sweep_id)
+    if collected is None:
+        fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
+    show(collected.report)
+    click.echo(f"report: {collected.folder / 'report.html'}")
+    from flows.scaling_benchmark import check_points
+
+    check_points(benchmark, collected)
 
 
 @main.command()
 @config_argument
 @set_option
+@click.option(
+    "--online", is_flag=True, help="Ask the account too: quotas, network, role, bucket, image, current price."
+)
 @guarded
-def plan(config: Path, overrides: tuple[str, ...]) -> None:
-    """Show what would run and what it can cost; sends nothing."""
+def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
+    """Show what would run and what it can cost; starts nothing, and asks the account only with --online."""
     from flows.offline import describe_plan, plan_of
 
     benchmark = read_config(config, overrides)
     sweep_plan = plan_of(benchmark)
+    notices: tuple[str, ...] = ()
+    if online and not sweep_plan.problems:
+        from flows.preflight import plan_online
+
+        sweep_plan, notices = plan_online(benchmark, sweep_plan)
     click.echo(describe_plan(benchmark, sweep_plan))
+    for notice in notices:
+        click.echo(f"notice: {notice}")
     refuse_problems(sweep_plan.problems)
 
 
@@ -157,19 +227,52 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
 )
+@click.option("--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have.")
+@click.option(
+    "--goal", type=click.Choice(["maximize", "minimize"]), help="With --csv: which final metric is the better one."
+)
+@click.option(
+    "--tolerance", type=float, metavar="FLOAT", help="With --csv: how much worse a final metric may be; else 0.02."
+)
+@click.option("--deadline", type=float, metavar="SECONDS", help="Recommend the cheapest count that meets it.")
+@click.option("--budget", type=float, metavar="USD", help="Recommend no count whose run costs more.")
 @output_option
 @guarded
-def report(sweep_id: str | None, table: Path | None, config: Path | None, output: Path | None) -> None:
+def report(
+    sweep_id: str | None,
+    table: Path | None,
+    config: Path | None,
+    region: str | None,
+    goal: Literal["maximize", "minimize"] | None,
+    tolerance: float | None,
+    deadline: float | None,
+    budget: float | None,
+    output: Path | None,
+) -> None:
     """Make the report of a sweep anew, or of a table of anyone's measured times (--csv)."""
     if (sweep_id is None) == (table is None):
         raise click.UsageError("give a SWEEP_ID or --csv FILE, one of the two")
+    goals = {
+        name: value
+        for name, value in (("deadline_seconds", deadline), ("budget_usd_per_run", budget))
+        if value is not None
+    }
     if table is not None:
-        from flows.offline import report_table
+        if config is not None:
+            raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
+        from configs.models import ReportConfig
+        from flows.table import report_table
 
-        made, folder = report_table(table, output or Path("reports"))
+        rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
+        made, folder = report_table(table, output or Path("reports"), region, rules, goal)
     else:
+        if region is not None:
+            raise click.UsageError("--region goes with --csv; a sweep knows its region")
+        if goal is not None or tolerance is not None:
+            raise click.UsageError("--goal and --tolerance go with --csv; a sweep has them from its program and config")
         check_sweep_id(sweep_id)
         benchmark = config_of_sweep(str(sweep_id), config, output)
+        benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from flows.session import flow_session
 
         with flow_session(benchmark.platform):
@@ -193,7 +296,7 @@ def report(sweep_id: str | None, table: Path | None, config: Path | None, output
 )
 @guarded
 def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """Stop every job of a sweep."""
+    """Stop a sweep: its running jobs, and any further one until --resume."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
     from flows.local_platform import answers
@@ -209,9 +312,98 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     click.echo("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
 
 
+@main.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--tolerance", type=float, default=0.05, show_default=True, help="Share by which B may be slower.")
+@click.option("--allow", "allowed", multiple=True, metavar="CONDITION", help="A condition that may differ; repeatable.")
+@click.option("--force", is_flag=True, help="Compare whatever differs; the result is labelled.")
+@click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweeps ran, if not from here."
+)
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Reports directory of the sweeps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@guarded
+def compare(
+    a: str,
+    b: str,
+    tolerance: float,
+    allowed: tuple[str, ...],
+    force: bool,
+    config: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Is sweep B slower than sweep A? Exit code 1 where a regression is established, or no run of B completed.
+
+    A and B are each a sweep id, a report.json or the folder of one.
+    """
+    from flows.compare import find_report
+    from scaling.compare import ComparisonError
+    from scaling.compare import compare as compare_reports
+
+    directory = output or Path(read_config(config).report.directory if config else "reports")
+    try:
+        before, after = (
+            find_report(reference, directory, lambda sweep: config_of_sweep(sweep, config, output).platform)
+            for reference in (a, b)
+        )
+        comparison = compare_reports(before, after, tolerance, frozenset(allowed), force)
+    except ComparisonError as error:
+        fail(str(error), BAD_INPUT)
+    if as_json:
+        print_whole(comparison.model_dump_json(indent=2))
+    else:
+        from rich.console import Console
+
+        from scaling.compare_render import render_comparison_terminal
+
+        console = Console()
+        with console.capture() as rendered:
+            console.print(render_comparison_terminal(comparison))
+        print_whole(rendered.get().removesuffix("\n"))
+    if comparison.regressions or comparison.lost:
+        sys.exit(RUN_FAILED)
+
+
+@main.command()
+@click.argument("name")
+@click.option(
+    "--config", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Whose bucket holds the history."
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
+@output_option
+@guarded
+def history(name: str, config: Path, nodes: int | None, output: Path | None) -> None:
+    """The trend of benchmark NAME over its sweeps: speedup, efficiency and cost."""
+    benchmark = read_config(config, output=output)
+    from flows.history import show_history
+    from scaling.history import HistoryError
+
+    try:
+        show_history(benchmark, name, nodes)
+    except HistoryError as error:
+        fail(str(error), BAD_INPUT)
+
+
 @main.group("config")
 def config_group() -> None:
-    """Check a config, or print its schema."""
+    """Make a config for a deployed stack, check one, or print the schema."""
+
+
+@config_group.command("init")
+@click.option("--from-stack", "stack", required=True, metavar="NAME", help="A deployed stack; see docs/aws.md.")
+@click.option("--region", metavar="REGION", help="The stack's region, if not that of your AWS set-up.")
+@click.option("--endpoint-url", metavar="URL", help="Endpoint for every AWS call, if not AWS itself.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write; without it, stdout.")
+@click.option("--force", is_flag=True, help="Replace the file where it exists.")
+@guarded
+def init(stack: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool) -> None:
+    """Make a config of a first sweep on the account that a stack was deployed into."""
+    from flows.init_config import init_config
+
+    text = init_config(stack, region, endpoint_url, output, force)
+    click.echo(text.rstrip("\n") if output is None else f"{output} is written; next: nodesweep plan {output} --online")
 
 
 @config_group.command()
@@ -240,45 +432,19 @@ def local(arguments: tuple[str, ...]) -> None:
     sys.exit(subprocess.call([sys.executable, "-m", "infra.local", *arguments]))
 
 
-def read_config(path: Path, overrides: tuple[str, ...] = (), output: Path | None = None) -> BenchmarkConfig:
-    """Load a config; --output wins over report.directory."""
-    from configs.load import load_config
-
-    benchmark = load_config(path, overrides)
-    if output is None:
-        return benchmark
-    return benchmark.model_copy(update={"report": benchmark.report.model_copy(update={"directory": str(output)})})
-
-
-def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> BenchmarkConfig:
-    """The config a sweep was started with: from --config, else from what this machine remembers of it."""
-    if path is not None:
-        return read_config(path, output=output)
-    from configs.load import ConfigError, parse_config
-    from scaling.names import SWEEP_RECORD
-
-    record = (output or Path("reports")) / sweep_id / SWEEP_RECORD
-    if not record.is_file():
-        raise ConfigError(
-            f"{record}: this machine does not know sweep {sweep_id}; say where it runs with --config FILE"
-        )
-    benchmark = parse_config(json.loads(record.read_text())["config"], origin=str(record))
-    directory = {"directory": str(output or Path("reports"))}
-    return benchmark.model_copy(update={"report": benchmark.report.model_copy(update=directory)})
-
-
-def check_sweep_id(sweep_id: str | None) -> None:
-    from scaling.names import is_sweep_id
-
-    if sweep_id is None or not is_sweep_id(sweep_id):
-        raise click.BadParameter(f"{sweep_id!r} is not a sweep id; they look like local-20261120191500-1a2b3c4d")
-
-
 def refuse_problems(problems: tuple[str, ...]) -> None:
     if problems:
         from tasks.errors import PreflightRefused
 
         raise PreflightRefused(problems)
+
+
+def print_whole(text: str) -> None:
+    """Print it; a reader that has seen enough (`| head`) is no error and leaves the exit code as it is."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show(made: Any) -> None:

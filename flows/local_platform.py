@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
+import logging
 import os
+import shlex
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from urllib.parse import urlparse
 
 from configs.models import PlatformConfig
 
+logger = logging.getLogger("nodesweep.platform")
 _START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
 _STOP_SECONDS = 200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
 
@@ -23,7 +26,11 @@ class LocalPlatformError(Exception):
 
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[None]:
-    """Inside, something answers at the endpoint; what was started here is stopped on the way out."""
+    """Inside, something answers at the endpoint; what was started here is stopped on the way out.
+
+    Raises LocalPlatformError where it does not start. One that does not stop is logged: the work is done by then, and
+    the platform ends with this process anyway.
+    """
     if not platform.autostart or answers(platform):
         yield
         return
@@ -38,7 +45,13 @@ def running_platform(platform: PlatformConfig) -> Iterator[None]:
     try:
         yield
     finally:
-        _call("stop", *arguments, seconds=_STOP_SECONDS)
+        try:
+            stopped = _call("stop", *arguments, seconds=_STOP_SECONDS)
+            problem = stopped.stderr.strip() if stopped.returncode != 0 else None
+        except LocalPlatformError as error:
+            problem = str(error)
+        if problem is not None:
+            logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, problem)
 
 
 def answers(platform: PlatformConfig) -> bool:
@@ -46,12 +59,17 @@ def answers(platform: PlatformConfig) -> bool:
     try:
         # No proxy stands between two processes of one machine, whatever the environment says.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{platform.endpoint_url}/_nodesweep/status", timeout=2):
+        with opener.open(f"{(platform.endpoint_url or '').rstrip('/')}/_nodesweep/status", timeout=2):
             return True
-    except (urllib.error.URLError, OSError):
+    except (OSError, http.client.HTTPException):  # URLError is an OSError
         return False
 
 
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.local", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise LocalPlatformError(
+            f"`{shlex.join(['python', '-m', 'infra.local', *arguments])}` gave no answer within {seconds:g} s"
+        ) from None

@@ -1,4 +1,4 @@
-"""What needs no platform at all: the plan as text, the requests as JSON, the report of a table of measured times."""
+"""What a run would do, without a platform: the plan as text, the requests as JSON."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
+from flows.preflight import plan_offline
 from scaling import names
-from scaling.measured import read_measured
-from scaling.plan import POLICY_LABELS, SweepPlan, plan_sweep
-from scaling.report import ScalingReport, build_report
-from scaling.report.render import render_files
+from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.request import ResolvedInputs, build_request
-from tasks.dataset import scan_directory
+from tasks.dataset import scan_directory, split_uri
 from tasks.image import read_context
-from tasks.report import write_files
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
 def plan_of(config: BenchmarkConfig) -> SweepPlan:
-    return plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    return plan_offline(config)
 
 
 def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
@@ -44,6 +40,7 @@ def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
     ]
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
+    lines += [f"hint: {hint}" for hint in plan.hints]
     return "\n".join(lines)
 
 
@@ -60,23 +57,6 @@ def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]
     return [build_request(config, point, inputs) for point in plan.points]
 
 
-def report_table(table: Path, directory: Path) -> tuple[ScalingReport, Path]:
-    """The report of a CSV of measured times, under <directory>/<file name>. Raises MeasuredTableError."""
-    outcomes = read_measured_file(table)
-    report = build_report(table.stem, None, None, outcomes, None, {"source": table.name}, datetime.now(UTC))
-    return report, write_files(directory, table.stem, render_files(report))
-
-
-def read_measured_file(table: Path) -> Any:
-    from scaling.measured import MeasuredTableError
-
-    try:
-        body = table.read_bytes()
-    except OSError as error:
-        raise MeasuredTableError(f"{table}: cannot be read: {error.strerror}") from None
-    return read_measured(body)
-
-
 def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
     read_context(config.image)
     return names.image_uri(f"{registry}/{config.image.repository}", _UNBUILT_DIGEST)
@@ -84,7 +64,8 @@ def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
 
 def _dataset_uri(config: BenchmarkConfig) -> str:
     if config.dataset.is_remote:
-        return config.dataset.source
+        bucket, prefix = split_uri(config.dataset.source)
+        return f"s3://{bucket}/{prefix}"
     digest = scan_directory(Path(config.dataset.source), config.dataset.format).digest
     platform = config.platform
     return f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, digest)}"

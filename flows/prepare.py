@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from prefect.futures import PrefectFuture
 
+from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.request import ResolvedInputs
@@ -21,7 +23,10 @@ from tasks.dataset import (
     split_uri,
     upload_dataset,
 )
-from tasks.image import BuildContext, Image, find_image, read_context, start_image_build, wait_for_image_build
+from tasks.errors import PreflightRefused
+from tasks.image import BuildContext, Image, build_arguments, find_image, read_context
+from tasks.image_bases import pin_base_images, with_base_image
+from tasks.image_build import start_image_build, wait_for_image_build
 from tasks.polling import STOP
 from tasks.source import upload_source
 from tasks.validation import keep_data_docs, validate_files
@@ -32,7 +37,7 @@ _STOP_BUILD_SECONDS = 30
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Validate, then upload beside building: nothing is spent on a dataset that breaks an expectation."""
-    context = None if config.image.uri else read_context(config.image)
+    context = None if config.image.uri else _read_context(config)
     found = context and find_image.submit(config.platform, config.image, context)
     with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
         send = _validated_dataset(config, sweep, Path(scratch))
@@ -50,6 +55,23 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
     logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
     inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri)
     return inputs, _provenance(config, inputs, dataset)
+
+
+def check_same_dataset(config: BenchmarkConfig, recorded_digest: str) -> None:
+    """A sweep goes on with the data it began with. Raises PreflightRefused where the objects in S3 are others now.
+
+    A local dataset was uploaded under its content's digest, where nothing changes it.
+    """
+    if not config.dataset.is_remote:
+        return
+    digest, _ = describe_remote_dataset(config.platform, config.dataset)
+    if digest != recorded_digest:
+        raise PreflightRefused(
+            (
+                f"dataset.source: the objects under {config.dataset.source} are no longer those the sweep began with "
+                f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep",
+            )
+        )
 
 
 def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Any:
@@ -82,10 +104,18 @@ def _validate(config: BenchmarkConfig, sweep: str, paths: list[Path]) -> None:
     logger.info("dataset valid: %d rows in %d files", report.rows, len(report.files))
 
 
+def _read_context(config: BenchmarkConfig) -> BuildContext:
+    """The build context, its base images by their digests where those are known."""
+    instance = load_catalogue().get(config.training.instance_type)
+    image = with_base_image(config.image, config.platform.region, instance)
+    return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
+
+
 def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFuture[Image]:
-    build_id = start_image_build(config.platform, config.image, context)
-    logger.info("image %s:%s is not in ECR; building it (%s)", config.image.repository, context.tag, build_id)
-    return wait_for_image_build.submit(config.platform, config.image, context, build_id)
+    token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
+    started = start_image_build(config.platform, config.image, context, token)
+    logger.info("image %s:%s is not in ECR; building it (%s)", config.image.repository, context.tag, started.id)
+    return wait_for_image_build.submit(config.platform, config.image, context, started)
 
 
 def _send_source(config: BenchmarkConfig) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,20 @@ from typing import Any
 from prefect import flow
 
 from configs.catalogue import load_catalogue
+from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from flows.sweep import collect_outcome
+from flows.outcomes import collect_outcome
 from scaling import names
 from scaling.cost import price_of
 from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import SweepPlan, plan_sweep
 from scaling.report import ScalingReport, build_report
 from scaling.report.render import render_files
+from tasks.assets import materialize_assets
 from tasks.errors import SweepNotFound
+from tasks.history import append_history
 from tasks.jobs import describe_training_job, list_training_jobs
+from tasks.pricing import look_up_price
 from tasks.report import publish_report, write_report
 from tasks.storage import put_objects, read_sweep_record
 
@@ -35,14 +40,22 @@ def make_report(
     provenance: Mapping[str, Any],
 ) -> tuple[ScalingReport, Path]:
     """Build the report and keep it: in the bucket, on this machine, as a Prefect artifact."""
-    instance = load_catalogue().get(config.training.instance_type)
+    instance, notices = look_up_price(config.platform, load_catalogue().get(config.training.instance_type))
+    for notice in notices:
+        logger.info("notice: %s", notice)
     price = price_of(instance, config.platform.region)
     report = build_report(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
     files = render_files(report)
-    folder = write_report(Path(config.report.directory), sweep, files)
     keys = {names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()}
+    # The bucket first: a disk that is full here must not lose the report.
     put_objects(config.platform, keys)
-    publish_report(sweep, files[names.REPORT_MARKDOWN].decode())
+    folder = write_report(Path(config.report.directory), sweep, files)
+    publish_report(config.platform, sweep, files[names.REPORT_MARKDOWN].decode())
+    materialize_assets(config.platform, sweep, provenance)
+    try:
+        append_history(config.platform, report, config.name)
+    except Exception as error:  # the report is made; `nodesweep report` writes a missing history file anew
+        logger.warning("the history of %s was not written: %s", config.name, error)
     logger.info("report in %s", folder / names.REPORT_HTML)
     return report, folder
 
@@ -52,22 +65,60 @@ def report_sweep(config: BenchmarkConfig, sweep_id: str) -> tuple[ScalingReport,
     """Make the report of a sweep anew from what the platform knows of its jobs; running ones are left out.
 
     Args:
-        config: The benchmark the sweep was started with.
+        config: Where the sweep ran and where its report goes; what was measured is read from the sweep's own record.
         sweep_id: The sweep.
     """
-    record = read_sweep_record(config.platform, sweep_id)
+    return make_report_again(config, sweep_id)
+
+
+def make_report_again(config: BenchmarkConfig, sweep_id: str) -> tuple[ScalingReport, Path]:
+    """report_sweep() within a flow run that is there already. Raises SweepNotFound where no job has ended."""
+    ended = jobs_of_sweep(config, sweep_id)
+    for name in ended.running:
+        logger.info("%s has not ended and is left out", name)
+    return report_of_jobs(sweep_id, ended)
+
+
+@dataclass(frozen=True)
+class SweepJobs:
+    """What the platform knows of a sweep, under the config it was started with."""
+
+    config: BenchmarkConfig
+    plan: SweepPlan
+    provenance: Mapping[str, Any]
+    outcomes: Sequence[JobOutcome]
+    running: Sequence[str]
+
+
+def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
+    """Every job of the sweep that the platform knows. Raises SweepNotFound where there is no such sweep."""
+    record = read_sweep_record(given.platform, sweep_id)
+    config = _recorded_config(record, given, sweep_id)
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
-    outcomes = []
+    outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
         description = describe_training_job(config.platform, name)
         place = names.parse_job_name(name)
-        if description is None or place is None or description["TrainingJobStatus"] not in TERMINAL:
-            logger.info("%s has not ended and is left out", name)
+        if description is None or place is None:
+            continue
+        if description["TrainingJobStatus"] not in TERMINAL:
+            running.append(name)
             continue
         nodes, repeat, attempt = place
         point = next((p for p in plan.points if (p.nodes, p.repeat) == (nodes, repeat)), None)
         if point is not None:
             outcomes.append(collect_outcome(config, sweep_id, point, attempt, description))
-    if not outcomes:
+    return SweepJobs(config, plan, record["provenance"], outcomes, running)
+
+
+def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]:
+    """The report of the jobs that have ended. Raises SweepNotFound where none has."""
+    if not jobs.outcomes:
         raise SweepNotFound(f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`")
-    return make_report(config, sweep_id, plan, outcomes, record["provenance"])
+    return make_report(jobs.config, sweep_id, jobs.plan, jobs.outcomes, jobs.provenance)
+
+
+def _recorded_config(record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str) -> BenchmarkConfig:
+    """The config the sweep was started with, on the platform and with the report rules that are given now."""
+    recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
+    return recorded.model_copy(update={"platform": given.platform, "report": given.report})

@@ -1,4 +1,4 @@
-"""The benchmark, end to end: (validate -> upload) beside (find or build the image) -> sweep -> report."""
+"""The benchmark, end to end: preflight -> (validate -> upload) beside (find or build the image) -> sweep -> report."""
 
 from __future__ import annotations
 
@@ -11,19 +11,29 @@ from typing import Any
 from prefect import flow
 from prefect.runtime import flow_run
 
-from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from flows.prepare import prepare_inputs
+from flows.preflight import preflight
+from flows.prepare import check_same_dataset, prepare_inputs
 from flows.report import make_report
 from flows.sweep import run_sweep
 from scaling import names
-from scaling.plan import SweepPlan, plan_sweep
 from scaling.report import ScalingReport
 from scaling.request import ResolvedInputs
-from tasks.errors import PreflightRefused
+from scaling.secrets import hide_secrets
+from tasks.errors import PointsMissing, PreflightRefused, SweepStopped
+from tasks.files import recall_sweep, remember_sweep
+from tasks.owner import owned
 from tasks.polling import STOP
-from tasks.report import recall_sweep, remember_sweep
-from tasks.storage import ensure_bucket, find_latest_sweep, put_objects, read_sweep_record
+from tasks.quota import check_limit
+from tasks.storage import (
+    ensure_bucket,
+    find_latest_sweep,
+    is_sweep_stopped,
+    put_objects,
+    read_sweep_record,
+    sweep_exists,
+    unmark_sweep_stopped,
+)
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -35,6 +45,7 @@ class SweepResult:
     sweep_id: str
     report: ScalingReport
     folder: Path
+    planned_points: int
     missing_points: int
 
 
@@ -46,39 +57,64 @@ def scaling_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resu
         config: The benchmark; see configs/models.py.
         sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made from the time).
         resume: Continue a sweep (the latest of this config where no id is given) instead of starting one.
+
+    Raises SweepStopped, once the report is made, where `nodesweep stop` kept planned points from running.
     """
+    return run_benchmark(config, sweep_id, resume)
+
+
+def run_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False) -> SweepResult:
+    """scaling_benchmark() within a flow run that is there already. A retried flow run continues its own sweep."""
     STOP.clear()
     try:
         plan = preflight(config)
+        check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
-        inputs, provenance = _continue_sweep(config, sweep_id) if resume else _start_sweep(config, sweep_id)
+        inputs, provenance = _continue_sweep(config, sweep_id) if resume else start_sweep(config, sweep_id)
         logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
-        outcomes = run_sweep(config, plan, inputs)
+        with owned(config.platform, inputs.sweep_id):
+            outcomes = run_sweep(config, plan, inputs)
+        done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
+        missing = sum((point.nodes, point.repeat) not in done for point in plan.points)
+        stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id)
+        if stopped and not outcomes:
+            raise _stopped(inputs.sweep_id, missing)
         report, folder = make_report(config, inputs.sweep_id, plan, outcomes, provenance)
     except BaseException:
         STOP.set()
         raise
-    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-    missing = [point for point in plan.points if (point.nodes, point.repeat) not in done]
-    return SweepResult(inputs.sweep_id, report, folder, len(missing))
+    if stopped:
+        raise _stopped(inputs.sweep_id, missing)
+    return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing)
 
 
-def preflight(config: BenchmarkConfig) -> SweepPlan:
-    """The plan, once it breaks no rule. Raises PreflightRefused with every problem."""
-    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
-    if plan.problems:
-        raise PreflightRefused(plan.problems)
-    return plan
+def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
+    """Raises PointsMissing where too few points have a completed run for the sweep to count as done."""
+    done = result.planned_points - result.missing_points
+    wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
+    if done < wanted:
+        raise PointsMissing(
+            f"{result.missing_points} of the planned points have no completed run; the report "
+            f"says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or retry the flow run"
+        )
 
 
-def _start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
+def _stopped(sweep: str, missing: int) -> SweepStopped:
+    return SweepStopped(
+        f"sweep {sweep} was stopped (`nodesweep stop`) with {missing} of its points missing; "
+        f"go on with `nodesweep run CONFIG --resume {sweep}`"
+    )
+
+
+def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
-    started = flow_run.scheduled_start_time or datetime.now(UTC)
-    sweep = sweep_id or names.sweep_id(config, started)
+    sweep = sweep_id or names.sweep_id(config, flow_run.scheduled_start_time or datetime.now(UTC))
+    if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
+        return _continue_sweep(config, sweep)
     inputs, provenance = prepare_inputs(config, sweep)
     record = {
         "schema_version": 1,
-        "config": config.model_dump(mode="json"),
+        "config": hide_secrets(config.model_dump(mode="json")),  # read again for a report or a stop, which need none
         "inputs": {"image_uri": inputs.image_uri, "dataset_uri": inputs.dataset_uri, "source_uri": inputs.source_uri},
         "provenance": provenance,
     }
@@ -95,6 +131,8 @@ def _continue_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Reso
         raise PreflightRefused(
             (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
         )
+    check_same_dataset(config, record["provenance"]["dataset_digest"])
+    unmark_sweep_stopped(config.platform, sweep)
     logger.info("resuming %s with its recorded image and dataset", sweep)
     if recall_sweep(Path(config.report.directory), sweep) is None:
         remember_sweep(Path(config.report.directory), sweep, record)

@@ -28,6 +28,12 @@ _PREFECT_DEFAULTS = {
 }
 
 
+_ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
+_ENDED_AT_ONCE = (
+    b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on with --resume\n"
+)
+
+
 class _Elapsed(logging.Formatter):
     """[  12.3 s] stage      message"""
 
@@ -47,7 +53,8 @@ def flow_session(platform: PlatformConfig, autostart: bool = True) -> Iterator[N
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
     show_progress()
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    interrupt = _Interrupt()
+    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     try:
@@ -57,7 +64,8 @@ def flow_session(platform: PlatformConfig, autostart: bool = True) -> Iterator[N
             _connect_prefect(logger)
             yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 # Ends the server that Prefect starts for this process when this process ends in a way that runs no exit handlers.
@@ -99,5 +107,17 @@ def show_progress() -> None:
     root.propagate = False
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Interrupt:
+    """The first Ctrl-C (or SIGTERM) ends the run in order; a further Ctrl-C ends the process at once."""
+
+    def __init__(self) -> None:
+        self._interrupted = False
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        if self._interrupted and signum == signal.SIGINT:
+            os.write(2, _ENDED_AT_ONCE)
+            os._exit(128 + signum)
+        self._interrupted = True
+        if signum == signal.SIGINT:
+            os.write(2, _ENDING)
+        raise KeyboardInterrupt

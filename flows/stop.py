@@ -1,4 +1,4 @@
-"""Stop every job of a sweep."""
+"""Stop a sweep: no further job of it is submitted, and those that run are stopped."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ import logging
 from prefect import flow
 
 from configs.models import PlatformConfig
+from tasks.errors import best_effort
 from tasks.jobs import list_training_jobs, stop_training_jobs
+from tasks.storage import mark_sweep_stopped
 
 logger = logging.getLogger("nodesweep.stop")
 
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
 def stop_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
-    """Ask every running job of a sweep to stop; returns their names.
+    """Keep a sweep from going on and ask its running jobs to stop; returns their names.
 
     Args:
         platform: Where the sweep runs.
         sweep_id: The sweep.
     """
+    return stop_jobs_of_sweep(platform, sweep_id)
+
+
+def stop_jobs_of_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
+    """stop_sweep() within a flow run that is there already."""
+    # First: a job that is submitted before the mark is seen is in the list, one after it is stopped by its sweep.
+    with best_effort(f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further jobs"):
+        mark_sweep_stopped(platform, sweep_id)
     running = list_training_jobs(platform, sweep_id, only_running=True)
     for name in running:
         logger.info("stopping %s", name)

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prefect import flow
-
 from configs.models import BenchmarkConfig
-from scaling.outcome import TERMINAL, JobOutcome, platform_kind, read_outcome
+from flows.ending import end_jobs
+from flows.outcomes import collect_outcome, refused_outcome, say_outcome, with_warm_pool
+from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import PlannedPoint, SweepPlan
 from scaling.request import ResolvedInputs, build_request
+from tasks.board import SweepBoard
 from tasks.errors import JobRefused
-from tasks.jobs import QuotaReached, stop_now, submit_training_job, watch_training_jobs
-from tasks.polling import Clock
-from tasks.results import read_job_log, read_job_metrics
+from tasks.jobs import (
+    JobLimits,
+    QuotaReached,
+    list_training_jobs,
+    release_warm_pools_now,
+    stop_now,
+    submit_training_job,
+    watch_training_jobs,
+)
+from tasks.polling import Clock, intervals, utc_now
+from tasks.quota import NodeSlots
+from tasks.storage import is_sweep_stopped
 
 logger = logging.getLogger("nodesweep.sweep")
-_STOP_GRACE_SECONDS = 600  # beyond queueing and max runtime: download, upload and the platform's own slack
-_QUOTA_PAUSE_SECONDS = 60.0
+_STOP_GRACE_SECONDS = 600  # beyond max runtime: the upload of its output, and the platform's own slack
+_LONGEST_QUOTA_PAUSE_SECONDS = 60.0
 
 
 @dataclass
@@ -33,161 +42,151 @@ class _Attempt:
     point: PlannedPoint
     number: int
     tries_left: int
-    deadline: float = 0.0
     quota_deadline: float | None = None
+    quota_pauses: Iterator[float] | None = None
 
 
-@flow(name="sweep", flow_run_name="sweep-{inputs.sweep_id}", validate_parameters=False)
 def run_sweep(config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> list[JobOutcome]:
-    """Run every planned point; one outcome per attempt, failed ones too. Stops its jobs when cancelled."""
-    waiting = deque(_Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
-    active: dict[str, _Attempt] = {}
-    outcomes: list[JobOutcome] = []
+    """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as flows/ending.py says.
+
+    A sweep that is stopped (`nodesweep stop`) meanwhile submits nothing more: its remaining points have no outcome.
+    """
+    sweep = _Sweep(config, plan, inputs)
     try:
-        while waiting or active:
-            while waiting and len(active) < config.sweep.max_parallel_jobs:
-                attempt = waiting.popleft()
-                request = build_request(config, attempt.point, inputs, attempt.number)
-                # Before the call: a job that was accepted is stopped with the others, whatever fails after that.
-                active[request["TrainingJobName"]] = attempt
-                try:
-                    description = _submit(config, request, attempt, len(outcomes) + len(active), len(plan.points))
-                except JobRefused as error:
-                    del active[request["TrainingJobName"]]
-                    if _may_wait_for_quota(config, error, attempt, bool(active)):
-                        waiting.appendleft(attempt)
-                        break
-                    outcomes.append(_refused(config, request["TrainingJobName"], attempt, error))
-                    _say(outcomes[-1])
-                    continue
-                if description["TrainingJobStatus"] in TERMINAL:
-                    del active[request["TrainingJobName"]]
-                    _settle_earlier(config, inputs, attempt, description, outcomes, waiting)
-            _settle_ended(config, inputs, active, outcomes, waiting)
-    except BaseException:
-        if active:
-            logger.warning("stopping %d running jobs", len(active))
-            stop_now(config.platform, list(active))
+        sweep.run()
+    except BaseException as error:
+        if sweep.active:
+            end_jobs(config, inputs.sweep_id, list(sweep.active), error)
         raise
-    return sorted(outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+    finally:
+        sweep.slots.give_back_all()
+        if config.training.keep_alive_seconds:
+            release_warm_pools_now(config.platform, inputs.sweep_id)
+    if config.training.keep_alive_seconds:
+        sweep.outcomes = [with_warm_pool(config, outcome) for outcome in sweep.outcomes]
+    return sorted(sweep.outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+
+
+class _Sweep:
+    """The queue of attempts, the jobs that run and what came of those that ended."""
+
+    def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
+        self.config, self.plan, self.inputs = config, plan, inputs
+        self.waiting = deque(_Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
+        self.active: dict[str, _Attempt] = {}
+        self._earlier: frozenset[str] = frozenset()
+        self.outcomes: list[JobOutcome] = []
+        self.slots = NodeSlots(config.sweep.concurrency_limit)
+        self._board = SweepBoard(inputs.sweep_id, len(plan.points))
+        self._followed_until = utc_now()
+
+    def run(self) -> None:
+        """Until every point has its outcome, or none is left to try."""
+        self._earlier = frozenset(list_training_jobs(self.config.platform, self.inputs.sweep_id))
+        while self.waiting or self.active:
+            self._fill()
+            self._board.show(self.outcomes)
+            if self.active:
+                self._settle_ended()
+        self._board.show(self.outcomes, last=True)
+
+    def _fill(self) -> None:
+        """Start jobs up to sweep.max_parallel_jobs, as far as the quota goes."""
+        while self.waiting and len(self.active) < self.config.sweep.max_parallel_jobs:
+            if is_sweep_stopped(self.config.platform, self.inputs.sweep_id):
+                logger.warning("sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, len(self.waiting))
+                self.waiting.clear()
+                return
+            attempt = self.waiting.popleft()
+            request = build_request(self.config, attempt.point, self.inputs, attempt.number)
+            name = request["TrainingJobName"]
+            # Before the call: a job that was accepted is stopped with the others, whatever fails after that.
+            self.active[name] = attempt
+            try:
+                self.slots.take(name, attempt.point.nodes)
+                description = _submit(self.config, self.plan, self.inputs.sweep_id, attempt, request)
+            except JobRefused as error:
+                self._forget(name)
+                if _may_wait_for_quota(self.config, error, attempt, bool(self.active)):
+                    self.waiting.appendleft(attempt)
+                    return
+                self.outcomes.append(refused_outcome(self.config, name, attempt.point, attempt.number, error))
+                say_outcome(self.outcomes[-1])
+                continue
+            # One that has ended since it was started here is settled with the others that end.
+            if description["TrainingJobStatus"] in TERMINAL and name in self._earlier:
+                self._forget(name)
+                self._settle_earlier(attempt, description)
+
+    def _forget(self, name: str) -> _Attempt:
+        self.slots.give_back(name)
+        return self.active.pop(name)
+
+    def _settle_earlier(self, attempt: _Attempt, description: Mapping[str, Any]) -> None:
+        """A job that an earlier run ended: a completed one is the result, any other one gets a new attempt."""
+        outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
+        self.outcomes.append(outcome)
+        logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)
+        if not outcome.completed:
+            self.waiting.appendleft(_Attempt(attempt.point, attempt.number + 1, attempt.tries_left))
+
+    def _settle_ended(self) -> None:
+        """Wait for the next job to end, collect what ended, and put back what may pass on another try."""
+        training, sweep = self.config.training, self.config.sweep
+        # A spot job may wait for capacity in between: then the platform's own limit is on running and waiting together.
+        longest = training.spot.max_wait_seconds if training.spot is not None else training.max_runtime_seconds
+        limits = JobLimits(sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
+        followed = self._followed_until
+        ended = watch_training_jobs(
+            self.config.platform, list(self.active), sweep.poll_interval_seconds, limits, followed
+        )
+        self._followed_until = utc_now()
+        for description in ended:
+            attempt = self._forget(description["TrainingJobName"])
+            outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
+            self.outcomes.append(outcome)
+            say_outcome(outcome)
+            if outcome.may_pass and attempt.tries_left:
+                self.waiting.appendleft(_Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1))
+
+
+def submit_point(
+    config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, point: PlannedPoint
+) -> dict[str, Any]:
+    """Start or adopt the first attempt at a point; returns the job's description. Raises JobRefused."""
+    request = build_request(config, point, inputs, 1)
+    return _submit(config, plan, inputs.sweep_id, _Attempt(point, 1, 0), request)
 
 
 def _submit(
-    config: BenchmarkConfig, request: Mapping[str, Any], attempt: _Attempt, place: int, total: int
+    config: BenchmarkConfig, plan: SweepPlan, sweep: str, attempt: _Attempt, request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Start or adopt the attempt's job and set its deadline."""
-    logger.info(
-        "job %d/%d: %d x %s, repeat %d%s",
-        place,
-        total,
-        attempt.point.nodes,
-        config.training.instance_type,
-        attempt.point.repeat,
-        f", attempt {attempt.number}" if attempt.number > 1 else "",
-    )
-    limits = config.sweep.queue_deadline_seconds + config.training.max_runtime_seconds + _STOP_GRACE_SECONDS
-    attempt.deadline = time.monotonic() + limits
-    return submit_training_job(config.platform, request)
-
-
-def _settle_earlier(
-    config: BenchmarkConfig,
-    inputs: ResolvedInputs,
-    attempt: _Attempt,
-    description: Mapping[str, Any],
-    outcomes: list[JobOutcome],
-    waiting: deque[_Attempt],
-) -> None:
-    """A job that an earlier run ended: a completed one is the result, any other one gets a new attempt."""
-    outcome = collect_outcome(config, inputs.sweep_id, attempt.point, attempt.number, description)
-    outcomes.append(outcome)
-    logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)
-    if not outcome.completed:
-        waiting.appendleft(_Attempt(attempt.point, attempt.number + 1, attempt.tries_left))
-
-
-def _settle_ended(
-    config: BenchmarkConfig,
-    inputs: ResolvedInputs,
-    active: dict[str, _Attempt],
-    outcomes: list[JobOutcome],
-    waiting: deque[_Attempt],
-) -> None:
-    """Wait for the next job to end, collect what ended, and put back what may pass on another try."""
-    if not active:
-        return
-    deadlines = {name: attempt.deadline for name, attempt in active.items()}
-    for description in watch_training_jobs(
-        config.platform, list(active), config.sweep.poll_interval_seconds, deadlines
-    ):
-        attempt = active.pop(description["TrainingJobName"])
-        outcome = collect_outcome(config, inputs.sweep_id, attempt.point, attempt.number, description)
-        outcomes.append(outcome)
-        _say(outcome)
-        if outcome.may_pass and attempt.tries_left:
-            waiting.appendleft(_Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1))
-
-
-def collect_outcome(
-    config: BenchmarkConfig, sweep_id: str, point: PlannedPoint, attempt: int, description: Mapping[str, Any]
-) -> JobOutcome:
-    """Metrics of a job that ended and, where it did not complete, its last log lines."""
-    name = description["TrainingJobName"]
-    completed = description["TrainingJobStatus"] == "Completed"
-    metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
-    log_tail = [] if completed else read_job_log(config.platform, name)
-    return read_outcome(
-        description,
-        metrics,
-        log_tail,
-        nodes=point.nodes,
-        repeat=point.repeat,
-        attempt=attempt,
-        world_size=point.world_size,
-        global_batch_size=point.global_batch_size,
-        per_replica_batch_size=point.per_replica_batch_size,
-        learning_rate=point.learning_rate,
-    )
+    """Start or adopt the attempt's job; says its point's place among the points, whatever the attempt."""
+    point = attempt.point
+    again = f", attempt {attempt.number}" if attempt.number > 1 else ""
+    place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
+    logger.info("job %s: %d x %s, repeat %d%s", place, point.nodes, config.training.instance_type, point.repeat, again)
+    label = f"train-{point.nodes}n-r{point.repeat}" + (f"-a{attempt.number}" if attempt.number > 1 else "")
+    description = submit_training_job(config.platform, request, label)
+    if is_sweep_stopped(config.platform, sweep):  # meanwhile, by somebody who has not seen this job
+        stop_now(config.platform, [request["TrainingJobName"]])
+    return description
 
 
 def _may_wait_for_quota(config: BenchmarkConfig, error: JobRefused, attempt: _Attempt, others_run: bool) -> bool:
-    """Whether a refusal is a matter of quota that more waiting may end; waits a minute where no job of ours will."""
+    """Whether a refusal is a matter of quota that more waiting may end; where no job of ours will, it waits here.
+
+    As long as between two looks at a job, longer each time, up to a minute.
+    """
     if not isinstance(error, QuotaReached):
         return False
     logger.warning("quota reached: %s", error)
-    if attempt.quota_deadline is None:  # counted from the first refusal
+    if attempt.quota_deadline is None or attempt.quota_pauses is None:  # counted from the first refusal
         attempt.quota_deadline = time.monotonic() + config.sweep.queue_deadline_seconds
+        first_seconds = min(config.sweep.poll_interval_seconds, _LONGEST_QUOTA_PAUSE_SECONDS)
+        attempt.quota_pauses = intervals(first_seconds, _LONGEST_QUOTA_PAUSE_SECONDS)
     if time.monotonic() > attempt.quota_deadline:
         return False
     if not others_run:
-        Clock().sleep(_QUOTA_PAUSE_SECONDS * random.uniform(0.8, 1.2))
+        Clock().sleep(next(attempt.quota_pauses))
     return True
-
-
-def _refused(config: BenchmarkConfig, job_name: str, attempt: _Attempt, error: JobRefused) -> JobOutcome:
-    """A point that SageMaker would not start: a failed one, with the refusal as its reason."""
-    point = attempt.point
-    return JobOutcome(
-        nodes=point.nodes,
-        repeat=point.repeat,
-        attempt=attempt.number,
-        job_name=job_name,
-        status="Failed",
-        platform_kind=platform_kind(config.platform.role_arn),
-        instance_type=config.training.instance_type,
-        reason=str(error),
-        world_size=point.world_size,
-        global_batch_size=point.global_batch_size,
-        per_replica_batch_size=point.per_replica_batch_size,
-        learning_rate=point.learning_rate,
-    )
-
-
-def _say(outcome: JobOutcome) -> None:
-    if outcome.completed:
-        seconds = outcome.clocks.train_seconds
-        logger.info(
-            "%s: trained for %s", outcome.job_name, "an unknown time" if seconds is None else f"{seconds:.1f} s"
-        )
-    else:
-        logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason)

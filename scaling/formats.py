@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+
+from scaling.intervals import LEVEL, Interval
 
 UNKNOWN = "–"
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_~\[\]|])")
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -44,6 +48,19 @@ def format_usd(usd: float | None) -> str:
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
+def format_interval(interval: Interval | None, write: Callable[[float], str]) -> str:
+    """[45.9 s, 46.8 s], a 95 % interval; [45.9 s, 46.8 s] (75 %) where the level is another; "" where there is none."""
+    if interval is None:
+        return ""
+    level = "" if interval.level == LEVEL else f" ({_level(interval.level)})"
+    return f"[{write(interval.low)}, {write(interval.high)}]{level}"
+
+
+def _level(level: float) -> str:
+    """94 %, never 95 % for a level below it."""
+    return f"{int(level * 100 + 1e-9)} %"
+
+
 def format_count(count: int | None) -> str:
     return UNKNOWN if count is None else f"{count:,}"
 
@@ -61,7 +78,19 @@ def jobs_text(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
+def interruptions_text(interruptions: int) -> str:
+    return "1 interruption" if interruptions == 1 else f"{interruptions} interruptions"
+
+
 def join_words(words: Iterable[object]) -> str:
-    """1, 2 and 4."""
+    """1, 2 and 4; none where there is nothing to join."""
     texts = [str(word) for word in words]
+    if not texts:
+        return "none"
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text in one line of Markdown, whatever is in it."""
+    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN_SPECIAL.sub(r"\\\1", line)

@@ -1,207 +1,219 @@
 """A table of measured times (CSV) -> JobOutcomes, so that the analysis serves anyone's numbers.
 
-Columns: nodes, train_seconds; optional repeat, billable_seconds, instance_type, status. Comma, semicolon or tab
-separated; in a semicolon table a comma is the decimal mark, as spreadsheets with that separator write it.
+docs/measured-tables.md describes the columns and rules. Comma, semicolon or tab separated; in a semicolon table a comma
+is the decimal mark, as spreadsheets with that separator write it.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-import reprlib
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import NoReturn
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from scaling.measured_columns import (
+    COLUMNS,
+    TEXT_COLUMNS,
+    TIME_COLUMNS,
+    BadCell,
+    Reader,
+    header_problems,
+    shown,
+    with_decimal_comma,
+)
+from scaling.measured_text import Grid, MeasuredTableError, read_grid
 from scaling.outcome import Clocks, JobOutcome
 
-REQUIRED_COLUMNS = ("nodes", "train_seconds")
-OPTIONAL_COLUMNS = ("repeat", "billable_seconds", "instance_type", "status")
-MAX_PROBLEMS_SHOWN = 20
-# Beyond these no training run was ever measured: 1 microsecond to 31 years, a million nodes.
-_MIN_SECONDS, _MAX_SECONDS = 1e-6, 1e9
-_MAX_COUNT = 1_000_000
-_STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
-# float() also takes "1_0", other scripts' digits and "infinity"; a measured number is none of these.
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
-
-
-class MeasuredTableError(ValueError):
-    """The table can't be used. `problems` has every one found; the message shows the first 20."""
-
-    def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        lines = [*problems[:MAX_PROBLEMS_SHOWN]]
-        if len(problems) > MAX_PROBLEMS_SHOWN:
-            lines.append(f"… and {len(problems) - MAX_PROBLEMS_SHOWN} more")
-        super().__init__("\n  ".join(["the table of measured times can't be used:", *lines]))
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One row's fields by column, and the number of the line it ends on."""
-
-    line: int
-    fields: Mapping[str, str]
-    decimal_comma: bool
-
-
-class _BadField(ValueError):
-    pass
+__all__ = ["MeasuredTableError", "read_measured"]
+MAX_NODE_COUNTS = 1_000
+"""Node counts in one table; each has a row, an interval and a place in every plot of the report."""
+_SHOWN = 4
+_NONE_GIVEN: Mapping[str, float] = {}  # one for all rows
+# What one curve must share; where a row leaves it empty there is nothing to refuse.
+_MUST_AGREE = {"instance_type": "instance types", "region": "regions", "batch_policy": "batch policies"}
 
 
 def read_measured(table: str | bytes) -> list[JobOutcome]:
-    """Read the table; raises MeasuredTableError with every bad row's line number and reason."""
-    problems: list[str] = []
-    outcomes: list[JobOutcome] = []
-    seen: dict[tuple[int, int], int] = {}
-    rows_at: Counter[int] = Counter()
-    for row in _rows(_text(table), problems):
-        try:
-            outcome = _outcome(row, rows_at)
-            first = seen.setdefault((outcome.nodes, outcome.repeat), row.line)
-            if first != row.line:
-                raise _BadField(
-                    f"nodes {outcome.nodes}, repeat {outcome.repeat} stands in line {first} already; "
-                    "number the repeats, or leave the column out"
-                )
-        except _BadField as error:
-            problems.append(f"line {row.line}: {error}")
-            continue
-        outcomes.append(outcome)
-    problems += _table_problems(outcomes) if not problems else []
+    """Read the table; raises MeasuredTableError with every bad row's line number and reason.
+
+    A rate becomes seconds per sample (train_clock `throughput`), so that the median of times and their ratios are right
+    for it too.
+    """
+    grid = read_grid(table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table)
+    problems = [f"line {grid.header_line}: {problem}" for problem in header_problems(grid.header)]
+    if not problems:
+        outcomes = _outcomes(grid, problems)
+    if not problems:
+        problems += _table_problems(outcomes)
     if problems:
         raise MeasuredTableError(*problems)
     return outcomes
 
 
-def _text(table: str | bytes) -> str:
-    if isinstance(table, str):
-        return table.removeprefix("\ufeff")
-    try:
-        return table.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = table.count(b"\n", 0, error.start) + 1
-        _refuse(f"line {line}: not UTF-8 text ({error.reason}); save the table as CSV in UTF-8")
-
-
-def _rows(text: str, problems: list[str]) -> Iterator[_Row]:
-    """The data rows; blank lines are passed over, rows of the wrong length go to `problems`."""
-    first_line = next((line for line in text.splitlines() if line.strip()), None)
-    if first_line is None:
-        _refuse(f"the table is empty; its first line names the columns: {', '.join(REQUIRED_COLUMNS)}")
-    separator = max(",;\t", key=first_line.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-    columns: list[str] | None = None
-    while True:
+def _outcomes(grid: Grid, problems: list[str]) -> list[JobOutcome]:
+    """The good rows; what is wrong with the others goes to `problems`."""
+    outcomes: list[JobOutcome] = []
+    readers = _readers(grid)
+    rows_at: Counter[int] = Counter()
+    first_lines: dict[tuple[int, int], int] = {}
+    for line, cells in grid.rows():
         try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            _refuse(f"line {reader.line_num}: not a CSV row: {error}")
-        if fields is None:
-            return
-        if not any(field.strip() for field in fields):
+            values = {name: read(cell) for (name, read), cell in zip(readers, cells, strict=True)}
+        except ValueError:
+            problems += _cell_problems(line, cells, readers)
             continue
-        if columns is None:
-            columns = _columns(fields, reader.line_num)
-        elif len(fields) != len(columns):
-            problems.append(f"line {reader.line_num}: {len(fields)} fields, but the header has {len(columns)}")
-        else:
-            stripped = {column: field.strip() for column, field in zip(columns, fields, strict=True)}
-            yield _Row(reader.line_num, stripped, decimal_comma=separator == ";")
+        nodes: int = values["nodes"]
+        rows_at[nodes] += 1
+        values.setdefault("repeat", rows_at[nodes])
+        first_line = first_lines.setdefault((nodes, values["repeat"]), line)
+        row_problems = _row_problems(values, line, first_line)
+        problems += [f"line {line}: {problem}" for problem in row_problems]
+        if not row_problems:
+            outcomes.append(_outcome(values, line))
+    return outcomes
 
 
-def _columns(header: list[str], line: int) -> list[str]:
-    columns = [name.strip().lower() for name in header]
-    allowed = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
-    problems = [
-        f"line {line}: unknown column {_shown(name)}; allowed: {', '.join(allowed)}"
-        for name in columns
-        if name not in allowed
+def _readers(grid: Grid) -> list[tuple[str, Reader]]:
+    """Each column's reader, in the header's order; where a number has a decimal comma, all numbers are read so."""
+    comma_line = _first_decimal_comma(grid) if grid.separator == ";" else None
+    return [
+        (name, COLUMNS[name])
+        if comma_line is None or name in TEXT_COLUMNS
+        else (name, with_decimal_comma(COLUMNS[name], comma_line))
+        for name in grid.header
     ]
-    problems += [
-        f"line {line}: no column {name!r}; required: {', '.join(REQUIRED_COLUMNS)}"
-        for name in REQUIRED_COLUMNS
-        if name not in columns
-    ]
-    problems += [
-        f"line {line}: column {name!r} stands {columns.count(name)} times"
-        for name in dict.fromkeys(columns)
-        if name in allowed and columns.count(name) > 1
-    ]
-    if problems:
-        raise MeasuredTableError(*problems)
-    return columns
 
 
-def _outcome(row: _Row, rows_at: Counter[int]) -> JobOutcome:
-    """One row as a JobOutcome; without a repeat column the rows of a node count are numbered. Raises _BadField."""
-    nodes = _whole(row, "nodes")
-    rows_at[nodes] += 1
-    status_text = row.fields.get("status") or "Completed"
-    status = _STATUSES.get(status_text.lower())
-    if status is None:
-        raise _BadField(f"status {_shown(status_text)} is unknown; allowed: {', '.join(_STATUSES.values())}")
-    train_seconds = _seconds(row, "train_seconds")
-    if train_seconds is None and status == "Completed":
-        raise _BadField("train_seconds is empty; give the time in seconds, or a status other than Completed")
+def _first_decimal_comma(grid: Grid) -> int | None:
+    """The line of the first number with a comma, or None."""
+    are_numbers = [name not in TEXT_COLUMNS for name in grid.header]
+    for line, cells in grid.rows():
+        if any("," in cell for cell, is_number in zip(cells, are_numbers, strict=False) if is_number):
+            return line
+    return None
+
+
+def _cell_problems(line: int, cells: Sequence[str], readers: Sequence[tuple[str, Reader]]) -> list[str]:
+    """Why a row can't be read: its number of cells, or each bad one of them."""
+    if len(cells) != len(readers):
+        return [f"line {line}: {len(cells)} fields, but the header has {len(readers)}"]
+    problems = []
+    for (name, read), cell in zip(readers, cells, strict=True):
+        try:
+            read(cell)
+        except BadCell as error:
+            problems.append(f"line {line}: {name} is {shown(cell)}; {error}")
+    return problems
+
+
+def _row_problems(values: dict[str, Any], line: int, first_line: int) -> list[str]:
+    """What is wrong with a row whose cells are good each by itself."""
+    problems = []
+    nodes, world_size = values["nodes"], values.get("world_size")
+    if first_line != line:
+        problems.append(
+            f"nodes {nodes}, repeat {values['repeat']} stands in line {first_line} already; "
+            "number the repeats, or leave the column out"
+        )
+    if world_size is not None and world_size < nodes:
+        problems.append(f"world_size is {world_size}; expected at least one process on each of the {nodes} nodes")
+    if values.get("status", "Completed") == "Completed":
+        problems += [
+            f"{name} is empty; give the measured value, or a status other than Completed"
+            for name in TIME_COLUMNS
+            if name in values and values[name] is None
+        ]
+    return problems
+
+
+def _outcome(values: dict[str, Any], line: int) -> JobOutcome:
+    status: str = values.get("status", "Completed")
+    seconds, rate = values.get("train_seconds"), values.get("samples_per_second")
+    metric = values.get("final_metric")
     return JobOutcome(
-        nodes=nodes,
-        repeat=_whole(row, "repeat") if "repeat" in row.fields else rows_at[nodes],
+        nodes=values["nodes"],
+        repeat=values["repeat"],
         attempt=1,
-        job_name=f"line {row.line}",
+        job_name=f"line {line}",
         status=status,
         platform_kind="measured",
-        instance_type=row.fields.get("instance_type") or None,
+        instance_type=values.get("instance_type"),
+        phases=_NONE_GIVEN,
+        planned=_NONE_GIVEN,
         reason=None if status == "Completed" else "given as " + status.lower(),
-        clocks=Clocks(billable_seconds=_seconds(row, "billable_seconds"), train_seconds=train_seconds),
-        train_clock=None if train_seconds is None else "measured",
+        clocks=Clocks(
+            billable_seconds=values.get("billable_seconds"), train_seconds=seconds if rate is None else 1 / rate
+        ),
+        train_clock="throughput" if rate is not None else "measured" if seconds is not None else None,
+        metrics=None if metric is None else {"final_metric": metric},
+        world_size=values.get("world_size"),
+        global_batch_size=values.get("global_batch_size"),
+        batch_policy=values.get("batch_policy"),
+        region=values.get("region"),
+        given_cost_usd=values.get("cost_usd"),
     )
 
 
-def _whole(row: _Row, column: str) -> int:
-    number = _number(row, column)
-    if number is None or not number.is_integer() or not 1 <= number <= _MAX_COUNT:
-        raise _BadField(f"{column} is {_shown(row.fields[column])}; expected a whole number from 1 to {_MAX_COUNT:,}")
-    return int(number)
-
-
-def _seconds(row: _Row, column: str) -> float | None:
-    number = _number(row, column)
-    if number is not None and not _MIN_SECONDS <= number <= _MAX_SECONDS:
-        raise _BadField(
-            f"{column} is {_shown(row.fields[column])}; expected seconds above zero, at most {_MAX_SECONDS:.0e}"
-        )
-    return number
-
-
-def _number(row: _Row, column: str) -> float | None:
-    """The field as a finite number, or None where it is empty or the table has no such column."""
-    field = row.fields.get(column, "")
-    if not field:
-        return None
-    text = field.replace(",", ".", 1) if row.decimal_comma and "." not in field else field
-    if not _NUMBER.fullmatch(text):
-        raise _BadField(f"{column} is {_shown(field)}; expected a plain finite number such as 39.2, without a unit")
-    return float(text)
-
-
-def _table_problems(outcomes: list[JobOutcome]) -> list[str]:
+def _table_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
     """What is wrong with the table as a whole, once every row is good."""
-    if not any(outcome.completed for outcome in outcomes):
+    if not outcomes:
+        return ["the table has a header but no rows"]
+    completed = [outcome for outcome in outcomes if outcome.completed]
+    if not completed:
         return [f"no completed row among {len(outcomes)}: nothing to analyse"]
-    types = sorted({outcome.instance_type for outcome in outcomes if outcome.instance_type})
-    if len(types) > 1:
-        return [f"instance_type: {len(types)} different ones ({', '.join(types)}); give each its own table"]
-    return []
+    counts = {outcome.nodes for outcome in outcomes}
+    if len(counts) == 1:
+        return [f"nothing to compare: all rows have nodes={counts.pop()}; give at least two node counts"]
+    if len(counts) > MAX_NODE_COUNTS:
+        return [f"nodes: {len(counts):,} different node counts; a table has at most {MAX_NODE_COUNTS:,}"]
+    problems = []
+    for column, described in _MUST_AGREE.items():
+        found = {value for outcome in outcomes if (value := getattr(outcome, column))}
+        if len(found) > 1:
+            problems.append(f"{column}: {len(found)} different {described} ({_listed(found)}); give each its own table")
+    problems += _gaps("batch_policy", [outcome.batch_policy for outcome in outcomes])
+    problems += _gaps("cost_usd", [outcome.given_cost_usd for outcome in completed])
+    return problems or _batch_problems(outcomes)
 
 
-def _shown(field: str) -> str:
-    """Quoted, with control characters escaped, and cut where it is long."""
-    return reprlib.repr(field)
+def _gaps(column: str, values: Sequence[object]) -> list[str]:
+    """A policy that holds for some rows only, or costs some of which are given and some computed, don't compare."""
+    missing = values.count(None)
+    if missing in (0, len(values)):
+        return []
+    return [f"{column}: given in {len(values) - missing} rows and missing in {missing}; give it in all rows or in none"]
 
 
-def _refuse(problem: str) -> NoReturn:
-    raise MeasuredTableError(problem)
+def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
+    """Where the batch and world sizes contradict each other or the batch policy (METHODOLOGY 3)."""
+    points = {(o.batch_policy, o.nodes, o.world_size, o.global_batch_size) for o in outcomes}
+    worlds: dict[int, set[float]] = defaultdict(set)
+    batches: dict[int, set[float]] = defaultdict(set)
+    per_policy: dict[str | None, set[float]] = defaultdict(set)
+    for policy, nodes, world, batch in points:
+        if world:
+            worlds[nodes].add(world)
+        if batch:
+            batches[nodes].add(batch)
+        if policy == "fixed_global" and batch:
+            per_policy[policy].add(batch)
+        elif policy == "fixed_per_replica" and batch and world:
+            per_policy[policy].add(batch / world)
+    problems = [
+        f"{column}: different ones ({_listed(found)}) at nodes={nodes}; repeats must be alike"
+        for column, at in (("world_size", worlds), ("global_batch_size", batches))
+        for nodes, found in sorted(at.items())
+        if len(found) > 1
+    ]
+    if len(found := per_policy["fixed_global"]) > 1:
+        problems.append(f"global_batch_size: different ones ({_listed(found)}), but batch_policy is fixed_global")
+    if len(found := per_policy["fixed_per_replica"]) > 1:
+        problems.append(
+            f"global_batch_size: different ones per process ({_listed(found)}), but batch_policy is fixed_per_replica"
+        )
+    return problems
+
+
+def _listed(values: Iterable[str | float]) -> str:
+    """The values in order, at most _SHOWN of them."""
+    in_order = [value if isinstance(value, str) else f"{value:.12g}" for value in sorted(values)]
+    return ", ".join([*in_order[:_SHOWN], *(["…"] if len(in_order) > _SHOWN else [])])

@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
 from configs.models import BenchmarkConfig
 
 METRICS_FILE = "metrics.json"
 REPORT_JSON = "report.json"
+COMPARISON_JSON = "comparison.json"
 REPORT_MARKDOWN = "report.md"
 REPORT_HTML = "report.html"
 POINTS_CSV = "points.csv"
@@ -22,6 +24,7 @@ LATEST = "latest"
 SWEEP_RECORD = "sweep.json"
 TAG_SWEEP_ID = "nodesweep:sweep-id"
 TAG_REQUEST_DIGEST = "nodesweep:request-digest"
+PlotKind = Literal["speedup", "efficiency", "cost", "phases"]
 _SWEEP_ID = re.compile(r"^(?P<name>[a-z0-9](-?[a-z0-9])*)-(?P<started>\d{14})-(?P<digest>[0-9a-f]{8})$")
 
 
@@ -31,15 +34,37 @@ def canonical_digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+_NOT_MEASURED: dict[str, Any] = {
+    "sweep": {
+        "budget_usd",
+        "poll_interval_seconds",
+        "queue_deadline_seconds",
+        "max_attempts",
+        "max_parallel_jobs",
+        "min_points",
+        "concurrency_limit",
+        "on_cancel",
+    },
+    "platform": {"endpoint_url", "credentials", "create_missing", "autostart", "state_directory"},
+    "training": {"tags"},
+    "image": {"builder", "codebuild_project", "build_timeout_minutes"},
+    "report": True,
+}
+
+
 def config_digest(config: BenchmarkConfig) -> str:
-    """Digest of what is measured: local paths count by their last part, where results go does not count at all."""
-    asked = config.model_dump(mode="json", exclude={"report"})
+    """Digest of what is measured; a sweep is resumed by a config of the same digest, whatever else was changed.
+
+    Left out are the report's section, what bounds or paces a sweep (budget, polling, waiting, attempts, jobs at
+    once), how it ends, the jobs' tags and how the platform is reached: with more budget or patience the same points
+    are measured.
+    Bucket, region and role count. Local paths count by their last part.
+    """
+    asked = config.model_dump(mode="json", exclude=_NOT_MEASURED)
     if not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     asked["image"]["context"] = PurePath(config.image.context).name
     asked["training"]["source_dir"] = config.training.source_dir and PurePath(config.training.source_dir).name
-    for key in ("autostart", "state_directory"):
-        del asked["platform"][key]
     return canonical_digest(asked)
 
 
@@ -69,8 +94,10 @@ def job_name(sweep: str, nodes: int, repeat: int, attempt: int, request_digest: 
 
 
 def request_digest(request: Mapping[str, Any]) -> str:
-    """Digest of a CreateTrainingJob request without what only names it (job name, tags)."""
+    """Digest of a CreateTrainingJob request without what only names it (job name, tags, the job's own folder)."""
     described = {key: value for key, value in request.items() if key not in ("TrainingJobName", "Tags")}
+    if "CheckpointConfig" in described:
+        described["CheckpointConfig"] = {k: v for k, v in described["CheckpointConfig"].items() if k != "S3Uri"}
     hyperparameters = dict(described.get("HyperParameters", {}))
     hyperparameters.pop("sagemaker_job_name", None)
     return canonical_digest({**described, "HyperParameters": hyperparameters})
@@ -109,6 +136,16 @@ def sweep_config_key(prefix: str, sweep: str) -> str:
     return sweep_prefix(prefix, sweep) + "config.json"
 
 
+def stop_marker_key(prefix: str, sweep: str) -> str:
+    """An object that is there while no further job of the sweep may start."""
+    return sweep_prefix(prefix, sweep) + "stopped.json"
+
+
+def owner_key(prefix: str, sweep: str) -> str:
+    """An object that is written anew every minute while somebody runs the sweep."""
+    return sweep_prefix(prefix, sweep) + "owner.json"
+
+
 def sweep_output_prefix(prefix: str, sweep: str) -> str:
     return sweep_prefix(prefix, sweep) + "jobs"
 
@@ -118,8 +155,38 @@ def job_output_key(prefix: str, sweep: str, job: str) -> str:
     return f"{sweep_output_prefix(prefix, sweep)}/{job}/output/output.tar.gz"
 
 
+def job_checkpoint_prefix(prefix: str, sweep: str, job: str) -> str:
+    """One per job: restored when that job starts again, and never to another attempt."""
+    return f"{sweep_output_prefix(prefix, sweep)}/{job}/checkpoints"
+
+
 def report_key(prefix: str, sweep: str, file_name: str) -> str:
     return f"{sweep_prefix(prefix, sweep)}report/{file_name}"
+
+
+def report_folder_name(stem: str) -> str:
+    """Folder of a table's report, from the table's file stem: [A-Za-z0-9._-], not hidden, no sweep id, not `latest`.
+
+    Stems that differ in other characters alone share a folder. No sweep id holds an underscore.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")
+    if not safe:
+        return "table"
+    return f"table_{safe}" if safe.lower() == LATEST or is_sweep_id(safe) else safe
+
+
+def plot_name(kind: PlotKind, extension: str) -> str:
+    """`speedup.svg`; the extension comes without its dot."""
+    return f"{kind}.{extension}"
+
+
+def history_prefix(prefix: str) -> str:
+    return f"{prefix}/history/"
+
+
+def history_key(prefix: str, benchmark: str, sweep: str, schema_version: int) -> str:
+    """One Parquet file per sweep, in a Hive partition per benchmark; every schema version is a table of its own."""
+    return f"{history_prefix(prefix)}v{schema_version}/benchmark={benchmark}/{sweep}.parquet"
 
 
 def image_tag(content_digest: str) -> str:
@@ -138,6 +205,17 @@ def parse_job_name(name: str) -> tuple[int, int, int] | None:
     """(nodes, repeat, attempt) of a job of ours, None for any other name."""
     match = _JOB_NAME.match(name)
     return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])) if match else None
+
+
+def sweep_of_job(name: str) -> str | None:
+    """The sweep of a job of ours, None for any other name."""
+    match = _JOB_NAME.match(name)
+    return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
+
+
+def console_url(bucket: str, key: str, region: str) -> str:
+    """The object in AWS's console, where a browser shows it to who may read it."""
+    return f"https://{region}.console.aws.amazon.com/s3/object/{bucket}?region={region}&prefix={quote(key)}"
 
 
 def pretty_json(value: Any) -> bytes:

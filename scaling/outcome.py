@@ -12,18 +12,32 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from scaling.failure import name_host, read_failure
+
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 """`measured`: the numbers were given by the user as a table; who ran them, and on what, is not known here."""
+TrainClock = Literal["program", "training_phase", "measured", "throughput"]
+"""Which clock a train time is: `program`, run_start to run_stop inside the training program; `training_phase`, the
+platform's Training phase, the fallback where the program wrote no metrics.json; `measured`, given by a table of
+anyone's numbers; `throughput`, seconds per sample, the inverse of a given rate."""
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 # Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that are not AWS use them.
 EMULATED_ACCOUNT = "000000000000"
 SIMULATED_ACCOUNT = "000000000001"
+_LAUNCH_PATH_ONLY = re.compile(r"launch path only: (?P<text>[^;\n]+)")
 _ISOLATION = re.compile(r"Emulated nodes: (?P<text>[^\n]+)")
+# What the program reports of a planned number: its place in metrics.json.
+_REPORTED: dict[str, tuple[str, ...]] = {
+    "world_size": ("world", "world_size"),
+    "global_batch_size": ("batch", "global_batch_size"),
+    "per_replica_batch_size": ("batch", "per_replica_batch_size"),
+    "learning_rate": ("learning_rate",),
+}
 # Only these pass by themselves; AlgorithmError and ClientError come back the same (SAGEMAKER.md decision 5).
 _PASSING_FAILURES = ("CapacityError", "InternalServerError")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Clocks:
     """Seconds on each clock; None where that clock was not read."""
 
@@ -33,12 +47,12 @@ class Clocks:
     steady_step_seconds: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobOutcome:
     """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is.
 
-    `program`: run_start to run_stop inside the training program; `training_phase`: the platform's Training phase,
-    the fallback where the program wrote no metrics.json; `measured`: given by a table of anyone's numbers.
+    `log_tail` has the last lines of the node that failed first, `failed_host`, where that is known; else of all nodes.
+    Batch sizes and the learning rate are those the program reported, where it did; `planned` has what it was asked for.
     """
 
     nodes: int
@@ -50,16 +64,33 @@ class JobOutcome:
     instance_type: str | None = None
     reason: str | None = None
     log_tail: tuple[str, ...] = ()
+    failed_host: str | None = None
+    other_log_tail: tuple[str, ...] = ()
     clocks: Clocks = field(default_factory=Clocks)
-    train_clock: Literal["program", "training_phase", "measured"] | None = None
+    train_clock: TrainClock | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     isolation: str | None = None
+    launch_path_only: str | None = None
     metrics: Mapping[str, Any] | None = None
     world_size: int | None = None
     global_batch_size: int | None = None
     per_replica_batch_size: int | None = None
     learning_rate: float | None = None
     created_at: str | None = None
+    batch_policy: str | None = None
+    learning_rate_rule: str | None = None
+    planned: Mapping[str, float] = field(default_factory=dict)
+    image_uri: str | None = None
+    region: str | None = None
+    launcher: str | None = None
+    output_uri: str | None = None
+    spot: bool = False
+    training_time_seconds: float | None = None
+    retained_billable_seconds: float | None = None
+    reused_by_job: str | None = None
+    keep_alive: bool | None = None
+    given_cost_usd: float | None = None
+    utilisation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def completed(self) -> bool:
@@ -68,8 +99,12 @@ class JobOutcome:
     @property
     def final_metric(self) -> dict[str, Any] | None:
         """{name, value, goal} of the program, or None; a user's own file may give the bare number."""
-        given = self.metrics.get("final_metric") if isinstance(self.metrics, Mapping) else None
-        parts = given if isinstance(given, Mapping) else {"value": given}
+        if not isinstance(self.metrics, dict):
+            return None
+        given = self.metrics.get("final_metric")
+        if given is None:
+            return None
+        parts = given if isinstance(given, dict) else {"value": given}
         value = _finite(parts.get("value"))
         if value is None:
             return None
@@ -82,7 +117,11 @@ class JobOutcome:
 
     def metric_number(self, *path: str) -> float | None:
         """A number of metrics.json by its keys; None where a key is missing or holds something else."""
-        return _finite(_dig(self.metrics, path))
+        return _finite(_dig(self.metrics, path)) if self.metric_known(path[0]) else None
+
+    def metric_known(self, name: str) -> bool:
+        """Whether metrics.json has that key at its top."""
+        return isinstance(self.metrics, dict) and self.metrics.get(name) is not None
 
     def metric_text(self, *path: str) -> str | None:
         value = _dig(self.metrics, path)
@@ -91,6 +130,14 @@ class JobOutcome:
     def metric_flag(self, *path: str) -> bool | None:
         value = _dig(self.metrics, path)
         return value if isinstance(value, bool) else None
+
+    @property
+    def validations(self) -> tuple[tuple[float, float], ...]:
+        """(seconds on the program's train clock, final metric) of every validation, in time order."""
+        given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
+        entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        read = ((_positive(_dig(entry, ("elapsed_seconds",))), _finite(_dig(entry, ("value",)))) for entry in entries)
+        return tuple(sorted((at, value) for at, value in read if at is not None and value is not None))
 
     @property
     def may_pass(self) -> bool:
@@ -104,16 +151,27 @@ def read_outcome(
     log_tail: Sequence[str] = (),
     **point: Any,
 ) -> JobOutcome:
-    """Read a terminal DescribeTrainingJob answer; `point` gives nodes, repeat, attempt and what was planned."""
+    """Read a terminal DescribeTrainingJob answer.
+
+    `log_tail` has the last log lines of every node, "algo-N: text", in time order.
+    `point` gives nodes, repeat, attempt, the policies, and what was planned: world_size, global_batch_size,
+    per_replica_batch_size and learning_rate, each replaced by the program's own number where it wrote one.
+    """
+    planned = {name: point[name] for name in _REPORTED if point.get(name) is not None}
     phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
     train, clock = _train_clock(metrics, phases, description["TrainingJobStatus"])
+    reason = failure_reason(description)
+    failure = read_failure(reason, log_tail, failed=description["TrainingJobStatus"] == "Failed")
+    several = description["ResourceConfig"].get("InstanceCount", 1) != 1
     return JobOutcome(
         job_name=description["TrainingJobName"],
         status=description["TrainingJobStatus"],
         platform_kind=platform_kind(description["TrainingJobArn"]),
         instance_type=description["ResourceConfig"].get("InstanceType"),
-        reason=failure_reason(description),
-        log_tail=tuple(log_tail),
+        reason=name_host(reason, failure.host) if several else reason,
+        log_tail=failure.lines,
+        failed_host=failure.host,
+        other_log_tail=failure.other_lines,
         clocks=Clocks(
             submit_to_end_seconds=_submit_to_end(description),
             billable_seconds=_positive(description.get("BillableTimeInSeconds")),
@@ -123,10 +181,43 @@ def read_outcome(
         train_clock=clock,
         phases=phases,
         isolation=isolation(description),
+        launch_path_only=launch_path_only(description),
         metrics=metrics,
         created_at=description["CreationTime"].isoformat(),
-        **point,
+        planned=planned,
+        image_uri=(description.get("AlgorithmSpecification") or {}).get("TrainingImage"),
+        region=description["TrainingJobArn"].split(":")[3] or None,
+        launcher=_text(_dig(metrics, ("world", "launcher"))),
+        output_uri=_output_uri(description),
+        spot=description.get("EnableManagedSpotTraining") is True,
+        training_time_seconds=_positive(description.get("TrainingTimeInSeconds")),
+        keep_alive=bool(description["ResourceConfig"].get("KeepAlivePeriodInSeconds")),
+        **warm_pool_facts(description),
+        **{**point, **_reported(metrics)},
     )
+
+
+def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    """What the program says it used, by the name it was planned under; only a learning rate may be a fraction."""
+    found = {name: _positive(_dig(metrics, path)) for name, path in _REPORTED.items()}
+    rate = {"learning_rate": found.pop("learning_rate")}
+    whole = {name: int(value) for name, value in found.items() if value is not None and value.is_integer()}
+    return {**whole, **{name: value for name, value in rate.items() if value is not None}}
+
+
+def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of the instances that the job kept, by JobOutcome's names; it may still change when the job ended."""
+    warm_pool = description.get("WarmPoolStatus") or {}
+    return {
+        "retained_billable_seconds": _finite(warm_pool.get("ResourceRetainedBillableTimeInSeconds")),
+        "reused_by_job": _text(warm_pool.get("ReusedByJob")),
+    }
+
+
+def _output_uri(description: Mapping[str, Any]) -> str | None:
+    """Where the job's output.tar.gz with its metrics.json lies."""
+    path = (description.get("OutputDataConfig") or {}).get("S3OutputPath")
+    return f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz" if path else None
 
 
 def platform_kind(arn: str) -> PlatformKind:
@@ -138,8 +229,18 @@ def platform_kind(arn: str) -> PlatformKind:
 
 def isolation(description: Mapping[str, Any]) -> str | None:
     """How an emulated platform kept its nodes apart ("0.2 vCPU per node by …", "not isolated (…)"); None on AWS."""
+    return _said(description, _ISOLATION)
+
+
+def launch_path_only(description: Mapping[str, Any]) -> str | None:
+    """Why an emulated platform could do no more than launch the job (a library that exists on AWS only), or None."""
+    return _said(description, _LAUNCH_PATH_ONLY)
+
+
+def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | None:
+    """`text` of the first status message that the pattern is found in."""
     for transition in description.get("SecondaryStatusTransitions", ()):
-        if match := _ISOLATION.search(transition.get("StatusMessage") or ""):
+        if match := pattern.search(transition.get("StatusMessage") or ""):
             return match["text"].strip()
     return None
 
@@ -182,7 +283,7 @@ def _submit_to_end(description: Mapping[str, Any]) -> float | None:
 
 def _train_clock(
     metrics: Mapping[str, Any] | None, phases: Mapping[str, float], status: str
-) -> tuple[float | None, Literal["program", "training_phase"] | None]:
+) -> tuple[float | None, TrainClock | None]:
     """The program's own clock, or the Training phase of a completed job whose program wrote none."""
     seconds = _positive(_dig(metrics, ("train_seconds",)))
     if seconds is not None:
@@ -195,7 +296,7 @@ def _train_clock(
 def _dig(metrics: Any, path: Sequence[str]) -> Any:
     """metrics[a][b]… of a file that a user's own program may have written, so any part may be missing or odd."""
     for key in path:
-        metrics = metrics.get(key) if isinstance(metrics, Mapping) else None
+        metrics = metrics.get(key) if isinstance(metrics, dict) else None
     return metrics
 
 
@@ -208,6 +309,10 @@ def _finite(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _positive(value: Any) -> float | None:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.catalogue import InstanceType
-from configs.models import BatchConfig, BenchmarkConfig, LearningRateConfig
+from configs.models import BatchConfig, BenchmarkConfig, LearningRateConfig, Scalar
+from scaling import distribution
 from scaling.cost import price_of
+from scaling.preflight import Sweep, check_sweep
 
+# Limits of the service (API reference of CreateTrainingJob; botocore checks none of the maxima).
+MAX_HYPERPARAMETERS = 100
+MAX_HYPERPARAMETER_CHARS = 2500
+MAX_HYPERPARAMETER_KEY_CHARS = 256
+# What scaling/request.py sends whatever the distribution; the code's place only where code is sent.
+COMMON_HYPERPARAMETERS = (
+    "sagemaker_program",
+    "sagemaker_container_log_level",
+    "sagemaker_region",
+    "sagemaker_job_name",
+    "sagemaker_submit_directory",
+)
 POLICY_LABELS = {
     "fixed_global": "strong scaling (fixed global batch)",
     "fixed_per_replica": "throughput scaling (fixed per-replica batch)",
@@ -33,27 +50,29 @@ class PlannedPoint:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What will run, in this order; `problems` must be empty before anything is sent."""
+    """What will run, in this order; `problems` must be empty before anything is sent, `hints` refuse nothing."""
 
     points: tuple[PlannedPoint, ...]
     processes_per_node: int
     cost_bound_usd: float | None
     cost_bound_reason: str
     problems: tuple[str, ...]
+    hints: tuple[str, ...] = ()
 
 
 def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     """Lay out every node count x repeat; collects all problems instead of stopping at the first."""
     processes = processes_per_node(config, instance)
+    shared = distribution.ranks_per_replica(config.training.distribution)
     order = _point_order(config)
-    problems: list[str] = []
-    base_global = global_batch_size(config.training.batch, min(config.sweep.node_counts) * processes)
+    problems, hints = distribution.check_distribution(config, instance)
+    base_global = global_batch_size(config.training.batch, _replicas(min(config.sweep.node_counts) * processes, shared))
     points = []
     for place, (nodes, repeat) in enumerate(order):
         world = nodes * processes
         batch = config.training.batch
-        total = global_batch_size(batch, world)
-        divisor = world * batch.accumulate_grad_batches
+        total = global_batch_size(batch, _replicas(world, shared))
+        divisor = _replicas(world, shared) * batch.accumulate_grad_batches
         points.append(
             PlannedPoint(
                 nodes=nodes,
@@ -67,26 +86,30 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
                 learning_rate=scaled_learning_rate(config.training.learning_rate, total, base_global),
             )
         )
+    sizes = {point.nodes: point.per_replica_batch_size for point in points}
+    refused, said = check_sweep(Sweep(config, instance, processes, sizes, tuple(point.nodes for point in points)))
+    problems += refused
     problems += _batch_problems(config, processes)
     problems += _reach_problems(config)
+    problems += _limit_problems(config, instance, points)
     bound, reason = cost_bound(config, instance)
     problems += _budget_problems(config, bound, reason)
-    return SweepPlan(tuple(points), processes, bound, reason, tuple(problems))
+    return SweepPlan(tuple(points), processes, bound, reason, tuple(problems), (*hints, *said))
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
     """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else one."""
-    distribution = config.training.distribution
-    if distribution.processes_per_node is not None:
-        return distribution.processes_per_node
-    return max(1, instance.devices) if distribution.kind != "none" else 1
+    return distribution.processes_per_node(config.training.distribution, instance)
 
 
-def global_batch_size(batch: BatchConfig, world_size: int) -> int:
-    """B: constant under fixed_global; b x W x accumulation under fixed_per_replica (METHODOLOGY 3)."""
+def global_batch_size(batch: BatchConfig, replicas: int) -> int:
+    """B: constant under fixed_global; b x W x accumulation under fixed_per_replica (METHODOLOGY 3).
+
+    W counts replicas of the model: the ranks, except where several of them share one.
+    """
     if batch.policy == "fixed_global":
         return batch.size
-    return batch.size * world_size * batch.accumulate_grad_batches
+    return batch.size * replicas * batch.accumulate_grad_batches
 
 
 def scaled_learning_rate(learning_rate: LearningRateConfig, global_batch: int, base_global_batch: int) -> float:
@@ -96,15 +119,72 @@ def scaled_learning_rate(learning_rate: LearningRateConfig, global_batch: int, b
     return learning_rate.value * factor
 
 
+def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
+    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps the number's type."""
+    if not isinstance(value, str):
+        return value
+    numbers: dict[str, int | float] = {
+        "global_batch_size": point.global_batch_size,
+        "per_replica_batch_size": point.per_replica_batch_size,
+        "accumulate_grad_batches": point.accumulate_grad_batches,
+        "learning_rate": point.learning_rate,
+        "nodes": point.nodes,
+        "world_size": point.world_size,
+        "seed": point.seed,
+        "repeat": point.repeat,
+    }
+    alone = re.fullmatch(r"\{(\w+)\}", value)
+    if alone:
+        return numbers[alone[1]]
+    return re.sub(r"\{(\w+)\}", lambda match: str(numbers[match[1]]), value)
+
+
+def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
+    """What SageMaker would refuse in hyperparameters, JSON-encoded as they are sent."""
+    problems = []
+    for key, value in encoded.items():
+        if len(key) > MAX_HYPERPARAMETER_KEY_CHARS:
+            problems.append(
+                f"training.hyperparameters: the name {key[:37]!r}… is {len(key)} characters; "
+                f"SageMaker takes {MAX_HYPERPARAMETER_KEY_CHARS}"
+            )
+        if len(value) > MAX_HYPERPARAMETER_CHARS:
+            if key.startswith("sagemaker_"):
+                field, remedy = "distribution", "shorten custom_mpi_options"
+            else:
+                field, remedy = "hyperparameters", "put it into a file beside the program"
+            problems.append(
+                f"training.{field}: {key!r} is {len(value)} characters as JSON; "
+                f"SageMaker takes {MAX_HYPERPARAMETER_CHARS}; {remedy}"
+            )
+    if len(encoded) > MAX_HYPERPARAMETERS:
+        problems.append(
+            f"training.hyperparameters: {len(encoded)} of them with the toolkit's own; "
+            f"SageMaker takes {MAX_HYPERPARAMETERS}"
+        )
+    return problems
+
+
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
-    """(most the sweep can cost, how that was worked out); None where the price is unknown."""
+    """(most the sweep can cost in USD, how that was worked out); None where the price is unknown.
+
+    Σ nodes x repeats x attempts x (max runtime + keep-alive) x price (METHODOLOGY 9): every attempt may run to its
+    limit and leave a warm pool that nothing reuses. Waiting for spot capacity is not billed, and spot's discount is not
+    known beforehand; retry_attempts share one max runtime.
+    """
     sweep, training = config.sweep, config.training
-    node_hours = sum(sweep.node_counts) * sweep.repeats * training.max_runtime_seconds / 3600
+    billed_seconds = training.max_runtime_seconds + (training.keep_alive_seconds or 0)
+    node_hours = sum(sweep.node_counts) * sweep.repeats * billed_seconds / 3600
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    text = f"{node_hours:.1f} node-hours at most x {price.usd_per_hour} USD/h ({price.region}, {price.date})"
-    return node_hours * price.usd_per_hour, text
+    attempts = "1 attempt" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts"
+    pools = f", {training.keep_alive_seconds} s of warm pool per job included" if training.keep_alive_seconds else ""
+    text = (
+        f"{node_hours:.1f} node-hours at most{pools}, x {attempts} each, "
+        f"x {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, {price.date})"
+    )
+    return node_hours * sweep.max_attempts * price.usd_per_hour, text
 
 
 def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
@@ -123,29 +203,54 @@ def _batch_problems(config: BenchmarkConfig, processes: int) -> list[str]:
     batch = config.training.batch
     if batch.policy != "fixed_global":
         return []
+    shared = distribution.ranks_per_replica(config.training.distribution)
+    split = f" / {shared} ranks per replica" if shared > 1 else ""
     problems = []
     for nodes in config.sweep.node_counts:
-        divisor = nodes * processes * batch.accumulate_grad_batches
+        divisor = _replicas(nodes * processes, shared) * batch.accumulate_grad_batches
         if batch.size % divisor:
             below, above = batch.size // divisor * divisor, -(-batch.size // divisor) * divisor
             problems.append(
-                f"training.batch.size: {batch.size} does not divide by {divisor} "
-                f"({nodes} nodes x {processes} processes x {batch.accumulate_grad_batches} accumulated batches); "
+                f"training.batch.size: {batch.size} does not divide by {divisor} ({nodes} nodes x {processes} processes"
+                f"{split} x {batch.accumulate_grad_batches} accumulated batches); "
                 f"use {' or '.join(str(size) for size in (below, above) if size)}, or drop {nodes} nodes"
             )
     return problems
 
 
 def _reach_problems(config: BenchmarkConfig) -> list[str]:
-    """A batch policy that never reaches the program would make every point a lie."""
+    """A number that never reaches the program would make every point a lie."""
+    batch, rule = config.training.batch, config.training.learning_rate.rule
+    demands = {"{per_replica_batch_size} or {global_batch_size}": f"its batch size under policy {batch.policy}"}
+    if batch.accumulate_grad_batches > 1:
+        demands["{accumulate_grad_batches}"] = f"to accumulate {batch.accumulate_grad_batches} batches per step"
+    if rule != "none":
+        demands["{learning_rate}"] = f"the learning rate of rule {rule}"
     used = " ".join(str(value) for value in config.training.hyperparameters.values())
-    constant_per_replica = config.training.batch.policy == "fixed_per_replica"
-    if constant_per_replica or "{per_replica_batch_size}" in used or "{global_batch_size}" in used:
-        return []
     return [
-        "training.hyperparameters: no value holds {per_replica_batch_size} or {global_batch_size}, so the program "
-        "would not learn its batch size under policy fixed_global; pass one of them under the name your program reads"
+        f"training.hyperparameters: no value holds {placeholders}, so the program would not learn {what}; "
+        "pass it under the name your program reads"
+        for placeholders, what in demands.items()
+        if not any(placeholder in used for placeholder in placeholders.split(" or "))
     ]
+
+
+def _limit_problems(config: BenchmarkConfig, instance: InstanceType, points: Sequence[PlannedPoint]) -> list[str]:
+    """Each hyperparameter at the point where it is longest, with those of the launch; the common ones are short."""
+    longest = {
+        key: max((json.dumps(fill_placeholders(value, point)) for point in points), key=len)
+        for key, value in config.training.hyperparameters.items()
+    }
+    launch = distribution.distribution_hyperparameters(config.training.distribution, instance)
+    common = COMMON_HYPERPARAMETERS if config.training.source_dir else COMMON_HYPERPARAMETERS[:-1]
+    return hyperparameter_problems(
+        {**longest, **{key: json.dumps(value) for key, value in launch.items()}, **dict.fromkeys(common, "")}
+    )
+
+
+def _replicas(world_size: int, ranks_per_replica: int) -> int:
+    """Replicas of the model; ranks that don't fill one are a problem named elsewhere."""
+    return max(1, world_size // ranks_per_replica)
 
 
 def _budget_problems(config: BenchmarkConfig, bound: float | None, reason: str) -> list[str]:
@@ -157,6 +262,6 @@ def _budget_problems(config: BenchmarkConfig, bound: float | None, reason: str) 
     if bound > budget:
         return [
             f"sweep.budget_usd: {budget} is less than the {bound:.2f} USD this sweep can cost ({reason}); "
-            "raise it, or lower max_runtime_seconds, repeats or node_counts"
+            "raise it, or lower max_runtime_seconds, keep_alive_seconds, max_attempts, repeats or node_counts"
         ]
     return []

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from configs.models import BenchmarkConfig, Scalar
+from configs.catalogue import load_catalogue
+from configs.job import FileSystemConfig, S3ChannelConfig
+from configs.models import BenchmarkConfig, TrainingConfig
 from scaling import names
-from scaling.plan import PlannedPoint
+from scaling.distribution import distribution_hyperparameters
+from scaling.distribution.option import Value
+from scaling.plan import PlannedPoint, fill_placeholders, hyperparameter_problems
 
-# Limits of the service (API reference of CreateTrainingJob; botocore checks none of the maxima).
-MAX_HYPERPARAMETERS = 100
-MAX_HYPERPARAMETER_CHARS = 2500
+TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
+"""Where SageMaker's containers look for TensorBoard logs by default."""
 
 
 @dataclass(frozen=True)
@@ -31,67 +33,86 @@ def build_request(
 ) -> dict[str, Any]:
     """The whole CreateTrainingJob request of one attempt at one point. Raises ValueError where a limit is passed."""
     training, platform = config.training, config.platform
+    jobs_uri = f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
     request: dict[str, Any] = {
         "AlgorithmSpecification": _algorithm(config, inputs),
         "RoleArn": platform.role_arn,
-        "InputDataConfig": [_channel(config, inputs.dataset_uri)],
-        "OutputDataConfig": {
-            "S3OutputPath": f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
-        },
+        "InputDataConfig": [_dataset_channel(config, inputs.dataset_uri), *_extra_channels(training)],
+        "OutputDataConfig": {"S3OutputPath": jobs_uri, **_given(KmsKeyId=training.output_kms_key_id)},
         "ResourceConfig": {
             "InstanceType": training.instance_type,
             "InstanceCount": point.nodes,
             "VolumeSizeInGB": training.volume_size_gb,
+            **_given(VolumeKmsKeyId=training.volume_kms_key_id, KeepAlivePeriodInSeconds=training.keep_alive_seconds),
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},
         "HyperParameters": _hyperparameters(config, point, inputs),
         # The profiler samples every node during training; a benchmark measures without it.
         "ProfilerConfig": {"DisableProfiler": True},
+        **_features(training, jobs_uri),
     }
+    if training.spot is not None:
+        request["EnableManagedSpotTraining"] = True
+        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = training.spot.max_wait_seconds
     environment = dict(training.environment)
     if inputs.source_uri is not None:
         # In the toolkit the image's ENV SAGEMAKER_PROGRAM beats the hyperparameter; the job's own beats the image's.
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
+    if training.tensorboard:
+        environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
     if environment:
         request["Environment"] = environment
-    digest = names.request_digest(request)
+    if training.checkpoints is not None:
+        request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
+    return _named(config, request, point, inputs, attempt)
+
+
+def _named(
+    config: BenchmarkConfig, request: dict[str, Any], point: PlannedPoint, inputs: ResolvedInputs, attempt: int
+) -> dict[str, Any]:
+    """The request with what its own digest names: the job, its tags, its place for checkpoints."""
+    platform, digest = config.platform, names.request_digest(request)
     job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest)
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)
-    request["Tags"] = [
-        {"Key": names.TAG_SWEEP_ID, "Value": inputs.sweep_id},
-        {"Key": names.TAG_REQUEST_DIGEST, "Value": digest},
-        {"Key": "nodesweep:nodes", "Value": str(point.nodes)},
-        {"Key": "nodesweep:repeat", "Value": str(point.repeat)},
-        {"Key": "nodesweep:attempt", "Value": str(attempt)},
-    ]
-    _check_limits(request["HyperParameters"])
+    if problems := hyperparameter_problems(request["HyperParameters"]):
+        raise ValueError("; ".join(problems))
+    if "CheckpointConfig" in request:
+        key = names.job_checkpoint_prefix(platform.prefix, inputs.sweep_id, job)
+        request["CheckpointConfig"]["S3Uri"] = f"s3://{platform.bucket}/{key}"
+    tags = {
+        names.TAG_SWEEP_ID: inputs.sweep_id,
+        names.TAG_REQUEST_DIGEST: digest,
+        "nodesweep:nodes": str(point.nodes),
+        "nodesweep:repeat": str(point.repeat),
+        "nodesweep:attempt": str(attempt),
+        **config.training.tags,
+    }
+    request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
     return {"TrainingJobName": job, **request}
 
 
-def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
-    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps the number's type."""
-    if not isinstance(value, str):
-        return value
-    numbers: dict[str, int | float] = {
-        "global_batch_size": point.global_batch_size,
-        "per_replica_batch_size": point.per_replica_batch_size,
-        "accumulate_grad_batches": point.accumulate_grad_batches,
-        "learning_rate": point.learning_rate,
-        "nodes": point.nodes,
-        "world_size": point.world_size,
-        "seed": point.seed,
-        "repeat": point.repeat,
-    }
-    alone = re.fullmatch(r"\{(\w+)\}", value)
-    if alone:
-        return numbers[alone[1]]
-    return re.sub(r"\{(\w+)\}", lambda match: str(numbers[match[1]]), value)
+def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
+    """The request's members that are there only where they were asked for."""
+    features: dict[str, Any] = {}
+    if training.vpc is not None:
+        features["VpcConfig"] = {
+            "Subnets": list(training.vpc.subnets),
+            "SecurityGroupIds": list(training.vpc.security_group_ids),
+        }
+    if training.encrypt_inter_container_traffic:
+        features["EnableInterContainerTrafficEncryption"] = True
+    if training.tensorboard:
+        # SageMaker adds <job>/tensorboard-output, so the logs lie beside the job's output.
+        features["TensorBoardOutputConfig"] = {"LocalPath": TENSORBOARD_PATH, "S3OutputPath": jobs_uri}
+    if training.retry_attempts is not None:
+        features["RetryStrategy"] = {"MaximumRetryAttempts": training.retry_attempts}
+    return features
 
 
 def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any]:
     algorithm: dict[str, Any] = {
         "TrainingImage": inputs.image_uri,
-        "TrainingInputMode": "File",
+        "TrainingInputMode": config.dataset.input_mode,
         "EnableSageMakerMetricsTimeSeries": True,
     }
     if config.training.metric_definitions:
@@ -101,49 +122,49 @@ def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any
     return algorithm
 
 
-def _channel(config: BenchmarkConfig, dataset_uri: str) -> dict[str, Any]:
-    return {
-        "ChannelName": config.dataset.channel,
-        "DataSource": {
-            "S3DataSource": {
-                "S3DataType": "S3Prefix",
-                "S3Uri": dataset_uri,
-                "S3DataDistributionType": config.dataset.distribution,
-            }
-        },
-        "InputMode": "File",
+def _dataset_channel(config: BenchmarkConfig, dataset_uri: str) -> dict[str, Any]:
+    dataset = config.dataset
+    return _s3_channel(dataset.channel, dataset_uri, dataset.distribution, dataset.input_mode)
+
+
+def _extra_channels(training: TrainingConfig) -> list[dict[str, Any]]:
+    return [
+        _s3_channel(name, channel.uri, channel.distribution, channel.input_mode)
+        if isinstance(channel, S3ChannelConfig)
+        else _file_system_channel(name, channel)
+        for name, channel in sorted(training.extra_channels.items())
+    ]
+
+
+def _s3_channel(name: str, uri: str, distribution: str, input_mode: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": distribution}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": input_mode}
+
+
+def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]:
+    """InputMode File, whatever the other channels': the file system is mounted, nothing is copied."""
+    source = {
+        "FileSystemId": channel.id,
+        "FileSystemType": channel.type,
+        "FileSystemAccessMode": channel.access_mode,
+        "DirectoryPath": channel.directory_path,
     }
+    return {"ChannelName": name, "DataSource": {"FileSystemDataSource": source}, "InputMode": "File"}
 
 
 def _hyperparameters(config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs) -> dict[str, str]:
     """User hyperparameters and the toolkit's own, each JSON-encoded as the SDK sends them."""
     training = config.training
-    values: dict[str, Scalar] = {
-        key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()
-    }
+    values: dict[str, Value] = {key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()}
     values["sagemaker_program"] = training.entry_point
     values["sagemaker_container_log_level"] = 20
     values["sagemaker_region"] = config.platform.region
     if inputs.source_uri is not None:
         values["sagemaker_submit_directory"] = inputs.source_uri
-    if training.distribution.kind == "torch_distributed":
-        values["sagemaker_torch_distributed_enabled"] = True
-        values["sagemaker_instance_type"] = training.instance_type
-        if training.distribution.processes_per_node is not None:
-            # sagemaker-training reads this one for every runner, torchrun included; it has no own key for it.
-            values["sagemaker_mpi_num_of_processes_per_host"] = training.distribution.processes_per_node
+    instance = load_catalogue().get(training.instance_type)
+    values |= distribution_hyperparameters(training.distribution, instance)
     return {key: json.dumps(value) for key, value in values.items()}
 
 
-def _check_limits(hyperparameters: dict[str, str]) -> None:
-    if len(hyperparameters) > MAX_HYPERPARAMETERS:
-        raise ValueError(
-            f"training.hyperparameters: {len(hyperparameters)} with the toolkit's own; "
-            f"SageMaker takes {MAX_HYPERPARAMETERS}"
-        )
-    for key, value in hyperparameters.items():
-        if len(value) > MAX_HYPERPARAMETER_CHARS:
-            raise ValueError(
-                f"training.hyperparameters: {key!r} is {len(value)} characters; "
-                f"SageMaker takes {MAX_HYPERPARAMETER_CHARS}"
-            )
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

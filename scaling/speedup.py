@@ -1,90 +1,180 @@
-"""JobOutcomes -> one row per node count: speedup, efficiency, doubling ratio, Karp-Flatt (METHODOLOGY 2, 5 and 7).
+"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity (METHODOLOGY 2, 3, 5, 7 and 9).
 
-T(N) is the median train time of the completed attempts at N. N0, the baseline, is the smallest N that has one.
-Failed and stopped attempts are counted and left out. Scaling is never assumed monotone.
+T(N) is the median train time of the used runs at N: completed, on demand, with a time on the report's train clock. N0,
+the baseline, is the smallest N that has one. All other attempts are counted and left out. Scaling is never assumed
+monotone.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from scaling.cost import Price, run_cost_usd
-from scaling.outcome import JobOutcome
+from configs.models import ParityConfig
+from scaling.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
+from scaling.cost import Price, RunCosts, run_costs, seconds_to_target
+from scaling.outcome import JobOutcome, TrainClock
+from scaling.parity import FinalMetric, Parity, judge_parity, target_for
+from scaling.parts import Part
 
 T = TypeVar("T")
-TrainClock = Literal["program", "training_phase", "measured"]
 Flag = Literal["superlinear", "retrograde", "throughput_only"]
-# Absolute difference of the final metric from the baseline's, above which a time is not a time-to-train.
-PARITY_TOLERANCE = 0.02
 # T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders of magnitude.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
+# What two runs of one curve must share; where one is not known there is nothing to refuse.
+_MUST_AGREE = {
+    "instance_type": "instance types",
+    "platform_kind": "platforms",
+    "region": "regions",
+    "image_uri": "images",
+    "batch_policy": "batch policies",
+    "learning_rate_rule": "learning-rate rules",
+}
 
 
 class MixedOutcomesError(ValueError):
-    """The outcomes can't stand in one table: they come from different instance types or platforms."""
+    """The outcomes can't stand in one table: they come from different instance types, platforms, images or policies."""
 
 
-class FinalMetric(BaseModel):
-    """The validation metric a run ended with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str | None = Field(description="Name the program gave it.")
-    value: float = Field(description="Median over the runs, or the run's own value.")
-    goal: str | None = Field(description="maximize or minimize; null: the program did not say.")
-
-
-class SummaryRow(BaseModel):
+class SummaryRow(Part):
     """One node count. Every statistic is null where it is unknown, never 0."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Completed attempts with a train time: those the statistics are made of.")
+    n: int = Field(description="Used runs: those the statistics are made of.")
     n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
+    n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
     world_size: int | None = Field(description="Processes over all nodes.")
     global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate at this node count.")
-    train_seconds: float | None = Field(description="Median train time T(N).")
-    speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
-    efficiency: float | None = Field(description="E(N) = S(N) x N0/N.")
-    doubling_ratio: float | None = Field(
-        description="S(N)/S(N/2), on the row of N, the doubled count; null where N/2 was not measured. 2 is perfect."
-    )
-    karp_flatt: float | None = Field(
-        description="Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline. Rising: growing overhead."
+    clocks: RowClocks = Field(description="Times, speedup and efficiency on each of the four clocks, never mixed.")
+    accelerator_efficiency: float | None = Field(
+        description="T of one process / (world size x T(N)); null where one process on one node was not measured."
     )
     steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
     startup_seconds: float | None = Field(description="Median of Starting + Pending + Downloading.")
     data_wait_share: float | None = Field(description="Median share of train time spent waiting for data, 0 to 1.")
-    billable_seconds: float | None = Field(description="Median billable time of a run, not multiplied by nodes.")
-    cost_usd: float | None = Field(description="Median cost of a run: billable x nodes x price.")
+    phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
+    epochs: float | None = Field(description="Epochs trained, median.")
+    seconds_to_target: float | None = Field(description="Median train time until the target metric was reached.")
+    costs: RunCosts
     final_metric: FinalMetric | None = Field(description="Median final metric; null where a run gave none or another.")
+    parity: Parity
     flags: tuple[Flag, ...] = Field(
         description="superlinear: E > 1; retrograde: slower than some smaller node count; "
-        "throughput_only: the final metric is not the baseline's, so T is not a time-to-train."
+        "throughput_only: the final metric is not shown to be the baseline's, so T is not a time-to-train."
     )
 
+    @property
+    def train(self) -> ClockStatistics:
+        return self.clocks.train
 
-class Baseline(BaseModel):
+    @property
+    def train_seconds(self) -> float | None:
+        return self.clocks.train.seconds
+
+    @property
+    def speedup(self) -> float | None:
+        return self.clocks.train.speedup
+
+    @property
+    def efficiency(self) -> float | None:
+        return self.clocks.train.efficiency
+
+    @property
+    def doubling_ratio(self) -> float | None:
+        return self.clocks.train.doubling_ratio
+
+    @property
+    def billable_seconds(self) -> float | None:
+        return self.clocks.billable.seconds
+
+    @property
+    def cost_usd(self) -> float | None:
+        return self.costs.run_usd
+
+
+class Baseline(Part):
     """What the speedups are relative to."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    nodes: int = Field(description="N0, the smallest node count with a completed attempt.")
+    nodes: int = Field(description="N0, the smallest node count with a used run.")
     train_seconds: float = Field(description="T(N0).")
     relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt as the report counts it: computed once, for its row of the summary and for its point."""
+
+    outcome: JobOutcome
+    used: bool
+    metric: FinalMetric | None
+    seconds_to_target: float | None
+    costs: RunCosts
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The attempts at one node count, their times on the report's clock, and those of them that are used."""
+
+    nodes: int
+    attempts: Sequence[JobOutcome]
+    seconds: Sequence[float | None]
+    used_flags: Sequence[bool]
+
+    @cached_property
+    def used(self) -> list[JobOutcome]:
+        return list(compress(self.attempts, self.used_flags))
+
+    @cached_property
+    def train_seconds(self) -> list[float]:
+        return _known(compress(self.seconds, self.used_flags))
+
+    @cached_property
+    def metrics(self) -> list[FinalMetric | None]:
+        """Each attempt's own final metric."""
+        return [
+            None if (metric := outcome.final_metric) is None else FinalMetric.trusted(**metric)
+            for outcome in self.attempts
+        ]
+
+    @cached_property
+    def metric_values(self) -> list[float]:
+        """The used runs' own final metrics."""
+        return [metric.value for metric in compress(self.metrics, self.used_flags) if metric is not None]
+
+    @cached_property
+    def metric(self) -> FinalMetric | None:
+        """The median of the used runs' final metric where they all give the same one."""
+        used = compress(self.metrics, self.used_flags)
+        kinds = {(metric.name, metric.goal) for metric in used if metric is not None}
+        if len(kinds) != 1 or len(self.metric_values) != len(self.used):
+            return None
+        name, goal = kinds.pop()
+        return FinalMetric(name=name, goal=goal, value=statistics.median(self.metric_values))
+
+    def runs(self, price: Price | None, target: float | None) -> list[Run]:
+        """The attempts in their order."""
+        runs = []
+        for outcome, seconds, used, metric in zip(
+            self.attempts, self.seconds, self.used_flags, self.metrics, strict=True
+        ):
+            to_target = seconds_to_target(outcome, target)
+            runs.append(Run(outcome, used, metric, to_target, run_costs(outcome, price, seconds, to_target)))
+        return runs
+
+
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
-    """The one clock for all: the program's if every completed attempt has it, else the platform's Training phase."""
-    clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and outcome.train_clock}
+    """The one clock for all: that of every completed on-demand attempt that has one, else the Training phase."""
+    clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
+    clocks.discard(None)
     if not clocks:
         return None
     return clocks.pop() if len(clocks) == 1 else "training_phase"
@@ -101,16 +191,42 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 
 
 def summarise(
-    outcomes: Sequence[JobOutcome], price: Price | None = None, planned_nodes: Iterable[int] = ()
+    outcomes: Sequence[JobOutcome],
+    price: Price | None = None,
+    planned_nodes: Iterable[int] = (),
+    parity: ParityConfig | None = None,
 ) -> tuple[SummaryRow, ...]:
     """One row per node count that was planned or tried, ascending. Raises MixedOutcomesError."""
-    _refuse_mixed(outcomes)
+    return summarise_runs(outcomes, price, planned_nodes, parity)[0]
+
+
+def summarise_runs(
+    outcomes: Sequence[JobOutcome],
+    price: Price | None = None,
+    planned_nodes: Iterable[int] = (),
+    parity: ParityConfig | None = None,
+) -> tuple[tuple[SummaryRow, ...], list[Run]]:
+    """summarise()'s rows, and every attempt as they count it, by node count. Raises MixedOutcomesError."""
+    refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
-    by_nodes: dict[int, list[JobOutcome]] = {nodes: [] for nodes in planned_nodes}
-    for outcome in outcomes:
-        by_nodes.setdefault(outcome.nodes, []).append(outcome)
-    rows = [_measure(nodes, by_nodes[nodes], clock, price) for nodes in sorted(by_nodes)]
-    return _relate(rows)
+    groups = _group(outcomes, planned_nodes, clock)
+    base = next((group for group in groups if group.used), None)
+    clocks = _row_clocks(groups, base.nodes if base else None)
+    parity = parity or ParityConfig()
+    alone = _one_process_seconds(groups, clocks)
+    rows: list[SummaryRow] = []
+    all_runs: list[Run] = []
+    fastest: float | None = None
+    for group in groups:
+        on = clocks[group.nodes]
+        verdict = _parity(group, base, parity)
+        runs = group.runs(price, target_for(group.metric, base.metric if base else None, parity.target_metric))
+        row = _row(group, on, runs, verdict, alone)
+        rows.append(row.model_copy(update={"flags": _flags(on.train, verdict, fastest)}))
+        all_runs += runs
+        if on.train.seconds is not None:
+            fastest = on.train.seconds if fastest is None else min(fastest, on.train.seconds)
+    return tuple(rows), all_runs
 
 
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
@@ -122,15 +238,9 @@ def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
     return None
 
 
-def karp_flatt(speedup: float, times_nodes: float) -> float | None:
-    """Experimentally determined serial fraction at `times_nodes` = N/N0; None at the baseline itself."""
-    if times_nodes <= 1:
-        return None
-    return (1 / speedup - 1 / times_nodes) / (1 - 1 / times_nodes)
-
-
-def _refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
-    for field, described in (("instance_type", "instance types"), ("platform_kind", "platforms")):
+def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
+    """Raise MixedOutcomesError where the outcomes differ in what one curve must share."""
+    for field, described in _MUST_AGREE.items():
         found = sorted({value for outcome in outcomes if (value := getattr(outcome, field)) is not None})
         if len(found) > 1:
             raise MixedOutcomesError(
@@ -139,82 +249,110 @@ def _refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
             )
 
 
-def _measure(nodes: int, outcomes: Sequence[JobOutcome], clock: TrainClock | None, price: Price | None) -> SummaryRow:
-    """What the attempts at one node count say by themselves; the ratios to other counts are still unknown."""
-    used = [outcome for outcome in outcomes if train_seconds_on(outcome, clock) is not None]
+def _group(outcomes: Sequence[JobOutcome], planned_nodes: Iterable[int], clock: TrainClock | None) -> list[_Group]:
+    by_nodes: dict[int, list[JobOutcome]] = {nodes: [] for nodes in planned_nodes}
+    for outcome in outcomes:
+        by_nodes.setdefault(outcome.nodes, []).append(outcome)
+    groups = []
+    for nodes, attempts in sorted(by_nodes.items()):
+        seconds = [train_seconds_on(outcome, clock) for outcome in attempts]
+        # Spot runs never make the headline (METHODOLOGY 7).
+        used = [
+            each is not None and not outcome.spot and outcome.launch_path_only is None
+            for outcome, each in zip(attempts, seconds, strict=True)
+        ]
+        groups.append(_Group(nodes, attempts, seconds, used))
+    return groups
+
+
+def _row_clocks(groups: Sequence[_Group], baseline: int | None) -> dict[int, RowClocks]:
+    readers: dict[ClockName, Callable[[_Group], list[float]]] = {
+        "train": lambda group: group.train_seconds,
+        "steady": lambda group: _known(map(seconds_per_sample, group.used)),
+        "billable": lambda group: _known(outcome.clocks.billable_seconds for outcome in group.used),
+        "submit_to_end": lambda group: _known(outcome.clocks.submit_to_end_seconds for outcome in group.used),
+    }
+    on = {
+        name: clock_statistics({group.nodes: read(group) for group in groups}, baseline)
+        for name, read in readers.items()
+    }
+    return {group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers}) for group in groups}
+
+
+def seconds_per_sample(outcome: JobOutcome) -> float | None:
+    """Steady step time over the global batch, so that counts of different batch sizes compare; None without a batch."""
+    step = outcome.clocks.steady_step_seconds
+    return None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
+
+
+def _row(group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity, alone: float | None) -> SummaryRow:
+    used = group.used
+    used_runs = [run for run in runs if run.used]
+    # What failed tells the batch of a point that nothing else tells.
+    known = used or group.attempts
+    world = _agreed(outcome.world_size for outcome in known)
+    seconds = clocks.train.seconds
+    to_target = [run.seconds_to_target for run in used_runs]
     return SummaryRow(
-        nodes=nodes,
+        nodes=group.nodes,
         n=len(used),
-        n_failed=sum(not outcome.completed for outcome in outcomes),
-        world_size=_agreed(outcome.world_size for outcome in outcomes),
-        global_batch_size=_agreed(outcome.global_batch_size for outcome in outcomes),
-        per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in outcomes),
-        learning_rate=_agreed(outcome.learning_rate for outcome in outcomes),
-        train_seconds=_median(used, lambda outcome: train_seconds_on(outcome, clock)),
-        speedup=None,
-        efficiency=None,
-        doubling_ratio=None,
-        karp_flatt=None,
+        n_failed=sum(not outcome.completed for outcome in group.attempts),
+        n_spot=sum(outcome.spot and outcome.completed for outcome in group.attempts),
+        world_size=world,
+        global_batch_size=_agreed(outcome.global_batch_size for outcome in known),
+        per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
+        learning_rate=_agreed(outcome.learning_rate for outcome in known),
+        clocks=clocks,
+        accelerator_efficiency=None if not (alone and world and seconds) else alone / (world * seconds),
         steady_step_seconds=_median(used, lambda outcome: outcome.clocks.steady_step_seconds),
         startup_seconds=_median(used, _startup_seconds),
         data_wait_share=_median(used, lambda outcome: outcome.metric_number("data_wait_share")),
-        billable_seconds=_median(used, lambda outcome: outcome.clocks.billable_seconds),
-        cost_usd=_median(used, lambda outcome: run_cost_usd(nodes, outcome.clocks.billable_seconds, price)),
-        final_metric=_final_metric(used),
+        phases=_phases(used),
+        epochs=_median(used, lambda outcome: outcome.metric_number("epochs")),
+        seconds_to_target=None if None in to_target else _middle(to_target),
+        costs=_costs([run.costs for run in used_runs]),
+        final_metric=group.metric,
+        parity=verdict,
         flags=(),
     )
 
 
-def _relate(rows: Sequence[SummaryRow]) -> tuple[SummaryRow, ...]:
-    """Fill in what compares a row with the baseline, with half its nodes and with the smaller counts."""
-    baseline = baseline_of(rows)
-    if baseline is None:
-        return tuple(rows)
-    times = {row.nodes: row.train_seconds for row in rows if row.train_seconds is not None}
-    base_metric = next(row.final_metric for row in rows if row.nodes == baseline.nodes)
-    fastest = baseline.train_seconds
-    related = []
-    for row in rows:
-        seconds = row.train_seconds
-        if seconds is None:
-            related.append(row)
-            continue
-        speedup = baseline.train_seconds / seconds
-        efficiency = speedup * baseline.nodes / row.nodes
-        half = times.get(row.nodes // 2) if row.nodes % 2 == 0 else None
-        flags: list[Flag] = []
-        if efficiency > 1 + _ROUNDING:
-            flags.append("superlinear")
-        if seconds > fastest * (1 + _ROUNDING):
-            flags.append("retrograde")
-        fastest = min(fastest, seconds)
-        if _parity_broken(row.final_metric, base_metric):
-            flags.append("throughput_only")
-        update = {
-            "speedup": speedup,
-            "efficiency": efficiency,
-            "doubling_ratio": None if half is None else half / seconds,
-            "karp_flatt": karp_flatt(speedup, row.nodes / baseline.nodes),
-            "flags": tuple(flags),
-        }
-        related.append(row.model_copy(update=update))
-    return tuple(related)
+def _flags(train: ClockStatistics, verdict: Parity, fastest: float | None) -> tuple[Flag, ...]:
+    """`fastest` is the shortest time at any smaller node count."""
+    if train.seconds is None or train.efficiency is None:
+        return ()
+    flags: list[Flag] = []
+    if train.efficiency > 1 + _ROUNDING:
+        flags.append("superlinear")
+    if fastest is not None and train.seconds > fastest * (1 + _ROUNDING):
+        flags.append("retrograde")
+    if verdict.verdict == "different":
+        flags.append("throughput_only")
+    return tuple(flags)
 
 
-def _parity_broken(metric: FinalMetric | None, base: FinalMetric | None) -> bool:
-    if metric is None or base is None or metric.name != base.name:
-        return False
-    return abs(metric.value - base.value) > PARITY_TOLERANCE
+def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
+    if group is base:
+        return Parity(verdict="baseline", reason="the baseline itself")
+    if base is None or not group.used:
+        return Parity(verdict="unknown", reason="no completed run")
+    return judge_parity(group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used))
 
 
-def _final_metric(used: Sequence[JobOutcome]) -> FinalMetric | None:
-    """The median of the runs' final metric where they all give the same one."""
-    metrics = [metric for outcome in used if (metric := outcome.final_metric) is not None]
-    kinds = {(metric["name"], metric["goal"]) for metric in metrics}
-    if len(kinds) != 1 or len(metrics) != len(used):
-        return None
-    name, goal = kinds.pop()
-    return FinalMetric(name=name, goal=goal, value=statistics.median(metric["value"] for metric in metrics))
+def _costs(each: Sequence[RunCosts]) -> RunCosts:
+    """The median of each cost over the used runs; of a target not every run reached, none."""
+    medians = {name: _middle([getattr(costs, name) for costs in each]) for name in RunCosts.model_fields}
+    if any(costs.target_usd is None for costs in each):
+        medians["target_usd"] = None
+    return RunCosts(**medians)
+
+
+def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
+    """T of one process on one node, the yardstick of an accelerator's efficiency; None where it was not measured."""
+    for group in groups:
+        if group.nodes == 1 and group.used and _agreed(outcome.world_size for outcome in group.used) == 1:
+            return clocks[1].train.seconds
+    return None
 
 
 def _startup_seconds(outcome: JobOutcome) -> float | None:
@@ -222,9 +360,23 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
     return sum(known) if known else None
 
 
+def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
+    """Median seconds of each phase over the runs that had it, in order of first appearance."""
+    found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
+    return {phase: statistics.median(o.phases[phase] for o in used if phase in o.phases) for phase in found}
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
 def _median(outcomes: Sequence[JobOutcome], read: Callable[[JobOutcome], float | None]) -> float | None:
-    values = [value for outcome in outcomes if (value := read(outcome)) is not None]
-    return statistics.median(values) if values else None
+    return _middle(map(read, outcomes))
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return statistics.median(known) if known else None
 
 
 def _agreed(values: Iterable[T | None]) -> T | None:

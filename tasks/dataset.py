@@ -24,7 +24,7 @@ from prefect import task
 
 from configs.models import DatasetConfig, PlatformConfig
 from scaling import names
-from tasks.errors import DatasetMissing, UploadFailed, error_code
+from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes
 
@@ -193,16 +193,28 @@ def _sha256(path: Path) -> str:
 
 
 def download_remote(s3: Any, source: str, objects: Mapping[str, datetime], directory: Path) -> list[Path]:
-    """Fetch an s3:// source's files for validation; names and modification times stay those of the origin."""
+    """Fetch an s3:// source's files for validation; names and modification times stay those of the origin.
+
+    Raises DatasetRefused, before anything is fetched, for a key that names no file below `directory`.
+    """
     bucket, prefix = split_uri(source)
-    paths = []
-    for key, modified in objects.items():
-        path = directory / key.removeprefix(prefix)
+    paths = [directory / _relative_path(bucket, prefix, key) for key in objects]
+    for path, (key, modified) in zip(paths, objects.items(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         s3.download_file(bucket, key, str(path), Config=_TRANSFER)
         os.utime(path, (modified.timestamp(), modified.timestamp()))
-        paths.append(path)
     return paths
+
+
+def _relative_path(bucket: str, prefix: str, key: str) -> str:
+    """The key below the prefix, as the path SageMaker would give the file in its channel."""
+    relative = key.removeprefix(prefix)
+    if not {"", ".", ".."}.isdisjoint(relative.split("/")):
+        raise DatasetRefused(
+            f"dataset.source: s3://{bucket}/{key} is no path of a file below s3://{bucket}/{prefix}: a part of it is "
+            "empty, '.' or '..'; rename or remove the object"
+        )
+    return relative
 
 
 @task(name="upload-dataset", **TASK_OPTIONS)

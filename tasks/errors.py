@@ -8,15 +8,22 @@ NodesweepError
     ├── UploadFailed      an object in S3 is not what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
     ├── JobRefused        SageMaker did not take a training job
-    └── SweepNotFound     no sweep of that id
+    ├── PointsMissing     fewer points than sweep.min_points have a completed run
+    ├── RegressionEstablished   the sweep is slower than the last good one
+    ├── SweepStopped      `nodesweep stop` ended the sweep before all its points had run
+    ├── SweepNotFound     no sweep of that id
+    └── RecordDamaged     the record of a sweep can't be read
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from botocore.exceptions import (
+    BotoCoreError,
     ClientError,
     ConnectionClosedError,
     ConnectTimeoutError,
@@ -80,13 +87,38 @@ class JobRefused(RunFailed):
     """SageMaker refused a training job, or a job of that name belongs to somebody else."""
 
 
+class SweepStopped(RunFailed):
+    """The sweep was stopped by `nodesweep stop`; what it measured before is kept."""
+
+
+class PointsMissing(RunFailed):
+    """The sweep ended, its report is made, and too few of its points have a completed run."""
+
+
+class RegressionEstablished(RunFailed):
+    """The sweep is slower than the one it was compared with."""
+
+
 class SweepNotFound(RunFailed):
     """There is no sweep of that id."""
+
+
+class RecordDamaged(RunFailed):
+    """What was written down about a sweep can't be read."""
 
 
 def error_code(error: BaseException) -> str | None:
     """The AWS error code of a ClientError, else None."""
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else None
+
+
+@contextmanager
+def best_effort(what: str) -> Iterator[None]:
+    """Inside, a failing AWS call is a warning that names `what`: for calls whose loss must not lose the result."""
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        logger.warning("%s: %s", what, error)
 
 
 def is_passing(error: BaseException) -> bool:

@@ -1,39 +1,49 @@
-"""The training image: named by its build context, found in ECR or built by CodeBuild."""
+"""The training image: named by what it is built from, found in ECR by that name and used by its digest."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import logging
+import re
+import subprocess
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import pathspec
+from pathspec import PathSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 from prefect import task
 
 from configs.models import ImageConfig, PlatformConfig
 from scaling import names
 from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
+from tasks.image_bases import dockerfile_bases
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.polling import Clock, Progress, intervals
-from tasks.storage import put_bytes
 
 logger = logging.getLogger("nodesweep.image")
-LOG_TAIL_LINES = 20
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: equal contexts, equal bytes
+_EXECUTABLE = (b"#!", b"\x7fELF")
+_REVISION_SECONDS = 10
+_REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The files of a build context less the ignored ones, and the tag computed from them."""
+    """The files of a build context less the ignored ones, and the tag computed from all that the image is built from.
+
+    `files` maps paths to SHA-256 digests. `bases` are the base images, by digest where it is known; where the
+    Dockerfile takes a base from an argument, `build_args` gives it that one.
+    """
 
     root: Path
-    files: tuple[str, ...]
+    files: Mapping[str, str]
     tag: str
     build_args: Mapping[str, str]
+    bases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -45,28 +55,108 @@ class Image:
     built: bool
 
 
-def read_context(config: ImageConfig) -> BuildContext:
-    """List and digest the context (paths, executable bits, contents, build arguments). Raises PreflightRefused."""
+def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
+    """List and digest what the image is built from: paths and contents of the files, build arguments, base images.
+
+    File modes, times and the directory's own place do not count. `pinned` maps base images as they are written to
+    the same by digest (tasks.image_bases); one that is missing there counts by its name. Raises PreflightRefused.
+    """
     root = Path(config.context)
     if not (root / "Dockerfile").is_file():
         raise PreflightRefused((f"image.context: {root} has no Dockerfile",))
+    files = {name: _digest((root / name).read_bytes()) for name in _included(root)}
+    arguments = build_arguments(config)
+    bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
+    pins = pinned or {}
+    used = {base.reference: pins.get(base.reference, base.reference) for base in bases}
+    identity = {"files": files, "build_args": arguments, "base_images": sorted(set(used.values()))}
+    by_argument = {base.argument: used[base.reference] for base in bases if base.argument and base.reference in pins}
+    tag = names.image_tag(names.canonical_digest(identity))
+    return BuildContext(root, files, tag, {**arguments, **by_argument}, tuple(sorted(set(used.values()))))
+
+
+def build_arguments(config: ImageConfig) -> dict[str, str]:
+    """The build arguments as the config gives them, BASE_IMAGE among them where it names one."""
+    base = {} if config.base_image is None else {"BASE_IMAGE": config.base_image}
+    return {**config.build_args, **base}
+
+
+def arguments_to_send(context: BuildContext) -> dict[str, str]:
+    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label, no part of the identity."""
+    if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
+        (context.root / "Dockerfile").read_text(errors="replace")
+    ):
+        return dict(context.build_args)
+    revision = source_revision(context.root)
+    return {**context.build_args, **({"SOURCE_REVISION": revision} if revision else {})}
+
+
+def source_revision(folder: Path) -> str | None:
+    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes; None where unknown."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_REVISION_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _included(root: Path) -> list[str]:
+    """Paths of the context's files in order, less those that .dockerignore excludes; the Dockerfile is always there.
+
+    As Docker reads it: every pattern begins at the root of the context, and the last one that matches decides.
+    """
     ignore_file = root / ".dockerignore"
-    ignored = pathspec.GitIgnoreSpec.from_lines(ignore_file.read_text().splitlines() if ignore_file.exists() else ())
+    lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
     paths = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    files = tuple(name for path in paths if not ignored.match_file(name := path.relative_to(root).as_posix()))
-    build_args = dict(config.build_args)
-    if config.base_image is not None:
-        build_args["BASE_IMAGE"] = config.base_image
-    entries = [
-        [name, bool((root / name).stat().st_mode & 0o111), hashlib.sha256((root / name).read_bytes()).hexdigest()]
-        for name in files
-    ]
-    tag = names.image_tag(names.canonical_digest({"files": entries, "build_args": build_args}))
-    return BuildContext(root, files, tag, build_args)
+    found = [path.relative_to(root).as_posix() for path in paths]
+    return [name for name in found if name == "Dockerfile" or not ignored.match_file(name)]
+
+
+def _anchored(line: str) -> str:
+    """A line of .dockerignore as one of .gitignore."""
+    pattern = line.strip()
+    if not pattern or pattern.startswith("#"):
+        return ""
+    sign, body = ("!", pattern[1:].strip()) if pattern.startswith("!") else ("", pattern)
+    return f"{sign}/{body.removeprefix('./').strip('/')}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
+    """(content, mode) of a file as it is built: a program is executable, whatever its mode here.
+
+    Raises ImageBuildFailed where the file is no longer the one that the tag was computed from.
+    """
+    path = context.root / name
+    content = path.read_bytes() if path.is_file() else b""
+    if _digest(content) != context.files[name]:
+        raise ImageBuildFailed(f"image.context: {path} changed since the run began; run again to build it as it is now")
+    return content, 0o755 if content.startswith(_EXECUTABLE) else 0o644
+
+
+def zip_context(context: BuildContext) -> bytes:
+    """The context as a zip with fixed order, times and modes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in context.files:
+            content, mode = context_file(context, name)
+            info = zipfile.ZipInfo(name, _ZIP_EPOCH)
+            info.external_attr = (0o100000 | mode) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return buffer.getvalue()
 
 
 def find(ecr: Any, repository: str, tag: str) -> str | None:
-    """The image's digest, or None where the repository or the tag does not exist."""
+    """The image's digest, or None where the repository or the tag does not exist.
+
+    ECR has a tag only once the manifest was put, which it refuses while a layer is missing: never half an image.
+    """
     try:
         details = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
     except ecr.exceptions.ClientError as error:
@@ -76,11 +166,13 @@ def find(ecr: Any, repository: str, tag: str) -> str | None:
     return str(details[0]["imageDigest"]) if details else None
 
 
-def repository_uri(ecr: Any, config: ImageConfig, create_missing: bool) -> str:
-    """URI of the ECR repository, created (immutable tags) where allowed. Raises PreflightRefused otherwise."""
+def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: str) -> str:
+    """URI of the ECR repository to push to, created where allowed.
+
+    Raises PreflightRefused where there is none, and where `tag` could be moved to another image in it.
+    """
     try:
-        found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"]
-        return str(found[0]["repositoryUri"])
+        found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
     except ecr.exceptions.RepositoryNotFoundException:
         if not create_missing:
             raise PreflightRefused(
@@ -89,95 +181,45 @@ def repository_uri(ecr: Any, config: ImageConfig, create_missing: bool) -> str:
                     "or set platform.create_missing: true",
                 )
             ) from None
-    made = ecr.create_repository(repositoryName=config.repository, imageTagMutability="IMMUTABLE")
-    return str(made["repository"]["repositoryUri"])
+        found = ecr.create_repository(repositoryName=config.repository, imageTagMutability="IMMUTABLE")["repository"]
+    if not _is_immutable(found, tag):
+        raise PreflightRefused(
+            (
+                f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not say what an "
+                f"image holds; aws ecr put-image-tag-mutability --repository-name {config.repository} "
+                "--image-tag-mutability IMMUTABLE",
+            )
+        )
+    return str(found["repositoryUri"])
 
 
-def zip_context(context: BuildContext) -> bytes:
-    """The context as a zip with fixed order, times and modes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in context.files:
-            executable = (context.root / name).stat().st_mode & 0o111
-            info = zipfile.ZipInfo(name, _ZIP_EPOCH)
-            info.external_attr = (0o100755 if executable else 0o100644) << 16
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, (context.root / name).read_bytes())
-    return buffer.getvalue()
+def _is_immutable(repository: Mapping[str, Any], tag: str) -> bool:
+    filters = repository.get("imageTagMutabilityExclusionFilters") or ()
+    is_exception = any(fnmatchcase(tag, item["filter"]) for item in filters)
+    return bool(repository["imageTagMutability"].startswith("IMMUTABLE") != is_exception)
 
 
-def start(
-    codebuild: Any, s3: Any, config: ImageConfig, platform: PlatformConfig, context: BuildContext, repository: str
-) -> str:
-    """Send the context to S3 and start a build of it; returns the build id."""
-    key = names.context_key(platform.prefix, context.tag)
-    put_bytes(s3, platform.bucket, key, zip_context(context))
-    variables = {
-        "AWS_DEFAULT_REGION": platform.region,
-        "IMAGE_REPO_URI": repository,
-        "IMAGE_REPO_NAME": config.repository,
-        "IMAGE_TAG": context.tag,
-        **{f"BUILD_ARG_{name}": value for name, value in sorted(context.build_args.items())},
-    }
-    buildspec = context.root / "buildspec.yml"
-    own = {"buildspecOverride": buildspec.read_text()} if buildspec.is_file() else {}  # else the project's
-    build = codebuild.start_build(
-        projectName=config.codebuild_project,
-        sourceTypeOverride="S3",
-        sourceLocationOverride=f"{platform.bucket}/{key}",
-        timeoutInMinutesOverride=config.build_timeout_minutes,
-        environmentVariablesOverride=[
-            {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
-        ],
-        **own,
-    )["build"]
-    return str(build["id"])
+def pushed_image(
+    ecr: Any, repository_name: str, repository: str, tag: str, what: str, build: Callable[[], str | None]
+) -> Image:
+    """The image that ECR has once `build` has ended; a failed build is forgiven where the tag is there by then.
 
-
-def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock) -> None:
-    """Wait for a build, saying each phase; stops it at the deadline. Raises ImageBuildFailed with its last lines."""
-    started = clock.monotonic()
-    progress = Progress(f"build {build_id}", logger, clock)
+    `build` returns the digest that it pushed, None where it doesn't know. Raises ImageBuildFailed.
+    """
+    pushed: str | None = None
+    failure: ImageBuildFailed | None = None
     try:
-        for pause in intervals(1.0, 15.0):
-            build = codebuild.batch_get_builds(ids=[build_id])["builds"][0]
-            elapsed = clock.monotonic() - started
-            if build["buildStatus"] != "IN_PROGRESS":
-                break
-            progress.note(build["currentPhase"])
-            if elapsed > deadline_seconds:
-                codebuild.stop_build(id=build_id)
-                raise ImageBuildFailed(
-                    f"image build {build_id} was stopped after {elapsed:.0f} s in phase {build['currentPhase']}"
-                )
-            clock.sleep(pause)
-    except BaseException as error:
-        if not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build
-            codebuild.stop_build(id=build_id)
-        raise
-    if build["buildStatus"] != "SUCCEEDED":
-        raise ImageBuildFailed(_describe_failure(build, logs))
-
-
-def _describe_failure(build: Mapping[str, Any], logs: Any) -> str:
-    """Status, failing phase with its context, and the last lines of the build's log."""
-    failed = [phase for phase in build.get("phases", ()) if phase.get("phaseStatus") not in (None, "SUCCEEDED")]
-    where = "; ".join(
-        f"phase {phase['phaseType']}: {phase.get('contexts', [{}])[0].get('message', phase['phaseStatus'])}"
-        for phase in failed
-    )
-    lines: list[str] = []
-    place = build.get("logs", {})
-    if place.get("groupName") and place.get("streamName"):
-        events = logs.get_log_events(
-            logGroupName=place["groupName"],
-            logStreamName=place["streamName"],
-            limit=LOG_TAIL_LINES,
-            startFromHead=False,
-        )["events"]
-        lines = [event["message"].rstrip() for event in events]
-    tail = "\n".join(f"    {line}" for line in lines)
-    return f"image build {build['id']} ended {build['buildStatus']}; {where or 'no phase reported'}\n{tail}".rstrip()
+        pushed = build()
+    except ImageBuildFailed as error:
+        failure = error
+    digest = find(ecr, repository_name, tag)
+    if digest is None:
+        raise failure or ImageBuildFailed(f"{what} succeeded, but ECR has no {repository_name}:{tag}")
+    if pushed not in (None, digest):
+        raise ImageBuildFailed(f"{what} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR")
+    if failure is not None:
+        logger.warning("%s:%s is in ECR all the same and is used; %s", repository_name, tag, failure)
+    return Image(names.image_uri(repository, digest), tag, built=failure is None)
 
 
 @task(name="find-image", **TASK_OPTIONS)
@@ -187,23 +229,5 @@ def find_image(platform: PlatformConfig, config: ImageConfig, context: BuildCont
     digest = find(ecr, config.repository, context.tag)
     if digest is None:
         return None
-    return Image(names.image_uri(repository_uri(ecr, config, create_missing=False), digest), context.tag, built=False)
-
-
-@task(name="start-image-build", **TASK_OPTIONS)
-def start_image_build(platform: PlatformConfig, config: ImageConfig, context: BuildContext) -> str:
-    """CodeBuild: start the build of this context; returns the build id."""
-    repository = repository_uri(aws_client("ecr", platform), config, platform.create_missing)
-    return start(aws_client("codebuild", platform), aws_client("s3", platform), config, platform, context, repository)
-
-
-@task(name="wait-for-image-build", **TASK_OPTIONS)
-def wait_for_image_build(platform: PlatformConfig, config: ImageConfig, context: BuildContext, build_id: str) -> Image:
-    """CodeBuild: wait for the build; ECR: the digest it pushed."""
-    deadline_seconds = config.build_timeout_minutes * 60 + 300  # CodeBuild's own limit, and five minutes of queueing
-    wait(aws_client("codebuild", platform), aws_client("logs", platform), build_id, deadline_seconds, Clock())
-    ecr = aws_client("ecr", platform)
-    digest = find(ecr, config.repository, context.tag)
-    if digest is None:
-        raise ImageBuildFailed(f"build {build_id} succeeded, but ECR has no {config.repository}:{context.tag}")
-    return Image(names.image_uri(repository_uri(ecr, config, create_missing=False), digest), context.tag, built=True)
+    found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
+    return Image(names.image_uri(found["repositoryUri"], digest), context.tag, built=False)

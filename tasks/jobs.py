@@ -1,4 +1,4 @@
-"""SageMaker training jobs: start one or adopt it, watch several, stop them all.
+"""SageMaker training jobs as tasks: start one or adopt it, watch several, list them, stop them all.
 
 A job's name is computed from what it is (sweep, point, attempt, request digest), so describing comes before creating:
 a job that is there already is ours and is adopted, whoever started it.
@@ -7,34 +7,27 @@ a job that is there already is ours and is adopted, whoever started it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
-from scaling.outcome import TERMINAL
-from tasks.errors import JobRefused, error_code
+from tasks.errors import JobRefused, best_effort, error_code
+from tasks.follow import LogFollower
+from tasks.job_calls import describe, stop
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.polling import Clock, Progress, intervals
+from tasks.polling import CallBudget, Clock
+from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
 
 logger = logging.getLogger("nodesweep.jobs")
 
 
 class QuotaReached(JobRefused):
     """The account's quota holds no further instances now; waiting may help, repeating at once does not."""
-
-
-def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-    """DescribeTrainingJob, or None for an unknown name (the service answers it with a ValidationException)."""
-    try:
-        return dict(sagemaker.describe_training_job(TrainingJobName=job_name))
-    except sagemaker.exceptions.ClientError as error:
-        missing = error_code(error) == "ValidationException" and "not found" in str(error)
-        if missing or error_code(error) == "ResourceNotFound":
-            return None
-        raise
 
 
 def submit(sagemaker: Any, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,60 +64,27 @@ def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mappi
         )
 
 
-def watch(
-    sagemaker: Any, job_names: Sequence[str], poll_seconds: float, deadlines: Mapping[str, float], clock: Clock
-) -> list[dict[str, Any]]:
-    """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
-
-    `deadlines` are on `clock.monotonic`; a job past its own is stopped and waited for, two minutes more.
-    Says how each stands. Polls every `poll_seconds`, up to 4x that while nothing changes.
-    """
-    progress = {name: Progress(name, logger, clock) for name in job_names}
-    stopped: set[str] = set()
-    pauses = intervals(poll_seconds, 4 * poll_seconds)
-    while True:
-        ended = []
-        for name in job_names:
-            description = sagemaker.describe_training_job(TrainingJobName=name)
-            if progress[name].note(description["SecondaryStatus"], _message(description)):
-                pauses = intervals(poll_seconds, 4 * poll_seconds)
-            if description["TrainingJobStatus"] in TERMINAL:
-                ended.append(dict(description))
-            elif clock.monotonic() > deadlines[name] and name not in stopped:
-                logger.warning("%s is past its deadline and is being stopped", name)
-                stop(sagemaker, [name])
-                stopped.add(name)
-            elif clock.monotonic() > deadlines[name] + 300:
-                raise JobRefused(f"{name} did not stop within 300 s of its deadline; look at it in the console")
-        if ended:
-            return ended
-        clock.sleep(next(pauses))
-
-
-def _message(description: Mapping[str, Any]) -> str:
-    transitions = description.get("SecondaryStatusTransitions") or [{}]
-    return str(transitions[-1].get("StatusMessage") or "")
-
-
-def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
-    """Ask each job to stop; returns those that still ran. Idempotent; one failure does not spare the rest."""
-    asked, failures = [], []
-    for name in job_names:
-        try:
-            sagemaker.stop_training_job(TrainingJobName=name)
-            asked.append(name)
-        except sagemaker.exceptions.ClientError as error:
-            # A job that has ended, or never was, answers ValidationException: nothing to stop.
-            if error_code(error) not in ("ValidationException", "ResourceNotFound"):
-                failures.append(f"{name}: {error}")
-    if failures:
-        raise JobRefused("these jobs could not be stopped, stop them in the console:\n" + "\n".join(failures))
-    return asked
-
-
 def stop_now(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
     """stop() outside of any task: for a run that is being cancelled, when Prefect starts no further tasks."""
     return stop(aws_client("sagemaker", platform), job_names)
+
+
+def release_warm_pools(sagemaker: Any, sweep: str) -> list[str]:
+    """End the warm pools that a sweep's jobs still keep; best effort, since each ends by itself after its time."""
+    released = []
+    with best_effort(f"the warm pools of {sweep} can't be listed"):
+        query = {"NameContains": names.job_prefix(sweep), "WarmPoolStatusEquals": "Available"}
+        pages = sagemaker.get_paginator("list_training_jobs").paginate(**query)
+        for name in [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]:
+            with best_effort(f"the warm pool of {name} can't be released"):
+                sagemaker.update_training_job(TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+                released.append(name)
+    return released
+
+
+def release_warm_pools_now(platform: PlatformConfig, sweep: str) -> list[str]:
+    """release_warm_pools() outside of any task: a run that is being cancelled releases them too."""
+    return release_warm_pools(aws_client("sagemaker", platform), sweep)
 
 
 def list_names(sagemaker: Any, sweep: str, only_running: bool = False) -> list[str]:
@@ -146,18 +106,35 @@ def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, 
     return describe(aws_client("sagemaker", platform), job_name)
 
 
-@task(name="submit-training-job", task_run_name="submit-{request[TrainingJobName]}", **TASK_OPTIONS)
-def submit_training_job(platform: PlatformConfig, request: Mapping[str, Any]) -> dict[str, Any]:
-    """SageMaker: start the job, or adopt it."""
+@task(name="submit-training-job", task_run_name="{label}", **TASK_OPTIONS)
+def submit_training_job(platform: PlatformConfig, request: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """SageMaker: start the job, or adopt it. `label` names it to people, e.g. train-4n-r2."""
     return submit(aws_client("sagemaker", platform), request)
 
 
 @task(name="watch-training-jobs", **TASK_OPTIONS)
 def watch_training_jobs(
-    platform: PlatformConfig, job_names: Sequence[str], poll_seconds: float, deadlines: Mapping[str, float]
+    platform: PlatformConfig, job_names: Sequence[str], poll_seconds: float, limits: JobLimits, log_since: datetime
 ) -> list[dict[str, Any]]:
-    """SageMaker: wait for the next of these jobs to end."""
-    return watch(aws_client("sagemaker", platform), job_names, poll_seconds, deadlines, Clock())
+    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them meanwhile.
+
+    Logs are read from `log_since` on, or from where an earlier watch in this process left off.
+    """
+    follower = _log_follower(platform)
+    follower.begin(job_names, log_since)
+    sagemaker = aws_client("sagemaker", platform)
+    return watch(sagemaker, job_names, poll_seconds, limits, Clock(), _call_budget(platform), follower.poll)
+
+
+@lru_cache(maxsize=64)
+def _call_budget(platform: PlatformConfig) -> CallBudget:
+    """One for all watches of this process, since each watch ends with the first job and the next one begins at once."""
+    return CallBudget(CALLS_PER_SECOND, BURST_CALLS, Clock())
+
+
+@lru_cache(maxsize=64)
+def _log_follower(platform: PlatformConfig) -> LogFollower:
+    return LogFollower(aws_client("logs", platform))
 
 
 @task(name="list-training-jobs", **TASK_OPTIONS)

@@ -19,6 +19,9 @@ from tasks.errors import retry_passing
 _CLIENT_CONFIG = Config(
     retries={"mode": "adaptive", "total_max_attempts": 6}, connect_timeout=10, read_timeout=60, max_pool_connections=32
 )
+_QUICK_CONFIG = _CLIENT_CONFIG.merge(
+    Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20)
+)
 TASK_OPTIONS: dict[str, Any] = {
     "retries": 3,
     "retry_delay_seconds": exponential_backoff(backoff_factor=2),  # 2, 4, 8 s
@@ -31,13 +34,17 @@ TASK_OPTIONS: dict[str, Any] = {
 
 
 @lru_cache(maxsize=64)
-def aws_client(service: str, platform: PlatformConfig) -> Any:
-    """A client of `service`; clients are thread-safe and kept, so that connections are reused."""
+def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
+    """A client of `service`; clients are thread-safe and kept, so that connections are reused.
+
+    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered.
+    """
+    config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         session = boto3.Session(region_name=platform.region)
-        return session.client(service, endpoint_url=platform.endpoint_url, config=_CLIENT_CONFIG)
+        return session.client(service, endpoint_url=platform.endpoint_url, config=config)
     # An endpoint that checks no keys needs nothing of the user's own set-up: no profile, no config file, no proxy.
     own = botocore.session.Session({"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)})
     session = boto3.Session("placeholder", "placeholder", region_name=platform.region, botocore_session=own)
-    config = _CLIENT_CONFIG.merge(Config(proxies={}))
+    config = config.merge(Config(proxies={}))
     return session.client(service, endpoint_url=platform.endpoint_url, config=config)

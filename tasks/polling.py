@@ -1,4 +1,4 @@
-"""Waiting with a deadline: the clock every wait reads, and intervals that back off with jitter."""
+"""Waiting: the clock every wait reads, intervals that back off with jitter, and a budget of calls."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 STOP = threading.Event()
 """Set when the run is being cancelled; worker threads, which Prefect never interrupts, wait on it."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Cancelled(BaseException):
@@ -23,6 +28,7 @@ class Clock:
 
     monotonic: Callable[[], float] = time.monotonic
     wait: Callable[[float], bool] = field(default=STOP.wait)
+    now: Callable[[], datetime] = utc_now
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise Cancelled at once when the run is being cancelled."""
@@ -63,3 +69,38 @@ def intervals(
     while True:
         yield current * random.uniform(1 - jitter, 1 + jitter)
         current = min(current * factor, longest_seconds)
+
+
+class CallBudget:
+    """A token bucket: over any t seconds at most `burst` + t x `calls_per_second` calls, whoever shares it.
+
+    Retries inside boto3 come on top; its adaptive mode slows those by itself.
+    """
+
+    def __init__(self, calls_per_second: float, burst: int, clock: Clock) -> None:
+        self._calls_per_second, self._burst, self._clock = calls_per_second, burst, clock
+        self._left, self._at = float(burst), clock.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Wait for a call's turn; raises Cancelled when the run is being cancelled meanwhile."""
+        with self._lock:
+            self._refill()
+            self._left -= 1
+            missing = -self._left
+        if missing > 0:
+            self._clock.sleep(missing / self._calls_per_second)
+
+    def try_take(self, spare: int = 0) -> bool:
+        """Take a call where that leaves at least `spare`; never waits."""
+        with self._lock:
+            self._refill()
+            if self._left < 1 + spare:
+                return False
+            self._left -= 1
+            return True
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._calls_per_second)
+        self._at = now

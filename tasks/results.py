@@ -13,13 +13,14 @@ from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.errors import error_code
+from scaling.failure import MAX_LINES
+from tasks.errors import best_effort, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-LOG_TAIL_LINES = 20
+LOG_TAIL_LINES = MAX_LINES
 _MAX_METRICS_BYTES = 64 * 1024 * 1024
 
 
@@ -42,21 +43,39 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
 
 
 def read_log_tail(logs: Any, job_name: str, lines: int = LOG_TAIL_LINES) -> list[str]:
-    """The last lines over all nodes of a job, merged by time, each with its node's name; empty without a log."""
+    """The last lines of every node of a job, merged by time, each with its node's name.
+
+    Empty without a log, and with a warning where it can't be read: the job's outcome counts without it.
+    """
+    merged: list[tuple[int, str]] = []
+    with best_effort(f"the log of {job_name} can't be read"):
+        merged = _last_events(logs, job_name, lines)
+    return [text for _, text in sorted(merged, key=lambda entry: entry[0])]
+
+
+def _last_events(logs: Any, job_name: str, lines: int) -> list[tuple[int, str]]:
+    """(time, text) of the last lines of every node."""
+    merged: list[tuple[int, str]] = []
+    for stream, host in log_streams(logs, job_name):
+        events = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, limit=lines, startFromHead=False)[
+            "events"
+        ]
+        merged += [(event["timestamp"], f"{host}: {event['message'].rstrip()}") for event in events]
+    return merged
+
+
+def log_streams(logs: Any, job_name: str) -> list[tuple[str, str]]:
+    """(stream, host) of every node of a job that has a log."""
     try:
-        streams = logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/")["logStreams"]
+        pages = logs.get_paginator("describe_log_streams").paginate(
+            logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/"
+        )
+        streams = [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
     except logs.exceptions.ClientError as error:
         if error_code(error) == "ResourceNotFoundException":
             return []
         raise
-    merged: list[tuple[int, str]] = []
-    for stream in streams:
-        host = stream["logStreamName"].split("/")[-1].rsplit("-", 1)[0]
-        events = logs.get_log_events(
-            logGroupName=LOG_GROUP, logStreamName=stream["logStreamName"], limit=lines, startFromHead=False
-        )["events"]
-        merged += [(event["timestamp"], f"{host}: {event['message'].rstrip()}") for event in events]
-    return [text for _, text in sorted(merged, key=lambda entry: entry[0])][-lines:]
+    return [(stream, stream.split("/")[-1].rsplit("-", 1)[0]) for stream in streams]
 
 
 @task(name="read-job-metrics", **TASK_OPTIONS)

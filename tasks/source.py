@@ -1,4 +1,7 @@
-"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it."""
+"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it.
+
+Also what a preflight wants to know of the files that image and code are made of, before anything is sent.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from typing import Any
 
 from prefect import task
 
-from configs.models import PlatformConfig
+from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
+from scaling.preflight.requirements import Ingredients
 from tasks.errors import PreflightRefused
+from tasks.image import build_arguments
+from tasks.image_bases import dockerfile_bases
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import put_bytes
+from tasks.storage import put_once
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
@@ -49,7 +55,21 @@ def upload(s3: Any, platform: PlatformConfig, source_dir: Path, entry_point: str
     """Put the packed code under its digest; returns its s3:// URI."""
     body = pack(source_dir, entry_point)
     key = names.source_key(platform.prefix, hashlib.sha256(body).hexdigest())
-    return put_bytes(s3, platform.bucket, key, body)
+    return put_once(s3, platform.bucket, key, body)
+
+
+def read_ingredients(config: BenchmarkConfig) -> Ingredients:
+    """The Dockerfile's bases, and every file of the context and the code that names packages; nothing where none is."""
+    files: list[Path] = []
+    bases: tuple[str, ...] = ()
+    dockerfile = Path(config.image.context) / "Dockerfile"
+    if config.image.uri is None and dockerfile.is_file():
+        found = dockerfile_bases(dockerfile.read_text(errors="replace"), build_arguments(config.image))
+        bases = tuple(base.reference for base in found)
+        files = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]
+    if config.training.source_dir is not None:
+        files.append(Path(config.training.source_dir) / "requirements.txt")  # the only one the toolkit installs
+    return Ingredients(bases, {str(path): path.read_text(errors="replace") for path in files if path.is_file()})
 
 
 def _is_left_out(path: Path, root: Path) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import base64
+import hashlib
 import mimetypes
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,10 @@ from prefect import task
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound, error_code
+from tasks.files import parse_record
 from tasks.platform import TASK_OPTIONS, aws_client
+
+_WEEK_SECONDS = 604_800  # the longest that S3 takes
 
 
 def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
@@ -42,6 +46,19 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes) -> str:
     return f"s3://{bucket}/{key}"
 
 
+def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
+    """put_bytes() for a key that is made of its content: nothing is sent where the object is there, whole."""
+    try:
+        found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+    except s3.exceptions.ClientError as error:
+        if error_code(error) not in ("404", "NoSuchKey", "NotFound", "403"):  # 403: who may not list is not told more
+            raise
+    else:
+        if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():
+            return f"s3://{bucket}/{key}"
+    return put_bytes(s3, bucket, key, body)
+
+
 def get_bytes(s3: Any, bucket: str, key: str) -> bytes | None:
     """The object's body, or None where there is none (or no such bucket)."""
     try:
@@ -56,14 +73,32 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
     """The youngest sweep of exactly this config. Raises SweepNotFound."""
     platform = config.platform
     prefix = names.sweeps_prefix(platform.prefix)
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=platform.bucket, Prefix=prefix, Delimiter="/")
-    found = [entry["Prefix"][len(prefix) : -1] for page in pages for entry in page.get("CommonPrefixes", ())]
-    mine = sorted(sweep for sweep in found if names.sweep_matches(sweep, config))
+    mine = sweeps_of(s3, config)
     if not mine:
         raise SweepNotFound(
             f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without --resume, or name the sweep"
         )
     return mine[-1]
+
+
+def browser_url(platform: PlatformConfig, key: str) -> str:
+    """Where a browser shows the object: AWS's console.
+
+    An endpoint that checks no keys has none; there the link is signed with the meaningless ones, for a week.
+    """
+    if platform.credentials == "chain":
+        return names.console_url(platform.bucket, key, platform.region)
+    place = {"Bucket": platform.bucket, "Key": key}
+    return str(aws_client("s3", platform).generate_presigned_url("get_object", place, ExpiresIn=_WEEK_SECONDS))
+
+
+def sweeps_of(s3: Any, config: BenchmarkConfig) -> list[str]:
+    """Every sweep of exactly this config, oldest first."""
+    platform = config.platform
+    prefix = names.sweeps_prefix(platform.prefix)
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=platform.bucket, Prefix=prefix, Delimiter="/")
+    found = [entry["Prefix"][len(prefix) : -1] for page in pages for entry in page.get("CommonPrefixes", ())]
+    return sorted(sweep for sweep in found if names.sweep_matches(sweep, config))
 
 
 @task(name="make-sure-of-bucket", **TASK_OPTIONS)
@@ -79,10 +114,50 @@ def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
         put_bytes(aws_client("s3", platform), platform.bucket, key, body)
 
 
+@task(name="mark-sweep-stopped", **TASK_OPTIONS)
+def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
+    """S3: whoever runs this sweep, wherever, submits no further job of it."""
+    body = names.pretty_json({"sweep_id": sweep})
+    put_bytes(aws_client("s3", platform), platform.bucket, names.stop_marker_key(platform.prefix, sweep), body)
+
+
+@task(name="is-sweep-stopped", **TASK_OPTIONS)
+def is_sweep_stopped(platform: PlatformConfig, sweep: str) -> bool:
+    """S3: whether the sweep has been stopped and not resumed since."""
+    s3 = aws_client("s3", platform)
+    return get_bytes(s3, platform.bucket, names.stop_marker_key(platform.prefix, sweep)) is not None
+
+
+@task(name="unmark-sweep-stopped", **TASK_OPTIONS)
+def unmark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
+    """S3: the sweep goes on."""
+    s3 = aws_client("s3", platform)
+    s3.delete_object(Bucket=platform.bucket, Key=names.stop_marker_key(platform.prefix, sweep))
+
+
+@task(name="list-sweeps", **TASK_OPTIONS)
+def list_sweeps_of(config: BenchmarkConfig) -> list[str]:
+    """S3: every sweep of exactly this config, oldest first."""
+    return sweeps_of(aws_client("s3", config.platform), config)
+
+
+@task(name="read-report-file", **TASK_OPTIONS)
+def read_report_file(platform: PlatformConfig, sweep: str, file_name: str) -> bytes | None:
+    """S3: a file of the sweep's report, or None."""
+    return get_bytes(aws_client("s3", platform), platform.bucket, names.report_key(platform.prefix, sweep, file_name))
+
+
 @task(name="find-latest-sweep", **TASK_OPTIONS)
 def find_latest_sweep(config: BenchmarkConfig) -> str:
     """S3: the sweep that --resume without an id continues."""
     return latest_sweep(aws_client("s3", config.platform), config)
+
+
+@task(name="sweep-exists", **TASK_OPTIONS)
+def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
+    """S3: whether a sweep of that id has begun."""
+    key = names.sweep_config_key(platform.prefix, sweep)
+    return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
 
 
 @task(name="read-sweep-record", **TASK_OPTIONS)
@@ -92,4 +167,4 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     if body is None:
         raise SweepNotFound(f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist")
-    return dict(json.loads(body))
+    return parse_record(body, f"s3://{platform.bucket}/{key}")

@@ -24,9 +24,9 @@ from prefect.cache_policies import NO_CACHE
 from configs.models import DatasetConfig, ExpectationConfig, PlatformConfig
 from scaling import names
 from tasks.data_docs import render_data_docs
+from tasks.files import write_atomic
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.report import write_atomic
-from tasks.storage import put_bytes
+from tasks.storage import browser_url, put_bytes
 from tasks.validation_messages import MAX_EXAMPLES, describe
 from tasks.validation_report import Failure, FileReport, InvalidExpectations, NoFiles, ValidationReport
 
@@ -54,7 +54,7 @@ def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: date
         reports.append(report)
         keys.append(key)
     rows = sum(report.rows or 0 for report in reports)
-    over_all = _row_total_failures(dataset, rows)
+    over_all = _row_total_failures(dataset, rows) if any(report.rows is not None for report in reports) else []
     over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
     over_all += _age_failures(dataset, files, now)
     return ValidationReport(
@@ -215,6 +215,8 @@ def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
 
 def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
     failures = []
+    if rows == 0:
+        failures.append(_failure("rows", None, "no file has a row; there is nothing to train on"))
     if dataset.min_rows is not None and rows < dataset.min_rows:
         failures.append(
             _failure("min_rows", None, f"{rows} rows in all files together, min_rows is {dataset.min_rows}")
@@ -300,5 +302,8 @@ def keep_data_docs(platform: PlatformConfig, key_prefix: str, report: Validation
     """S3 and this machine: the Data Docs page, linked from the run; returns its s3:// URI."""
     uri = store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
     verdict = "valid" if report.success else f"not valid, {len(report.problems)} problem(s)"
-    create_link_artifact(uri, key="data-docs", description=f"Data Docs of {report.dataset}: {verdict}")
+    key = uri.removeprefix(f"s3://{platform.bucket}/")
+    url = browser_url(platform, key)
+    description = f"Data Docs of {report.dataset}: {verdict}"
+    create_link_artifact(url, link_text=names.DATA_DOCS, key="data-docs", description=description)
     return uri

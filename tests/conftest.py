@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from configs.load import parse_config
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from infra.local.engine import ProcessImageStore
 from tasks.image import read_context
+from tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -104,3 +106,13 @@ def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
     image = image_store.resolve(image_uri)
     assert image is not None
     return str(image / "venv" / "bin" / "python")
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """What a command sets up for its terminal (flows/session.py) must not reach the next test, nor its caplog."""
+    yield
+    logger = logging.getLogger("nodesweep")
+    logger.handlers, logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
+    STOP.clear()

@@ -147,7 +147,7 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
         is_isolated = report["platform"]["isolation"].startswith("0.2 vCPU per node")
         assert metrics["device"]["cpu_quota_cores"] == (0.2 if is_isolated else None)
         train_seconds[point["nodes"]] = metrics["train_seconds"]
-    speedup = {row["nodes"]: row["speedup"] for row in report["summary"]}
+    speedup = {row["nodes"]: row["clocks"]["train"]["speedup"] for row in report["summary"]}
     assert speedup[2] == pytest.approx(train_seconds[1] / train_seconds[2])
     assert report["platform"]["kind"] == "emulated"
     assert "emulated" in done.stdout and "report.html" in done.stdout

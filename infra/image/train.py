@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from training.arguments import parse_arguments
@@ -19,6 +20,7 @@ def main(argv: list[str]) -> int:
         from training.run import run
 
         run(arguments)
+        gc.collect()  # DDP is a cycle that holds gloo's threads; ending with them alive may abort (pytorch #190489)
     except UserError as error:
         # The toolkit copies stderr into the failure file from the first line that names a Python exception.
         print(f"ValueError: {error}", file=sys.stderr, flush=True)

@@ -1,6 +1,9 @@
 """The local platform's command line.
 
-    python -m infra.local start  [--port 4570] [--state-dir DIR] [--owner-pid PID] [--quota TYPE=N]
+    python -m infra.local start  [--port 4570] [--state-dir DIR] [--owner-pid PID] [--quota TYPE=N]... [--quotas FILE]
+                                 [--faults FILE] [--cold-start-seconds S] [--file-system ID=DIR]...
+                                 [--engine process|container|auto|simulated] [--registry HOST:PORT]
+                                 [--model FILE] [--time-scale X]
     python -m infra.local status [--port N] [--state-dir DIR]      JSON; exit code 0 while it runs, 1 otherwise
     python -m infra.local stop   [--port N] [--state-dir DIR]
     python -m infra.local serve  …                      like start, in the foreground
@@ -13,19 +16,26 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from infra.local import daemon
 from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.settings import SettingsError, read_quotas
 
 DEFAULT_PORT = 4570
+ENGINES = ("process", "container", "auto", "simulated")
+_REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
+_FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
 DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     state_dir = options.state_dir.resolve()
     if options.command == "stop":
         print("stopped" if daemon.stop(state_dir, options.port) else "was not running")
@@ -35,16 +45,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(answer, indent=2))
         return 0 if answer["running"] else 1
     try:
-        _start_or_serve(options, state_dir)
+        config = _server_config(options, state_dir)
+    except SettingsError as error:
+        parser.error(str(error))
+    try:
+        _start_or_serve(options.command, config)
     except ServerStartError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _start_or_serve(options: argparse.Namespace, state_dir: Path) -> None:
-    config = ServerConfig(options.port, state_dir, options.owner_pid, dict(options.quota))
-    if options.command == "start":
+def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:
+    """Raises SettingsError for a quotas file or a fault plan that can't be used."""
+    quotas = read_quotas(options.quotas) if options.quotas else {}
+    engine = _engine(options, state_dir)
+    faults_file = options.faults.resolve() if options.faults else None
+    if faults_file is not None:
+        from infra.local.faults.plan import read_fault_plan  # a tenth of a second that only a fault plan costs
+
+        read_fault_plan(faults_file)
+    return ServerConfig(
+        options.port,
+        state_dir,
+        options.owner_pid,
+        quotas | dict(options.quota),
+        faults_file,
+        options.cold_start_seconds,
+        engine,
+        _model_file(options),
+        options.time_scale,
+        dict(options.file_system),
+        options.registry,
+    )
+
+
+def _engine(options: argparse.Namespace, state_dir: Path) -> str:
+    """The engine that is asked for; for auto the one that works here, said on stderr. Raises SettingsError."""
+    if options.registry and options.engine not in ("container", "auto"):
+        raise SettingsError("--registry is for --engine container: leave it out, or add that")
+    if options.engine != "auto":
+        return str(options.engine)
+    from infra.local.engine.choice import choose_engine  # a probe of a second that only auto costs
+
+    engine, reason = choose_engine(state_dir, options.registry)
+    print(f"engine: {engine} ({reason})", file=sys.stderr)
+    return engine
+
+
+def _model_file(options: argparse.Namespace) -> Path | None:
+    """The checked performance model. Raises SettingsError for a broken one, and for one that nothing would use."""
+    if options.engine != "simulated" and (options.model or options.time_scale):
+        raise SettingsError("--model and --time-scale are for --engine simulated: leave them out, or add it")
+    if options.model is None:
+        return None
+    from infra.local.simulation.model import read_model  # pydantic and the API's errors: only a model needs them
+
+    path: Path = options.model.resolve()
+    read_model(path)
+    return path
+
+
+def _start_or_serve(command: str, config: ServerConfig) -> None:
+    if command == "start":
         print(daemon.start(config))
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -68,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="folder that keeps its state")
         if name in ("start", "serve"):
             _add_server_options(command)
+            _add_engine_options(command)
         else:
             command.add_argument("--port", type=_port, help="only a server on this port; any if left out")
     return parser
@@ -79,6 +143,48 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--quota", type=_quota, action="append", default=[], metavar="TYPE=N", help="instances of a type at once"
     )
+    command.add_argument(
+        "--quotas", type=Path, metavar="FILE", help='quotas as JSON, {"ml.local.small": 8}; --quota goes before it'
+    )
+    command.add_argument("--faults", type=Path, metavar="FILE", help="fault plan (YAML or JSON) to inject")
+    command.add_argument(
+        "--file-system",
+        type=_file_system,
+        action="append",
+        default=[],
+        metavar="ID=DIR",
+        help="folder that stands for an FSx or EFS file system",
+    )
+    command.add_argument(
+        "--cold-start-seconds", type=_seconds, default=0.0, metavar="S", help="what instances take to start (0)"
+    )
+
+
+def _add_engine_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=ENGINES[0],
+        help="what a node is: a process tree, a container (podman or docker), auto: a container where that works; "
+        "simulated: nothing runs, times are computed",
+    )
+    command.add_argument(
+        "--registry",
+        type=_registry,
+        metavar="HOST:PORT",
+        help="container: an OCI registry that runs already (one of the platform's own)",
+    )
+    command.add_argument("--model", type=Path, metavar="FILE", help="performance model (YAML or JSON) of a simulation")
+    command.add_argument(
+        "--time-scale", type=_scale, default=0.0, metavar="X", help="real seconds per simulated second, 0 to 1 (0)"
+    )
+
+
+def _scale(text: str) -> float:
+    scale = float(text)
+    if not 0 <= scale <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a time scale: 0 (at once) to 1 (real time)")
+    return scale
 
 
 def _port(text: str) -> int:
@@ -93,6 +199,28 @@ def _process_id(text: str) -> int:
     if pid < 1:
         raise argparse.ArgumentTypeError(f"{pid} is not a process id: 1 or more")
     return pid
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds: 0 or more")
+    return seconds
+
+
+def _file_system(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not _FILE_SYSTEM_ID.fullmatch(name) or not folder:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID=DIR, for instance fs-0123456789abcdef0=data")
+    if not Path(folder).is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is not a folder")
+    return name, Path(folder).resolve()
+
+
+def _registry(text: str) -> str:
+    if not _REGISTRY.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, for instance 127.0.0.1:5000")
+    return text
 
 
 def _quota(text: str) -> tuple[str, int]:

@@ -11,6 +11,9 @@ from typing import Any
 ACCOUNT_ID = "000000000000"
 """No AWS account has this number, so none of the platform's ARNs can be mistaken for a real one."""
 
+SIMULATED_ACCOUNT_ID = "000000000001"
+"""The account of a platform whose jobs are simulated: a report recognises their ARNs by it. No AWS account either."""
+
 DEFAULT_REGION = "us-east-1"
 _CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]*/\d{8}/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request")
 _CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}

@@ -13,7 +13,10 @@ from wsgiref.types import StartResponse, WSGIApplication
 from werkzeug.wrappers import Response
 
 from infra.local.api import DEFAULT_REGION, ApiError, JsonService, credential_scope, decode_request
+from infra.local.faults.injector import FaultInjector
+from infra.local.in_process import is_own_call
 from infra.local.server_contract import STATUS_PATH
+from infra.local.simulation import elsewhere
 
 _JSON_CONTENT_TYPE = "application/x-amz-json-1.1"
 _CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
@@ -38,12 +41,22 @@ class Front:
         self._status = status
         self._services: dict[str, JsonService] = {}
         self._observers: list[Observer] = []
+        self._faults: FaultInjector | None = None
+        self._is_simulated = False
 
     def add_services(self, services: Sequence[JsonService]) -> None:
         self._services.update({service.target_prefix: service for service in services})
 
     def add_observer(self, observer: Observer) -> None:
         self._observers.append(observer)
+
+    def inject(self, faults: FaultInjector) -> None:
+        """Let users' calls fail as a fault plan says; the platform's own calls never do."""
+        self._faults = faults
+
+    def simulate(self) -> None:
+        """Take by name what a simulation can't know: see `infra.local.simulation.elsewhere`."""
+        self._is_simulated = True
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         try:
@@ -69,28 +82,34 @@ class Front:
             )
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
         service = self._services.get(prefix)
-        if service is None:
+        is_watched = self._faults is not None and self._faults.watches(prefix, action) and not is_own_call(environ)
+        if service is None and not is_watched:
             return None
-        body = _read_body(environ)
-        request = decode_request(body)
-        if not service.answers(action, request):
+        request = decode_request(_read_body(environ))
+        if self._faults is not None and is_watched:
+            self._faults.check_call(prefix, action, request)
+        if service is None or not service.answers(action, request):
             return None
         scope = credential_scope(environ)
         return _json(200, service.call(action, scope.region if scope else DEFAULT_REGION, request))
 
     def _pass_to_moto(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         _use_path_style(environ)
+        refusal = _refusal(environ) if self._is_simulated else None
         statuses: list[int] = []
 
         def recording_start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             statuses.append(int(status.split()[0]))
-            return start_response(status, headers, exc_info)
+            is_replaced = refusal is not None and statuses[-1] >= 400
+            return (lambda chunk: None) if is_replaced else start_response(status, headers, exc_info)
 
         try:
             chunks = self._moto(environ, recording_start_response)
         except NotImplementedError as error:
-            refusal = ApiError("UnknownOperationException", f"The local platform does not model this call: {error}")
-            return _json(400, refusal.body())(environ, start_response)
+            unknown = ApiError("UnknownOperationException", f"The local platform does not model this call: {error}")
+            return _json(400, unknown.body())(environ, start_response)
+        if refusal is not None and statuses[-1] >= 400:
+            return refusal(environ, start_response)
         if statuses and statuses[-1] < 400:
             for observer in self._observers:
                 observer(environ)
@@ -109,6 +128,15 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
             f"The local platform takes requests to a loopback address, none from web pages; this one is for {host!r}.",
             http_status=403,
         )
+
+
+def _refusal(environ: dict[str, Any]) -> Response | None:
+    """What a simulation answers where moto finds nothing, None for requests whose answer is moto's in any case."""
+    scope = credential_scope(environ)
+    if scope is None or scope.service not in elsewhere.SERVICES:
+        return None
+    found = elsewhere.refusal(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), _read_body(environ))
+    return Response(found[1], status=400, content_type=found[0]) if found else None
 
 
 def _json(status: int, body: dict[str, Any]) -> Response:

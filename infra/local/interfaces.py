@@ -27,6 +27,8 @@ class JobSpec:
     environment: Mapping[str, str]
     input_data_config: Sequence[Mapping[str, Any]] = ()
     """Request shape: [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]."""
+    checkpoint_config: Mapping[str, str] | None = None
+    """Request shape: {S3Uri, LocalPath?}."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,15 @@ class RunResult:
     timed_out: bool = False  # MaxRuntimeInSeconds passed
 
 
+@dataclass(frozen=True)
+class NodeUsage:
+    """What a running node has used of its machine. The CPU time may fall a little when processes end unnoticed."""
+
+    cpu_seconds: float  # since its start
+    memory_bytes: int  # now; pages shared between its processes count once for each
+    vcpus: float  # what its instance type has
+
+
 LineSink = Callable[[str, str, int], None]
 """(host, text without line end, unix milliseconds); called from several threads."""
 
@@ -81,6 +92,12 @@ class Engine(Protocol):
     ) -> RunResult:
         """Run `train` on every node until all have ended. Never leaves a process behind, whatever happens."""
 
+    def kill_node(self, job: JobSpec, host: str) -> None:
+        """SIGKILL every process of a running node, as a broken machine would end them; nothing where none runs."""
+
+    def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
+        """Host -> what its processes use, for the nodes that run now."""
+
     def clean_up(self, job: JobSpec) -> None:
         """Remove the nodes' trees. Idempotent."""
 
@@ -91,6 +108,8 @@ class BuiltImage:
 
     digest: str  # sha256:<64 hex>
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What the manifest in ECR says of it."""
 
 
 class ImageStore(Protocol):

@@ -7,17 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.local.api import ACCOUNT_ID
+from infra.local.api import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+from infra.local.builds.ecr_registry import EcrRegistry, HasRegistry
 from infra.local.builds.service import Builds
+from infra.local.faults.injector import FaultInjector
+from infra.local.faults.plan import FaultPlan, read_fault_plan
 from infra.local.front import Front
 from infra.local.in_process import client_factory
 from infra.local.interfaces import Engine, ImageStore
 from infra.local.moto_backend import moto_application, reset_state
 from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
+from infra.local.settings import digest
+from infra.local.simulation.execution import SimulatedRunner, Simulation
 from infra.local.state.ecr_snapshot import EcrSnapshot
 from infra.local.state.files import RecordStore
 from infra.local.state.s3_snapshot import S3Snapshot
+from infra.local.training.execution import Means
 from infra.local.training.manager import TrainingJobs
+from infra.local.training.runner import EngineRunner, JobRunner
 from infra.local.training.service import training_service
 
 
@@ -25,19 +32,58 @@ class Platform:
     """`front` is the WSGI application to serve, after `start`. `close` stops every job and build first."""
 
     def __init__(
-        self, state_dir: Path, endpoint_url: str, engine: Engine, images: ImageStore, quotas: Mapping[str, int]
+        self,
+        state_dir: Path,
+        endpoint_url: str,
+        engine: Engine | Simulation,
+        images: ImageStore,
+        quotas: Mapping[str, int],
+        faults_file: Path | None = None,
+        cold_start_seconds: float = 0.0,
+        model_file: Path | None = None,
+        file_systems: Mapping[str, Path] | None = None,
     ) -> None:
+        """Raises SettingsError for a fault plan that can't be used."""
         self._state_dir = state_dir
         self._endpoint_url = endpoint_url
-        self._engine = engine
         self._images = images
-        self.front = Front(moto_application(), self.status)
+        is_simulated = isinstance(engine, Simulation)
+        self._account_id = SIMULATED_ACCOUNT_ID if is_simulated else ACCOUNT_ID
+        moto = moto_application(self._account_id)
+        registry = images.registry if isinstance(images, HasRegistry) else None
+        ecr_registry = EcrRegistry(registry.address) if registry else None
+        self.front = Front(ecr_registry.wrap(moto) if ecr_registry else moto, self.status)
         clients = client_factory(self.front)
-        self._s3 = S3Snapshot(state_dir / "s3", clients)
+        if registry and ecr_registry:
+            ecr_registry.connect(clients)
+            registry.rules = ecr_registry
+        self._registry = registry
+        self._s3 = S3Snapshot(state_dir / "s3", clients, self._account_id)
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients)
-        self._jobs = TrainingJobs(engine, images, clients, RecordStore(state_dir / "training_jobs"), quotas)
+        self._settings = {
+            "quotas": dict(quotas),
+            "faults_file": str(faults_file) if faults_file else None,
+            "faults_sha256": digest(faults_file) if faults_file else None,
+            "cold_start_seconds": cold_start_seconds,
+            "engine": "simulated" if is_simulated else "container" if registry else "process",
+            "registry": registry.backend if registry else None,
+            "model_file": str(model_file) if model_file else None,
+            "model_sha256": digest(model_file) if model_file else None,
+            "time_scale": engine.time_scale if isinstance(engine, Simulation) else 0.0,
+            "file_systems": {name: str(folder) for name, folder in (file_systems or {}).items()},
+        }
+        faults = FaultInjector(read_fault_plan(faults_file) if faults_file else FaultPlan())
+        self.front.inject(faults)
+        self._runner: JobRunner
+        if isinstance(engine, Simulation):
+            self.front.simulate()
+            self._runner = SimulatedRunner(engine, images, clients, cold_start_seconds)
+        else:
+            means = Means(engine, images, clients, cold_start_seconds, file_systems=file_systems or {})
+            self._runner = EngineRunner(means)
+        self._jobs = TrainingJobs(self._runner, RecordStore(state_dir / "training_jobs"), quotas, faults)
         self._closing = False
-        self._builds = Builds(images, clients, RecordStore(state_dir / "builds"), self._ecr.flush)
+        self._builds = Builds(images, clients, RecordStore(state_dir / "builds"), self._ecr.flush, self._account_id)
         self.front.add_services([training_service(self._jobs, clients), self._builds.service()])
 
     def start(self) -> None:
@@ -57,6 +103,8 @@ class Platform:
         self._builds.close()
         self._s3.close()
         self._ecr.close()
+        if self._registry:
+            self._registry.close()
 
     def status(self) -> dict[str, Any]:
         """The answer of GET /_nodesweep/status."""
@@ -65,9 +113,10 @@ class Platform:
             "stopping": self._closing,
             "endpoint": self._endpoint_url,
             "pid": os.getpid(),
-            "account_id": ACCOUNT_ID,
+            "account_id": self._account_id,
             "jobs_in_progress": self._jobs.in_progress(),
             "builds_in_progress": self._builds.in_progress(),
-            "isolation": self._engine.isolation("ml.local.small"),
+            "isolation": self._runner.isolation(),
             "state_dir": str(self._state_dir),
+            **self._settings,
         }

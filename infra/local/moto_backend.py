@@ -16,18 +16,23 @@ from moto.moto_server.werkzeug_app import (
 )
 from moto.s3.models import s3_backends
 
-from infra.local.api import ACCOUNT_ID
 
-
-def moto_application() -> WSGIApplication:
-    """All of moto's services, in the platform's account. Their state belongs to the process, not to the application."""
-    dispatcher = cast(WSGIApplication, DomainDispatcherApplication(create_backend_app))
+def moto_application(account_id: str) -> WSGIApplication:
+    """All of moto's services, in this account; NotImplementedError for others. Their state is the process's."""
+    dispatcher = cast(WSGIApplication, DomainDispatcherApplication(_create_backend_app))
 
     def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        environ["HTTP_X_MOTO_ACCOUNT_ID"] = ACCOUNT_ID
+        environ["HTTP_X_MOTO_ACCOUNT_ID"] = account_id
         return dispatcher(environ, start_response)
 
     return application
+
+
+def _create_backend_app(service: Any) -> Any:
+    """The application of one service. Raises NotImplementedError for one that moto doesn't have."""
+    if service is None:
+        raise NotImplementedError("a service that moto does not have")
+    return create_backend_app(service)
 
 
 def reset_state() -> None:
@@ -36,9 +41,9 @@ def reset_state() -> None:
     reset_model_data()
 
 
-def set_last_modified(bucket: str, key: str, moment: datetime) -> None:
+def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:
     """Give a restored object the age it had: S3's API has no call for it, and expectations on freshness read it."""
-    backend: Any = s3_backends[ACCOUNT_ID]["aws"]
+    backend: Any = s3_backends[account_id]["aws"]
     backend.get_object(bucket, key).last_modified = moment.replace(tzinfo=None)
 
 

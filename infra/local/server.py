@@ -19,7 +19,9 @@ from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
 from infra.local.process_identity import start_ticks, watch_owner
 from infra.local.server_contract import HOST, SERVER_FILE, ServerConfig, ServerStartError
-from infra.local.state.files import write_json
+from infra.local.settings import SettingsError
+from infra.local.simulation.execution import Simulation
+from infra.local.state.files import read_json, write_json
 
 _LOCK_FILE = "server.lock"
 _BACKLOG = 128
@@ -29,11 +31,12 @@ logger = logging.getLogger(__name__)
 _UNWANTED_AWS_SETTINGS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
 """The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
 
-EngineFactory = Callable[[Path, str], tuple[Engine, ImageStore]]
+_ENGINE_FILE = "engine.json"
+EngineFactory = Callable[[Path, str], tuple[Engine | Simulation, ImageStore]]
 """(state folder, endpoint URL) -> the engine and its image store."""
 
 
-def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine, ImageStore]:
+def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulation, ImageStore]:
     """The engine whose nodes are process trees on this machine."""
     from infra.local.engine import ProcessEngine, ProcessImageStore
     from infra.local.engine.errors import EngineError
@@ -45,7 +48,42 @@ def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine, ImageSto
         raise ServerStartError(str(error)) from error
 
 
-def serve(config: ServerConfig, make_engine: EngineFactory = process_engine) -> None:
+def container_engine(config: ServerConfig) -> EngineFactory:
+    """The engine whose nodes are containers, with its registry."""
+
+    def make(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulation, ImageStore]:
+        from infra.local.engine.choice import make_container_engine
+        from infra.local.engine.errors import EngineError
+
+        try:
+            return make_container_engine(state_dir, endpoint_url, config.registry)
+        except EngineError as error:
+            raise ServerStartError(str(error)) from error
+
+    return make
+
+
+def engine_factory(config: ServerConfig) -> EngineFactory:
+    """The factory of the engine that is asked for."""
+    if config.engine == "process":
+        return process_engine
+    if config.engine == "container":
+        return container_engine(config)
+
+    def simulated_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulation, ImageStore]:
+        from infra.local.simulation.images import SimulatedImageStore
+        from infra.local.simulation.model import PerformanceModel, read_model
+
+        try:
+            model = read_model(config.model_file) if config.model_file else PerformanceModel()
+        except SettingsError as error:
+            raise ServerStartError(str(error)) from error
+        return Simulation(model, config.time_scale), SimulatedImageStore(state_dir)
+
+    return simulated_engine
+
+
+def serve(config: ServerConfig, make_engine: EngineFactory | None = None) -> None:
     """Run the platform in this process until SIGTERM, SIGINT or the owner's death; then stop its jobs and return.
 
     The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
@@ -57,7 +95,7 @@ def serve(config: ServerConfig, make_engine: EngineFactory = process_engine) -> 
         signal.signal(number, lambda *_: stop.set())
     if config.owner_pid is not None:
         watch_owner(config.owner_pid, stop.set)
-    with _state_dir_lock(config.state_dir), running(config, make_engine) as endpoint:
+    with _state_dir_lock(config.state_dir), running(config, make_engine or engine_factory(config)) as endpoint:
         identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint}
         write_json(config.state_dir / SERVER_FILE, identity)
         logger.info("Serving %s (process %d)", endpoint, os.getpid())
@@ -69,10 +107,11 @@ def serve(config: ServerConfig, make_engine: EngineFactory = process_engine) -> 
 def running(config: ServerConfig, make_engine: EngineFactory) -> Iterator[str]:
     """The platform served from threads of this process, as its endpoint URL, until the block is left."""
     config.state_dir.mkdir(parents=True, exist_ok=True)
+    _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config.port) as listener:
         endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
         engine, images = make_engine(config.state_dir, endpoint)
-        platform = Platform(config.state_dir, endpoint, engine, images, config.quotas)
+        platform = _make_platform(config, endpoint, engine, images)
         platform.start()
         server = make_server(
             HOST, 0, platform.front, threaded=True, request_handler=QuietRequestHandler, fd=listener.fileno()
@@ -86,6 +125,36 @@ def running(config: ServerConfig, make_engine: EngineFactory) -> Iterator[str]:
             server.shutdown()
             thread.join()
             server.server_close()
+
+
+def _claim_folder(state_dir: Path, engine: str) -> None:
+    """A folder keeps to one engine: what was measured and what was simulated are never in one account's lists."""
+    path = state_dir / _ENGINE_FILE
+    default = {"engine": "process"} if (state_dir / "training_jobs").exists() else None  # older than the file
+    used = read_json(path) or default
+    if used is not None and used["engine"] != engine:
+        raise ServerStartError(
+            f"The state folder {state_dir} is of a platform with --engine {used['engine']}, asked for {engine}: choose "
+            "another with --state-dir"
+        )
+    write_json(path, {"engine": engine})
+
+
+def _make_platform(config: ServerConfig, endpoint: str, engine: Engine | Simulation, images: ImageStore) -> Platform:
+    try:
+        return Platform(
+            config.state_dir,
+            endpoint,
+            engine,
+            images,
+            config.quotas,
+            config.faults_file,
+            config.cold_start_seconds,
+            config.model_file,
+            config.file_systems,
+        )
+    except SettingsError as error:
+        raise ServerStartError(str(error)) from error
 
 
 @contextmanager

@@ -30,3 +30,17 @@ class ServerConfig:
     state_dir: Path
     owner_pid: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
+    """Instance type, or a quota's full name ("ml.local.small for spot training job usage"), and its instances."""
+    faults_file: Path | None = None
+    cold_start_seconds: float = 0.0
+    """How long instances take to be there where no warm pool has them."""
+    engine: str = "process"
+    """process, container or simulated."""
+    model_file: Path | None = None
+    """Of the simulated engine: its performance model; None for the default one."""
+    time_scale: float = 0.0
+    """Of the simulated engine: real seconds that a virtual second takes."""
+    file_systems: Mapping[str, Path] = field(default_factory=dict)
+    """Id of an FSx or EFS file system -> the folder that stands for it."""
+    registry: str | None = None
+    """Of the container engine: host:port of an OCI registry that runs already; None for one of its own."""

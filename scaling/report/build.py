@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling.cost import Price, run_cost_usd, unknown_price
-from scaling.outcome import JobOutcome, PlatformKind
+from configs.models import BenchmarkConfig, ReportConfig
+from scaling.cost import UNKNOWN_COSTS, Price, unknown_price
+from scaling.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
+from scaling.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.plan import POLICY_LABELS, SweepPlan
+from scaling.recommend import pareto_front, recommend
 from scaling.report.caveats import Evidence, find_caveats
 from scaling.report.headline import write_headline
-from scaling.report.model import (
-    DeviceFacts,
-    PlatformFacts,
-    Point,
-    PointClocks,
-    SampleCounts,
-    ScalingReport,
-    SteadyWindow,
-)
-from scaling.speedup import FinalMetric, TrainClock, baseline_of, choose_train_clock, summarise, train_seconds_on
+from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
+from scaling.report.points import make_point
+from scaling.secrets import hide_secrets
+from scaling.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
-HIDDEN = "(hidden)"
-# The config says "no secrets here", and reports are passed around: a value under such a name is not repeated anyway.
-# HF_TOKEN is one; tokenizer, max_tokens and our own platform.credentials ("chain") are not.
-_SECRET_NAME = re.compile(r"(?<![a-z])(token|secret|password|passwd)(?![a-z])|api_?key|access_?key", re.IGNORECASE)
 
 
 def build_report(
@@ -39,120 +30,140 @@ def build_report(
     price: Price | None,
     provenance: Mapping[str, Any],
     generated_at: datetime,
+    rules: ReportConfig | None = None,
 ) -> ScalingReport:
-    """Every number of the report. Raises ValueError without outcomes, MixedOutcomesError where they don't compare."""
+    """Every number of the report; `rules` judge the points where there is no config to do so.
+
+    Raises ValueError without outcomes, MixedOutcomesError where they don't compare.
+    """
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
+    rules = config.report if config is not None else rules or ReportConfig()
     planned = sorted({(point.nodes, point.repeat) for point in plan.points}) if plan is not None else []
-    rows = summarise(outcomes, price, planned_nodes={nodes for nodes, _ in planned})
-    clock = choose_train_clock(outcomes)
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
-    points = tuple(
-        _point(outcome, clock, price) for outcome in sorted(outcomes, key=lambda o: (o.nodes, o.repeat, o.attempt))
-    )
+    rows, runs = summarise_runs(outcomes, price, {nodes for nodes, _ in planned}, rules.parity)
+    clock = choose_train_clock(outcomes)
+    reused = {outcome.reused_by_job for outcome in outcomes if outcome.reused_by_job}
+    runs.sort(key=lambda run: (run.outcome.nodes, run.outcome.repeat, run.outcome.attempt))
+    points = tuple(make_point(run, reused) for run in runs)
     baseline = baseline_of(rows)
-    evidence = Evidence(platform, clock, baseline, rows, points, price, tuple(planned))
-    policy = config.training.batch.policy if config is not None else None
+    conditions = _conditions(platform, clock, outcomes, points, provenance, config)
+    recommendation = recommend(rows, rules.recommendation)
+    evidence = Evidence(
+        platform,
+        clock,
+        baseline,
+        rows,
+        points,
+        price,
+        tuple(planned),
+        conditions,
+        rules.parity.tolerance,
+        generated_at,
+    )
     return ScalingReport(
         sweep_id=sweep_id,
-        title=(config.report.title or config.name) if config is not None else sweep_id,
+        title=(rules.title or config.name) if config is not None else sweep_id,
         generated_at=generated_at.astimezone(UTC).isoformat(timespec="seconds"),
-        headline=write_headline(platform.kind, baseline, rows, jobs=len(outcomes)),
+        headline=write_headline(
+            platform.kind, baseline, rows, len(outcomes), recommendation, clock, policy=conditions.batch_policy
+        ),
         platform=platform,
-        policy=policy,
-        policy_label=POLICY_LABELS[policy] if policy is not None else UNKNOWN_POLICY_LABEL,
+        policy=conditions.batch_policy,
+        policy_label=POLICY_LABELS.get(conditions.batch_policy or "", UNKNOWN_POLICY_LABEL),
         train_clock=clock,
         baseline=baseline,
         summary=rows,
         points=points,
         price=price,
+        costs=_sweep_costs(points),
+        conditions=conditions,
+        pareto=pareto_front(rows),
+        recommendation=recommendation,
+        fits=_fits(rows, conditions.batch_policy, clock),
         caveats=find_caveats(evidence),
         config=hide_secrets(config.model_dump(mode="json")) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
 
 
-def hide_secrets(value: Any) -> Any:
-    """The value with every entry whose name looks like a secret's replaced; null and numbers stay."""
-    if isinstance(value, Mapping):
-        return {
-            key: HIDDEN if isinstance(entry, str) and _SECRET_NAME.search(str(key)) else hide_secrets(entry)
-            for key, entry in value.items()
-        }
-    return [hide_secrets(entry) for entry in value] if isinstance(value, list | tuple) else value
-
-
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
-    """The platform all outcomes share; summarise() has refused mixed ones."""
+    """The platform all outcomes share; summarise() refuses mixed ones."""
     kind: PlatformKind = outcomes[0].platform_kind
     isolations = sorted({outcome.isolation for outcome in outcomes if outcome.isolation})
-    types = {outcome.instance_type for outcome in outcomes if outcome.instance_type}
     return PlatformFacts(
-        kind=kind, isolation="; ".join(isolations) or None, instance_type=types.pop() if types else None
+        kind=kind,
+        isolation="; ".join(isolations) or None,
+        instance_type=_first(outcome.instance_type for outcome in outcomes),
     )
 
 
-def _point(outcome: JobOutcome, clock: TrainClock | None, price: Price) -> Point:
-    metric = outcome.final_metric
-    return Point(
-        nodes=outcome.nodes,
-        repeat=outcome.repeat,
-        attempt=outcome.attempt,
-        job_name=outcome.job_name,
-        status=outcome.status,
-        used=train_seconds_on(outcome, clock) is not None,
-        reason=outcome.reason,
-        log_tail=() if outcome.completed else outcome.log_tail,
-        created_at=outcome.created_at,
-        instance_type=outcome.instance_type,
-        isolation=outcome.isolation,
-        clocks=PointClocks(
-            submit_to_end_seconds=outcome.clocks.submit_to_end_seconds,
-            billable_seconds=outcome.clocks.billable_seconds,
-            train_seconds=outcome.clocks.train_seconds,
-            steady_step_seconds=outcome.clocks.steady_step_seconds,
-        ),
-        train_clock=outcome.train_clock,
-        phases=dict(outcome.phases),
-        world_size=outcome.world_size,
-        global_batch_size=outcome.global_batch_size,
-        per_replica_batch_size=outcome.per_replica_batch_size,
-        learning_rate=outcome.learning_rate,
-        final_metric=FinalMetric(**metric) if metric is not None else None,
-        data_wait_share=outcome.metric_number("data_wait_share"),
-        steady=_steady(outcome) if outcome.metrics else None,
-        samples=_samples(outcome) if outcome.metrics else None,
-        device=_device(outcome) if outcome.metrics else None,
-        cost_usd=run_cost_usd(outcome.nodes, outcome.clocks.billable_seconds, price),
+def _conditions(
+    platform: PlatformFacts,
+    clock: TrainClock | None,
+    outcomes: Sequence[JobOutcome],
+    points: Sequence[Point],
+    provenance: Mapping[str, Any],
+    config: BenchmarkConfig | None,
+) -> Conditions:
+    training = config.training if config is not None else None
+    launchers = sorted({point.launcher for point in points if point.used and point.launcher})
+    return Conditions(
+        platform=platform.kind,
+        instance_type=platform.instance_type,
+        region=_first(outcome.region for outcome in outcomes) or _text(provenance.get("region")),
+        image_uri=_first(outcome.image_uri for outcome in outcomes) or _text(provenance.get("image_uri")),
+        dataset_digest=_text(provenance.get("dataset_digest")),
+        launcher="+".join(launchers) or None,
+        batch_policy=training.batch.policy if training else _first(outcome.batch_policy for outcome in outcomes),
+        learning_rate_rule=training.learning_rate.rule if training else None,
+        start=_start(points),
+        train_clock=clock,
     )
 
 
-def _steady(outcome: JobOutcome) -> SteadyWindow | None:
-    steady = SteadyWindow(
-        steps=_whole(outcome, "steady", "steps"),
-        seconds=outcome.metric_number("steady", "seconds"),
-        short_window=outcome.metric_flag("steady", "short_window"),
+def _start(points: Sequence[Point]) -> Start | None:
+    """How the instances of the used runs were come by, where all of them say."""
+    starts = {point.start for point in points if point.used}
+    if None in starts or not starts:
+        return None
+    return "mixed" if len(starts) > 1 else starts.pop()
+
+
+def _sweep_costs(points: Sequence[Point]) -> SweepCosts:
+    costs = [point.costs for point in points if point.costs is not UNKNOWN_COSTS]
+    pools = [each.warm_pool_usd for each in costs if each.warm_pool_usd is not None]
+    known = [each.run_usd for each in costs if each.run_usd is not None]
+    return SweepCosts(
+        spent_usd=sum(known) if known else None,
+        warm_pool_usd=sum(pools) if pools else None,
+        attempts_without_cost=len(points) - len(known),
     )
-    return steady if any(value is not None for _, value in steady) else None
 
 
-def _samples(outcome: JobOutcome) -> SampleCounts | None:
-    counts = SampleCounts(**{name: _whole(outcome, "samples", name) for name in SampleCounts.model_fields})
-    return counts if any(value is not None for _, value in counts) else None
+def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | None) -> Fits:
+    """Laws over the rows that measured a time to train."""
+    times = [
+        (row.nodes, row.train_seconds)
+        for row in rows
+        if row.train_seconds is not None and "throughput_only" not in row.flags
+    ]
+    return fit_laws(times, _steps_ratio(policy, [nodes for nodes, _ in times]), per_sample=clock == "throughput")
 
 
-def _device(outcome: JobOutcome) -> DeviceFacts | None:
-    device = DeviceFacts(
-        type=outcome.metric_text("device", "type"),
-        name=outcome.metric_text("device", "name"),
-        count_per_node=_whole(outcome, "device", "count_per_node"),
-        cpu_quota_cores=outcome.metric_number("device", "cpu_quota_cores"),
-        threads=_whole(outcome, "device", "threads"),
-    )
-    return device if any(value is not None for _, value in device) else None
+def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] | None:
+    """Optimiser steps at N over those at N0, for each count and twice the largest; None where the policy is unknown."""
+    if policy is None or not counts:
+        return None
+    asked = [*counts, EXTRAPOLATION_FACTOR * counts[-1]]
+    return {nodes: 1.0 if policy == "fixed_global" else counts[0] / nodes for nodes in asked}
 
 
-def _whole(outcome: JobOutcome, *path: str) -> int | None:
-    number = outcome.metric_number(*path)
-    return int(number) if number is not None and number.is_integer() else None
+def _first(values: Iterable[str | None]) -> Any:
+    """The first that is known; summarise() has refused outcomes that differ in it."""
+    return next((value for value in values if value is not None), None)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

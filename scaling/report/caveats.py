@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from statistics import median
 
 from scaling.cost import Price
-from scaling.formats import format_percent, format_value, jobs_text, join_words, nodes_text
-from scaling.report.model import PlatformFacts, Point
-from scaling.speedup import PARITY_TOLERANCE, Baseline, Flag, SummaryRow, TrainClock
+from scaling.formats import (
+    format_percent,
+    format_seconds,
+    format_value,
+    interruptions_text,
+    jobs_text,
+    join_words,
+    nodes_text,
+)
+from scaling.intervals import MIN_REPEATS
+from scaling.outcome import TrainClock
+from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts
+from scaling.speedup import Baseline, Flag, SummaryRow
 
 NOT_ISOLATED = "not isolated"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
+# From this many runs on an interval of S covers what it says (docs/statistics.md).
+CALIBRATED_FROM_REPEATS = 5
+PRICE_AGE_LIMIT_DAYS = 365
 
 
 @dataclass(frozen=True)
@@ -29,10 +46,18 @@ class Evidence:
     points: Sequence[Point]
     price: Price
     planned: Sequence[tuple[int, int]]
+    conditions: Conditions
+    parity_tolerance: float
+    generated_at: datetime
 
-    @property
+    @cached_property
     def used(self) -> list[Point]:
         return [point for point in self.points if point.used]
+
+    @cached_property
+    def sampled(self) -> list[tuple[int, SampleCounts]]:
+        """(nodes, samples) of the used runs that counted theirs."""
+        return [(point.nodes, point.samples) for point in self.used if point.samples and point.samples.processed]
 
 
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:
@@ -50,7 +75,11 @@ def _platform(evidence: Evidence) -> Iterator[str]:
     elif kind == "simulated":
         yield "Simulated: no training ran; every time was computed from a model."
     elif kind == "measured":
-        yield "Times as given: on which clock, batch policy and machines they were measured is not known here."
+        conditions = evidence.conditions
+        unknown = ["on which clock"]
+        unknown += ["under which batch policy"] if conditions.batch_policy is None else []
+        unknown += ["on which machines"] if conditions.instance_type is None else []
+        yield f"Times as given: {join_words(unknown)} they were measured is not known here."
 
 
 def _isolation(evidence: Evidence) -> Iterator[str]:
@@ -77,10 +106,17 @@ def _failures(evidence: Evidence) -> Iterator[str]:
         at = sorted(Counter(point.nodes for point in failed).items())
         counts = join_words(f"{count} at {nodes_text(nodes)}" for nodes, count in at)
         yield f"{len(failed)} of {jobs_text(len(evidence.points))} did not complete ({counts}); counted and left out."
-    untimed = [point.nodes for point in evidence.points if point.status == "Completed" and not point.used]
+    launched = [point for point in evidence.points if point.launch_path_only]
+    if launched:
+        yield (
+            f"Launch path only at {_nodes([point.nodes for point in launched])}: {launched[0].launch_path_only}; "
+            "such a time is no measurement and is left out."
+        )
+    unused = [point for point in evidence.points if not point.used and point.status == "Completed"]
+    untimed = [point.nodes for point in unused if not point.spot and not point.launch_path_only]
     if untimed:
         yield f"{jobs_text(len(untimed))} completed without a readable train time, at {_nodes(untimed)}; left out."
-    run = {(point.nodes, point.repeat) for point in evidence.points}
+    run = {(point.nodes, point.repeat) for point in evidence.points} if evidence.planned else set()
     missing = [nodes for nodes, repeat in evidence.planned if (nodes, repeat) not in run]
     if missing:
         yield f"{len(missing)} of {len(evidence.planned)} planned points were not run, at {_nodes(missing)}."
@@ -112,36 +148,105 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
 
 
 def _repeats(evidence: Evidence) -> Iterator[str]:
-    single = [row.nodes for row in evidence.rows if row.n == 1]
-    if single:
-        yield f"n = 1 at {_nodes(single)}: no interval from repeats, so noise from run to run is unknown."
+    for count in range(1, MIN_REPEATS):
+        if at := [row.nodes for row in evidence.rows if row.n == count]:
+            yield f"n = {count} at {_nodes(at)}: no interval from repeats, so noise from run to run is unknown."
+    if few := [row for row in evidence.rows if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS]:
+        counts = join_words(sorted({row.n for row in few}))
+        yield (
+            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs a 95 % interval is too narrow; at "
+            "n = 3 that of a speedup holds the truth in about 90 of 100 sweeps, that of a time in 75."
+        )
+    if spot := [row.nodes for row in evidence.rows for _ in range(row.n_spot)]:
+        yield f"{jobs_text(len(spot))} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
+
+
+def _interruptions(evidence: Evidence) -> Iterator[str]:
+    interrupted = [point for point in evidence.points if point.interruptions]
+    if not interrupted:
+        return
+    count = sum(point.interruptions or 0 for point in interrupted)
+    lost = [seconds for point in interrupted if (seconds := _lost_seconds(point)) is not None]
+    lost_text = f", at most {format_seconds(sum(lost))} of {jobs_text(len(lost))}" if lost else ""
+    yield (
+        f"{interruptions_text(count)} of {jobs_text(len(interrupted))}, at {_nodes([p.nodes for p in interrupted])}: "
+        f"the train clock leaves the time lost by them out{lost_text}; submit to end and the cost have it."
+    )
+
+
+def _lost_seconds(point: Point) -> float | None:
+    """Interrupted, or training beyond the train clock: steps done twice, and starting the program (so: at most)."""
+    trained, phase = point.clocks.train_seconds, point.phases.get("Training")
+    if point.train_clock != "program" or trained is None or phase is None:
+        return None
+    return max(0.0, phase - trained) + point.phases.get("Interrupted", 0.0)
 
 
 def _shape(evidence: Evidence) -> Iterator[str]:
     if superlinear := _flagged(evidence, "superlinear"):
         yield (
-            f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. Look for a slow baseline "
-            "(cold cache, memory pressure) before believing it."
+            f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a slow baseline (cold "
+            "cache, memory pressure, a batch too large for one node), seldom a real gain; repeat the baseline first."
         )
     if retrograde := _flagged(evidence, "retrograde"):
-        yield f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes."
+        yield (
+            f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that exchanging "
+            "gradients costs more than the smaller share of work saves, or that one node is slow."
+        )
 
 
 def _work(evidence: Evidence) -> Iterator[str]:
-    if different := _flagged(evidence, "throughput_only"):
+    if different := [row for row in evidence.rows if "throughput_only" in row.flags]:
+        reasons = "; ".join(f"{nodes_text(row.nodes)}: {row.parity.reason}" for row in different)
+        at, tolerance = _nodes([row.nodes for row in different]), format_value(evidence.parity_tolerance)
         yield (
-            f"Throughput only at {_nodes(different)}: the final metric differs from the baseline's by more than "
-            f"{PARITY_TOLERANCE}, so the time is not a time-to-train."
+            f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of the baseline's, so "
+            f"the time is not a time-to-train ({reasons})."
         )
-    processed = {p.nodes: p.samples.processed for p in evidence.used if p.samples and p.samples.processed}
-    base = processed.get(evidence.baseline.nodes) if evidence.baseline else None
-    if base and (other := [n for n, count in processed.items() if abs(count - base) > WORK_LIMIT * base]):
+    unchecked = [row.nodes for row in evidence.rows if row.n and row.parity.verdict == "unknown"]
+    if unchecked:
+        yield (
+            f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to compare, so a time there "
+            "may not be a time-to-train."
+        )
+    yield from _samples(evidence)
+    if filled := [nodes for nodes, samples in evidence.sampled if _filler_share(samples) > FILLER_LIMIT]:
+        yield f"More than {format_percent(FILLER_LIMIT)} of the samples were padded or dropped, at {_nodes(filled)}."
+
+
+def _samples(evidence: Evidence) -> Iterator[str]:
+    """Every used run's samples against the baseline's median, and against what it was asked to process."""
+    counted = evidence.sampled
+    base_nodes = evidence.baseline.nodes if evidence.baseline else None
+    at_base = [samples.processed or 0 for nodes, samples in counted if nodes == base_nodes]
+    base = median(at_base) if at_base else None
+    other = [n for n, samples in counted if base and abs((samples.processed or 0) - base) > WORK_LIMIT * base]
+    if other:
         yield (
             f"Not the same work: the samples processed at {_nodes(other)} differ from the baseline's by more than "
             f"{format_percent(WORK_LIMIT)}, so the ratio of times is not a speedup of one job."
         )
-    if filled := [point.nodes for point in evidence.used if _filler_share(point) > FILLER_LIMIT]:
-        yield f"More than {format_percent(FILLER_LIMIT)} of the samples were padded or dropped, at {_nodes(filled)}."
+    fewer = [n for n, samples in counted if (samples.processed or 0) < (1 - WORK_LIMIT) * (samples.requested or 0)]
+    if fewer:
+        yield f"Fewer samples were processed than the run was asked for, at {_nodes(fewer)}."
+
+
+def _as_asked(evidence: Evidence) -> Iterator[str]:
+    """What the program reported against what the job was asked for."""
+    asked = [point for point in evidence.used if point.planned]
+    for name, words in _ASKED.items():
+        other = [p for p in asked if name in p.planned and not math.isclose(getattr(p, name), p.planned[name])]
+        if other:
+            first = other[0]
+            yield (
+                f"Not as asked: the {words} that the program reported at {_nodes([p.nodes for p in other])} is not the "
+                f"one it was given ({format_value(getattr(first, name), 6)} instead of "
+                f"{format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the report shows the program's."
+            )
+    if "+" in (launcher := evidence.conditions.launcher or ""):
+        yield f"Several launchers in one curve ({launcher.replace('+', ', ')}): their fixed start and end times differ."
+    if evidence.conditions.start == "mixed":
+        yield "Some jobs started cold and some from a warm pool: start-up times and submit-to-end times don't compare."
 
 
 def _measurement(evidence: Evidence) -> Iterator[str]:
@@ -150,17 +255,34 @@ def _measurement(evidence: Evidence) -> Iterator[str]:
     waiting = [row for row in evidence.rows if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT]
     if waiting:
         shares = join_words(f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting)
-        yield f"Waiting for data took {shares} of the train time: a loader-bound job scales with its loaders."
+        yield f"Share of the train time spent waiting for data: {shares}; a loader-bound job scales with its loaders."
 
 
 def _price(evidence: Evidence) -> Iterator[str]:
-    if evidence.price.usd_per_hour is None:
-        yield f"Cost unknown: no price for {evidence.price.instance_type or 'the nodes'} ({evidence.price.reason})."
-    elif evidence.used and all(row.cost_usd is None for row in evidence.rows):
-        rate = format_value(evidence.price.usd_per_hour)
+    price = evidence.price
+    measured = [row for row in evidence.rows if row.n]
+    unknown = [row.nodes for row in measured if row.cost_usd is None]
+    if len(unknown) < len(measured):
+        if unknown:
+            yield f"Cost unknown at {_nodes(unknown)}: it is in no comparison of costs."
+    elif price.usd_per_hour is None:
+        yield f"Cost unknown: no price for {price.instance_type or 'the nodes'} ({price.reason})."
+    elif measured:
+        rate = format_value(price.usd_per_hour)
         yield f"Cost unknown: no billable time was read (the price would be {rate} USD per node-hour)."
+    priced = any(point.costs.run_usd is not None and not point.cost_is_given for point in evidence.points)
+    if price.date is not None and priced:
+        age = (evidence.generated_at.date() - date.fromisoformat(price.date)).days
+        if age > PRICE_AGE_LIMIT_DAYS:
+            yield f"The price is of {price.date}; look up today's before spending by it."
 
 
+_ASKED = {
+    "world_size": "number of processes",
+    "global_batch_size": "global batch size",
+    "per_replica_batch_size": "per-replica batch size",
+    "learning_rate": "learning rate",
+}
 _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _platform,
     _isolation,
@@ -168,8 +290,10 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _clock,
     _baseline,
     _repeats,
+    _interruptions,
     _shape,
     _work,
+    _as_asked,
     _measurement,
     _price,
 )
@@ -179,11 +303,8 @@ def _flagged(evidence: Evidence, flag: Flag) -> list[int]:
     return [row.nodes for row in evidence.rows if flag in row.flags]
 
 
-def _filler_share(point: Point) -> float:
-    samples = point.samples
-    if samples is None or not samples.processed:
-        return 0.0
-    return ((samples.padded or 0) + (samples.dropped or 0)) / samples.processed
+def _filler_share(samples: SampleCounts) -> float:
+    return ((samples.padded or 0) + (samples.dropped or 0)) / (samples.processed or 1)
 
 
 def _nodes(counts: Sequence[int]) -> str:

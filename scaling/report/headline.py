@@ -1,48 +1,142 @@
-"""The result in one sentence."""
+"""The result in one sentence: how many nodes to run on, how much faster, how much dearer, and what that rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.formats import format_percent, format_seconds, format_speedup, jobs_text, join_words
-from scaling.outcome import PlatformKind
+from scaling.formats import format_percent, format_seconds, format_speedup, jobs_text, nodes_text
+from scaling.outcome import PlatformKind, TrainClock
+from scaling.recommend import DEADLINE_SCOPE, Recommendation, cost_change, faster_text, rounded
 from scaling.speedup import Baseline, SummaryRow
 
-_ADJECTIVES: dict[PlatformKind, str] = {"aws": "", "emulated": "emulated ", "simulated": "simulated ", "measured": ""}
+# Opens the sentence, so that it can't be quoted without it.
+_QUALIFIERS: dict[PlatformKind, str] = {
+    "aws": "",
+    "emulated": "On emulated nodes",
+    "simulated": "On simulated nodes",
+    "measured": "",
+}
+_SCALING = {"fixed_per_replica": ", throughput scaling under a batch that grows with the nodes"}
 
 
-def write_headline(kind: PlatformKind, baseline: Baseline | None, rows: Sequence[SummaryRow], jobs: int) -> str:
-    """The fastest node count against the baseline, then what was slower and what did not complete."""
-    if baseline is None:
-        return f"Nothing to compare: none of {jobs_text(jobs)} completed with a train time."
-    measured = [row for row in rows if row.train_seconds is not None]
-    sentence = _compare(kind, baseline, measured)
+def write_headline(
+    kind: PlatformKind,
+    baseline: Baseline | None,
+    rows: Sequence[SummaryRow],
+    jobs: int,
+    recommendation: Recommendation | None,
+    clock: TrainClock | None = None,
+    policy: str | None = None,
+) -> str:
+    """The recommendation and its numbers, then how many of the `jobs` did not complete.
+
+    `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts.
+    Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (METHODOLOGY 3).
+    """
+    sentence = _result(kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", ""))
     failed = sum(row.n_failed for row in rows)
-    if failed:
+    if failed and baseline is not None:
         sentence += f"; {failed} of {jobs_text(jobs)} did not complete"
     return sentence + "."
 
 
-def _compare(kind: PlatformKind, baseline: Baseline, measured: Sequence[SummaryRow]) -> str:
-    base = f"{_nodes(kind, baseline.nodes)} ({format_seconds(baseline.train_seconds)})"
-    if len(measured) == 1:
-        return f"One node count only, {base}: there is no speedup to show"
-    fastest = max(measured, key=lambda row: (row.speedup or 0.0, -row.nodes))
-    if fastest.nodes == baseline.nodes:
-        return f"No node count was faster than {base}"
-    time = f"{format_seconds(baseline.train_seconds)} → {format_seconds(fastest.train_seconds)}"
-    sentence = (
-        f"{_nodes(kind, fastest.nodes)}: {format_speedup(fastest.speedup)} faster than {baseline.nodes} "
-        f"(efficiency {format_percent(fastest.efficiency)}, {time})"
-    )
-    if "throughput_only" in fastest.flags:
-        sentence += ", throughput only"
-    slower = [row for row in measured if row.nodes > fastest.nodes and (row.speedup or 0.0) < (fastest.speedup or 0.0)]
-    if slower:
-        counts = join_words(row.nodes for row in slower)
-        sentence += f"; {counts} were slower ({join_words(format_speedup(row.speedup) for row in slower)})"
-    return sentence
+def _result(
+    kind: PlatformKind,
+    baseline: Baseline | None,
+    rows: Sequence[SummaryRow],
+    jobs: int,
+    recommendation: Recommendation | None,
+    clock: TrainClock | None,
+    scaling: str,
+) -> str:
+    if baseline is None:
+        return _qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
+    if recommendation is None:
+        one = f"{nodes_text(baseline.nodes)} ({_time(baseline, clock)})"
+        return _qualified(kind, f"One node count only, {one}: there is no speedup to show")
+    if recommendation.chosen is None:
+        return _qualified(kind, recommendation.reason.removesuffix("."))
+    by_nodes = {row.nodes: row for row in rows}
+    chosen, base = by_nodes[recommendation.chosen.nodes], by_nodes[baseline.nodes]
+    cheapest = _deadline_text(recommendation)
+    better = _faster_but(chosen, rows, recommendation)
+    if chosen is not base:
+        advice = (
+            f"{_advice(kind, 'Run it on', chosen.nodes)}{cheapest}: {_compare(chosen, base, baseline, clock, scaling)}"
+        )
+        return f"{advice}; {better}" if better else advice
+    relative = ", the relative baseline" if baseline.relative else ""
+    advice = f"{_advice(kind, 'Stay on', base.nodes)}{relative} ({_time(baseline, clock)}){cheapest}"
+    return f"{advice}: {better or 'no larger count was faster'}{_repeats_note(rows)}{scaling}"
 
 
-def _nodes(kind: PlatformKind, nodes: int) -> str:
-    return f"{nodes} {_ADJECTIVES[kind]}{'node' if nodes == 1 else 'nodes'}"
+def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
+    spot = sum(row.n_spot for row in rows)
+    if not spot:
+        return f"none of {jobs_text(jobs)} completed with a train time"
+    if spot == jobs - sum(row.n_failed for row in rows):
+        return "all completed runs were on spot capacity, which never makes the headline"
+    return f"none of {jobs_text(jobs)} completed on demand with a train time, and spot runs never make the headline"
+
+
+def _deadline_text(recommendation: Recommendation) -> str:
+    clock = recommendation.deadline_clock
+    return "" if clock is None else f", the cheapest count that meets the deadline ({DEADLINE_SCOPE[clock]})"
+
+
+def _qualified(kind: PlatformKind, text: str) -> str:
+    qualifier = _QUALIFIERS[kind]
+    return f"{qualifier}, {text[0].lower()}{text[1:]}" if qualifier else text
+
+
+def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
+    """Run it on 4 nodes; On emulated nodes, 4 are the best choice."""
+    qualifier = _QUALIFIERS[kind]
+    if not qualifier:
+        return f"{verb} {nodes_text(nodes)}"
+    return f"{qualifier}, {nodes} {'is' if nodes == 1 else 'are'} the best choice"
+
+
+def _compare(row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str) -> str:
+    """3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer."""
+    of = f"the relative baseline of {nodes_text(base.nodes)}" if baseline.relative else nodes_text(base.nodes)
+    text = f"{faster_text(row.speedup)} {of} at {_time(baseline, clock)} ({_interval(row, base)}){scaling}"
+    if "superlinear" in row.flags:
+        text += ", superlinear: repeat the baseline first"
+    change = cost_change(row, base)
+    return f"{text}, {change}" if change else text
+
+
+def _interval(row: SummaryRow, base: SummaryRow) -> str:
+    interval = row.train.speedup_interval
+    if interval is not None:
+        level = format_percent(interval.level)
+        return f"{level}: {format_speedup(interval.low)}–{format_speedup(interval.high)}"
+    return _no_interval([row, base])
+
+
+def _no_interval(rows: Sequence[SummaryRow]) -> str:
+    return "one run each, no interval" if all(row.n == 1 for row in rows) else "too few runs for an interval"
+
+
+def _repeats_note(rows: Sequence[SummaryRow]) -> str:
+    """Nothing where every comparison has its interval."""
+    measured = [row for row in rows if row.train_seconds is not None]
+    return "" if all(row.train.seconds_interval for row in measured) else f" ({_no_interval(measured)})"
+
+
+def _faster_but(chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation) -> str | None:
+    """The fastest count where that is not the chosen one, and why it is not."""
+    fastest = max(rows, key=lambda row: (rounded(row.speedup or 0.0), -row.nodes))
+    if rounded(fastest.speedup or 0.0) <= rounded(chosen.speedup or 0.0):
+        return None
+    why = next(choice.reason for choice in recommendation.rejected if choice.nodes == fastest.nodes)
+    ran = "was" if fastest.nodes == 1 else "were"
+    gain = format_speedup(fastest.speedup)
+    by = "" if fastest.speedup == 1 else "barely " if gain == format_speedup(1) else f"{gain} "
+    return f"{nodes_text(fastest.nodes)} {ran} {by}faster, but {why}"
+
+
+def _time(baseline: Baseline, clock: TrainClock | None) -> str:
+    per_sample = " per sample" if clock == "throughput" else ""
+    return f"{format_seconds(baseline.train_seconds)}{per_sample}"

@@ -1,6 +1,6 @@
 """The typed form of report.json; docs/report.schema.json is generated from it:
 
-python -m scaling.report.model > docs/report.schema.json
+python -m scaling.report.schema > docs/report.schema.json
 """
 
 from __future__ import annotations
@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, field_validator
 
-from scaling.cost import Price
-from scaling.outcome import PlatformKind
-from scaling.speedup import Baseline, FinalMetric, SummaryRow, TrainClock
+from scaling.cost import Price, RunCosts
+from scaling.fit import Fits
+from scaling.outcome import PlatformKind, TrainClock
+from scaling.parity import FinalMetric
+from scaling.parts import Part
+from scaling.recommend import Recommendation
+from scaling.speedup import Baseline, SummaryRow
 
-SCHEMA_VERSION: Literal[1] = 1
-
-
-class Part(BaseModel):
-    """Base of every part: frozen, unknown keys refused, NaN and infinity too, since JSON has neither."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+SCHEMA_VERSION: Literal[2] = 2
+Start = Literal["cold", "warm", "mixed"]
 
 
 class PlatformFacts(Part):
@@ -32,6 +31,29 @@ class PlatformFacts(Part):
     )
     isolation: str | None = Field(description="How emulated nodes were kept apart; null on real instances.")
     instance_type: str | None = Field(description="Instance type of every node; null: not known.")
+
+
+class Conditions(Part):
+    """What a sweep was measured under; two sweeps compare only where these are the same. Null: not known."""
+
+    platform: PlatformKind = Field(description="Kind of platform.")
+    instance_type: str | None = Field(description="Instance type of every node.")
+    region: str | None = Field(description="AWS region.")
+    image_uri: str | None = Field(description="Training image, by digest.")
+    dataset_digest: str | None = Field(description="Content digest of the dataset.")
+    launcher: str | None = Field(description="plain, torchrun, mpi as the program reported it; several: joined by +.")
+    batch_policy: str | None = Field(description="fixed_global or fixed_per_replica.")
+    learning_rate_rule: str | None = Field(description="none, linear or sqrt.")
+    start: Start | None = Field(description="cold: new instances; warm: from a warm pool; mixed: both in one sweep.")
+    train_clock: TrainClock | None = Field(description="The clock that train times are on.")
+
+
+class SweepCosts(Part):
+    """What the whole sweep cost, failed attempts included."""
+
+    spent_usd: float | None = Field(description="Sum over the attempts whose cost is known; null: of none.")
+    warm_pool_usd: float | None = Field(description="Warm pools kept after jobs, on top; null: none was reported.")
+    attempts_without_cost: int = Field(description="Attempts whose billed time or price is not known.")
 
 
 class PointClocks(Part):
@@ -80,32 +102,54 @@ class Point(Part):
     status: str = Field(description="Completed, Failed or Stopped.")
     used: bool = Field(description="Whether the summary is made of it: completed, with a time on the summary's clock.")
     reason: str | None = Field(description="Why it did not complete; null where it did.")
-    log_tail: tuple[str, ...] = Field(description="Last lines of the log of one that did not complete.")
+    failed_host: str | None = Field(
+        default=None, description="Node that failed first, by the reason, else by the logs; null: none, or not known."
+    )
+    log_tail: tuple[str, ...] = Field(
+        description="Last log lines of one that did not complete: of the node that failed first, if that is known."
+    )
+    other_log_tail: tuple[str, ...] = Field(default=(), description="Last log lines of its other nodes.")
     created_at: str | None = Field(description="ISO time the platform accepted the job.")
     instance_type: str | None = Field(description="Instance type of its nodes.")
     isolation: str | None = Field(description="How its emulated nodes were kept apart.")
     clocks: PointClocks
     train_clock: TrainClock | None = Field(
         description="program: inside the training program; training_phase: the platform's Training phase, "
-        "the fallback; measured: as given."
+        "the fallback; measured: as given; throughput: seconds per sample of a given rate."
     )
+    spot: bool = Field(description="Ran on spot capacity; such runs never make the headline.")
+    interruptions: int | None = Field(
+        default=None, description="Times a spot job lost its nodes and went on from a checkpoint; null: not reported."
+    )
+    launch_path_only: str | None = Field(description="Why its time is no measurement: a library that was not there.")
+    start: Literal["cold", "warm"] | None = Field(description="On new instances, or from a warm pool; null: not known.")
+    launcher: str | None = Field(description="What started the processes, as the program reported it.")
+    output_uri: str | None = Field(description="Where the job's raw result, metrics.json, lies.")
     phases: Mapping[str, float] = Field(description="Seconds in each secondary status.")
     world_size: int | None = Field(description="Processes over all nodes.")
     global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate of this point.")
+    planned: Mapping[str, float] = Field(description="What the job was asked for, by the name of the fields above.")
+    epochs: float | None = Field(description="Epochs trained.")
     final_metric: FinalMetric | None = Field(description="Validation metric at the end.")
+    seconds_to_target: float | None = Field(description="Train seconds until the target metric was reached.")
     data_wait_share: float | None = Field(description="Share of train time spent waiting for data, 0 to 1.")
     steady: SteadyWindow | None
     samples: SampleCounts | None
     device: DeviceFacts | None
-    cost_usd: float | None = Field(description="billable x nodes x price; null where either is unknown.")
+    utilisation: Mapping[str, float] = Field(
+        description="Mean CloudWatch utilisation over all nodes while the job ran, in percent: cpu_percent (100 per "
+        "core), memory_percent, gpu_percent (100 per GPU), gpu_memory_percent (100 per GPU), disk_percent. Empty: none."
+    )
+    costs: RunCosts
+    cost_is_given: bool = Field(description="The run's cost was given by a table, not computed from time and price.")
 
 
 class ScalingReport(Part):
     """What the outcomes of one sweep, or one table of times, mean."""
 
-    schema_version: Literal[1] = Field(default=SCHEMA_VERSION, description="Grows when a field changes its meaning.")
+    schema_version: Literal[2] = Field(default=SCHEMA_VERSION, description="Grows when a field changes its meaning.")
     sweep_id: str
     title: str = Field(description="Heading of the rendered report.")
     generated_at: str = Field(description="ISO time in UTC.")
@@ -118,9 +162,23 @@ class ScalingReport(Part):
     summary: tuple[SummaryRow, ...] = Field(description="One row per node count, ascending.")
     points: tuple[Point, ...] = Field(description="Every attempt, in order of nodes, repeat and attempt.")
     price: Price
+    costs: SweepCosts
+    conditions: Conditions
+    pareto: tuple[int, ...] = Field(description="Node counts that no other beats on both train time and run cost.")
+    recommendation: Recommendation | None = Field(description="null where fewer than two node counts completed.")
+    fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(description="What limits these numbers; only what applies.")
     config: Mapping[str, Any] | None = Field(description="The benchmark's config as it was resolved; null for a table.")
     provenance: Mapping[str, Any] = Field(description="Digests, versions, region and the like, as the run gave them.")
+
+    @field_validator("config")
+    @classmethod
+    def _has_sections(cls, config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What compares two reports reads these; one that is no mapping would count as empty."""
+        for section in ("training", "dataset"):
+            if config is not None and not isinstance(config.get(section, {}), Mapping | None):
+                raise ValueError(f"{section} is a {type(config[section]).__name__}; expected its fields by name")
+        return config
 
     def train_seconds(self, point: Point) -> float | None:
         """A point's train time on the clock of the summary; None where the summary does not use it."""
@@ -128,7 +186,7 @@ class ScalingReport(Part):
             return None
         if point.train_clock == self.train_clock:
             return point.clocks.train_seconds
-        return point.phases["Training"]
+        return point.phases.get("Training")
 
     def to_dict(self) -> dict[str, Any]:
         """report.json as plain JSON types."""

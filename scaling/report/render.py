@@ -1,146 +1,148 @@
-"""ScalingReport -> report.json, points.csv, report.md, report.html and the terminal's table."""
+"""ScalingReport -> report.json, points.csv, report.md, report.html and its plots as files of their own."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scaling import names
-from scaling.formats import format_seconds, format_value, nodes_text
-from scaling.report.model import DeviceFacts, Point, PointClocks, SampleCounts, ScalingReport, SteadyWindow
-from scaling.report.plot import speedup_svg
-from scaling.report.table import attempts_table, brief_table, flatten, kind_label, summary_table, titled
-from scaling.speedup import FinalMetric
+from scaling.formats import escape_markdown, nodes_text
+from scaling.names import PlotKind
+from scaling.report.facts import BASIS_TEXTS, RULE_TEXTS, condition_facts, costs_text, provenance_facts, sweep_facts
+from scaling.report.model import ScalingReport
+from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
+from scaling.report.points_csv import render_csv
+from scaling.report.table import kind_label, titled
+from scaling.report.tables import (
+    MAX_ATTEMPTS_SHOWN,
+    MAX_NODE_COUNTS_SHOWN,
+    attempts_table,
+    clocks_table,
+    compact_table,
+    console_url,
+    costs_table,
+    extrapolation_text,
+    fits_table,
+    law_line,
+    main_table,
+    no_result_text,
+    parity_lines,
+    price_text,
+    run_anchor,
+    time_unit,
+)
+from scaling.report.terminal import render_terminal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from rich.console import Group
 
-# A browser and a pull request stay quick up to about this many rows; points.csv has them all.
-MAX_ATTEMPTS_SHOWN = 200
+__all__ = [
+    "render_csv",
+    "render_files",
+    "render_html",
+    "render_json",
+    "render_markdown",
+    "render_terminal",
+]
 MAX_FAILURES_SHOWN = 20
+# Nobody reads a longer report.json line by line, and indented it is twice as large.
+MAX_POINTS_INDENTED = 10_000
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*\[\]|])")
-_NESTED = {
-    "clocks": PointClocks.model_fields,
-    "final_metric": FinalMetric.model_fields,
-    "steady": SteadyWindow.model_fields,
-    "samples": SampleCounts.model_fields,
-    "device": DeviceFacts.model_fields,
-}
 
 
 def render_files(report: ScalingReport) -> dict[str, bytes]:
-    """Every file of the report by its name."""
+    """Every file of the report by its name; no plots where nothing completed."""
+    with drawing_style():
+        drawings = draw_plots(report)
+        svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
+        pngs = {kind: to_png(drawing) for kind, drawing in drawings.items()}
     texts = {
-        names.REPORT_JSON: render_json(report),
         names.POINTS_CSV: render_csv(report),
         names.REPORT_MARKDOWN: render_markdown(report),
-        names.REPORT_HTML: render_html(report),
+        names.REPORT_HTML: _page(report, drawings, svgs),
+        **{names.plot_name(kind, "svg"): svg for kind, svg in svgs.items()},
     }
-    return {name: text.encode() for name, text in texts.items()}
+    files = {names.REPORT_JSON: _json(report)} | {name: text.encode() for name, text in texts.items()}
+    return files | {names.plot_name(kind, "png"): png for kind, png in pngs.items()}
 
 
 def render_json(report: ScalingReport) -> str:
-    return json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """The report by docs/report.schema.json; numbers as they are, not rounded."""
+    return _json(report).decode()
 
 
-def render_csv(report: ScalingReport) -> str:
-    """One row per attempt, every clock and fact in its own column; unknown is an empty field."""
-    rows = [_csv_row(point) for point in report.points]
-    columns = dict.fromkeys(column for row in rows for column in row)
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+def _json(report: ScalingReport) -> bytes:
+    indent = 2 if len(report.points) <= MAX_POINTS_INDENTED else None
+    return ScalingReport.__pydantic_serializer__.to_json(report, indent=indent) + b"\n"
 
 
 def render_markdown(report: ScalingReport) -> str:
     """For a pull request or a Prefect artifact."""
-    return _markdown().get_template("report.md.j2").render(_context(report))
+    return _markdown().get_template("report.md.j2").render(_context(report), table=compact_table(report))
 
 
 def render_html(report: ScalingReport) -> str:
-    """One file without a request to anywhere: style and plot are inside."""
+    """One file without a request to anywhere: style and plots are inside."""
+    with drawing_style():
+        drawings = draw_plots(report)
+        svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
+    return _page(report, drawings, svgs)
+
+
+def _page(report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Mapping[PlotKind, str]) -> str:
     from markupsafe import Markup
 
-    svg = speedup_svg(report)
-    config = json.dumps(report.config, indent=2, ensure_ascii=False) if report.config is not None else None
     # The one thing not escaped: matplotlib wrote it, and escapes the text in it.
-    plot = Markup(svg) if svg is not None else None
-    return _html().get_template("report.html.j2").render(_context(report), plot=plot, config_json=config)
-
-
-def render_terminal(report: ScalingReport) -> Group:
-    """The headline, the table and the caveats, for rich's Console.print."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    summary = brief_table(report)
-    table = Table(title=Text(summary.title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for heading, is_text in zip(summary.headings, summary.text_columns, strict=True):
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
-    for row in summary.rows:
-        table.add_row(*(Text(cell) for cell in row))
-    caveats = [Text(f"- {caveat}", style="dim") for caveat in report.caveats]
-    return Group(table, Text(report.headline, style="bold"), *caveats)
+    plots = [(drawing, Markup(to_page_svg(svgs[kind]))) for kind, drawing in drawings.items()]
+    config = json.dumps(report.config, indent=2, ensure_ascii=False) if report.config is not None else None
+    return (
+        _html()
+        .get_template("report.html.j2")
+        .render(
+            _context(report),
+            plots=plots,
+            plot_file=names.plot_name,
+            has_phases="phases" in drawings,
+            config_json=config,
+            price=price_text(report.price),
+            main=main_table(report),
+            clocks=clocks_table(report),
+            costs=costs_table(report),
+            fits=fits_table(report),
+            attempts=attempts_table(report),
+        )
+    )
 
 
 def _context(report: ScalingReport) -> dict[str, Any]:
-    failures = [point for point in report.points if point.status != "Completed"]
+    """What both templates print."""
+    failures = [(place, point) for place, point in enumerate(report.points, start=1) if point.status != "Completed"]
     return {
         "report": report,
-        "summary": summary_table(report),
-        "attempts": attempts_table(report, MAX_ATTEMPTS_SHOWN),
-        "attempts_hidden": max(0, len(report.points) - MAX_ATTEMPTS_SHOWN),
-        "failures": failures[:MAX_FAILURES_SHOWN],
-        "failures_hidden": max(0, len(failures) - MAX_FAILURES_SHOWN),
-        "facts": [*_facts(report), *flatten(report.provenance)],
         "kind_label": kind_label(report.platform),
-        "plot_title": titled("Speedup", report),
+        "titled": lambda what: titled(what, report),
+        "rule": RULE_TEXTS,
+        "basis": BASIS_TEXTS,
+        "rejected_shown": MAX_NODE_COUNTS_SHOWN,
+        "costs_text": costs_text(report),
+        "law_lines": [law_line(law, time_unit(report)) for law in report.fits.laws],
+        "extrapolation": extrapolation_text(report),
+        "failures": [
+            (point, run_anchor(place) if place <= MAX_ATTEMPTS_SHOWN else None, console_url(report, point))
+            for place, point in failures[:MAX_FAILURES_SHOWN]
+        ],
+        "failures_hidden": max(0, len(failures) - MAX_FAILURES_SHOWN),
+        "attempts_hidden": max(0, len(report.points) - MAX_ATTEMPTS_SHOWN),
+        "parity_lines": parity_lines(report),
+        "no_result": no_result_text(report),
+        "facts": [*sweep_facts(report), *condition_facts(report), *provenance_facts(report)],
         "nodes_text": nodes_text,
         "points_csv": names.POINTS_CSV,
         "report_json": names.REPORT_JSON,
     }
-
-
-def _facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """What a reader asks first, before the provenance that the run gave."""
-    facts = [("sweep", report.sweep_id), ("generated", report.generated_at), ("scaling", report.policy_label)]
-    if report.baseline is not None:
-        text = f"{nodes_text(report.baseline.nodes)}, {format_seconds(report.baseline.train_seconds)}"
-        facts.append(("baseline", text + (" (relative)" if report.baseline.relative else "")))
-    if report.train_clock is not None:
-        facts.append(("train clock", report.train_clock))
-    if report.platform.isolation is not None:
-        facts.append(("isolation", report.platform.isolation))
-    price = report.price
-    if price.usd_per_hour is None:
-        facts.append(("price", f"unknown: {price.reason}"))
-    else:
-        rate = f"{format_value(price.usd_per_hour)} USD per node-hour, {price.purchase_option}"
-        facts.append(("price", ", ".join(part for part in (rate, price.region, price.date, price.source) if part)))
-    return facts
-
-
-def _csv_row(point: Point) -> dict[str, Any]:
-    """The point's fields flattened: clocks.train_seconds becomes train_seconds, samples.padded samples_padded."""
-    row: dict[str, Any] = {}
-    for key, value in point.model_dump(mode="json", exclude={"log_tail"}).items():
-        names_within = value if key == "phases" else _NESTED.get(key)
-        if names_within is None:
-            row[key] = value
-        else:
-            prefix = "" if key == "clocks" else f"{key}_"
-            row |= {f"{prefix}{name}": (value or {}).get(name) for name in names_within}
-    return row
 
 
 class _Verbatim(str):
@@ -178,9 +180,7 @@ def _markdown_text(value: object) -> str:
     """The value as plain text in one line of Markdown, whatever is in it."""
     if isinstance(value, _Verbatim):
         return value
-    text = " ".join(str(value).split())
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN_SPECIAL.sub(r"\\\1", text)
+    return escape_markdown(str(value))
 
 
 def _code_block(lines: tuple[str, ...]) -> str:

@@ -67,7 +67,11 @@ def pipeline_config(
     def make(program: str, **sections: Any) -> BenchmarkConfig:
         training = {
             "instance_type": "ml.local.small",
-            "hyperparameters": {"program": program, "batch-size": "{per_replica_batch_size}"},
+            "hyperparameters": {
+                "program": program,
+                "batch-size": "{per_replica_batch_size}",
+                "lr": "{learning_rate}",
+            },
         }
         platform = {
             "endpoint_url": served.endpoint,

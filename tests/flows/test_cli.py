@@ -1,17 +1,26 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from flows.cli import main
+from configs.models import PlatformConfig
+from flows import local_platform
+from flows.cli import explain, main
+from scaling.speedup import MixedOutcomesError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOCAL = str(REPOSITORY / "configs" / "local.yaml")
@@ -53,7 +62,7 @@ def test_plan_shows_points_and_cost_bound() -> None:
     output = nodesweep("plan", REFERENCE).output
     assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
     # (1+2+4+8) nodes x 3 repeats x 3 h = 135 node-hours
-    assert "135.0 node-hours at most" in output
+    assert "135.0 node-hours at most, x 2 attempts each" in output
 
 
 def test_requests_are_printed_as_json_and_nothing_is_sent() -> None:
@@ -77,11 +86,15 @@ def test_schema_accepts_the_shipped_configs() -> None:
         (["plan", REFERENCE, "--set", "sweep.budget_usd=10"], 3, "sweep.budget_usd: 10.0 is less than"),
         (["requests", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "nothing was sent"),
         (["requests", LOCAL, "--set", "dataset.source=nowhere"], 2, "dataset.source: "),
+        (["plan", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"], 3, "'x' is 2501 characters"),
+        (["requests", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"], 3, "'x' is 2501 characters"),
+        (["plan", LOCAL, "--set", "platform.endpoint_url=http://127.evil.com:1"], 2, "on loopback"),
         (["run"], 2, "Missing argument 'CONFIG'"),
         (["run", LOCAL, "--resume", "yesterday"], 2, "is not a sweep id"),
         (["stop", "yesterday"], 2, "is not a sweep id"),
         (["stop", "local-20261120000000-00000000"], 2, "does not know sweep"),
         (["report"], 2, "one of the two"),
+        (["report", "--csv", "times.csv", "--config", "nowhere.yaml"], 2, "--config goes with a SWEEP_ID"),
         (["report", "--csv", "nowhere.csv"], 2, "cannot be read"),
         (["explode"], 2, "No such command"),
     ],
@@ -101,7 +114,109 @@ def test_anyones_numbers_become_a_report(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert all(speedup in result.output for speedup in ("1.8x", "3.7x", "7.3x"))
     report = json.loads((tmp_path / "reports" / "times" / "report.json").read_text())
-    assert [row["speedup"] for row in report["summary"]] == pytest.approx([1, 1.8, 11 / 3, 22 / 3])
+    speedups = [row["clocks"]["train"]["speedup"] for row in report["summary"]]
+    assert speedups == pytest.approx([1, 1.8, 11 / 3, 22 / 3])
+
+
+def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> None:
+    costly = "nodes,train_seconds,cost_usd\n1,5940,40\n2,3300,45\n4,1620,44\n8,810,46\n"
+    (tmp_path / "times.csv").write_text(costly)
+
+    def chosen(*options: str) -> int:
+        result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+        assert result.exit_code == 0, result.output
+        return json.loads((tmp_path / "times" / "report.json").read_text())["recommendation"]["chosen"]["nodes"]
+
+    assert (chosen(), chosen("--budget", "44.5"), chosen("--deadline", "2000")) == (8, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "message"),
+    [
+        ("nodes,train_seconds", ["--deadline", "-1"], "deadline_seconds: Input should be greater than 0, got -1.0"),
+        ("nodes,samples_per_second", ["--deadline", "60"], "a rate meets no deadline"),
+    ],
+)
+def test_goals_that_can_not_be_judged_are_refused(
+    header: str, options: list[str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "times.csv").write_text(f"{header}\n1,100\n2,50\n")
+    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path: Path) -> None:
+    header = "nodes,train_seconds,final_metric"
+    (tmp_path / "times.csv").write_text(f"{header}\n1,100,0.90\n2,50,0.95\n4,25,0.87\n")
+
+    def throughput_only(*options: str) -> list[int]:
+        result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+        assert result.exit_code == 0, result.output
+        rows = json.loads((tmp_path / "times" / "report.json").read_text())["summary"]
+        return [row["nodes"] for row in rows if "throughput_only" in row["flags"]]
+
+    assert throughput_only() == [2, 4]  # 0.05 and 0.03 off, either way
+    assert throughput_only("--goal", "maximize") == [4]
+    assert throughput_only("--goal", "minimize") == [2]
+    assert throughput_only("--tolerance", "0.04") == [2]
+    assert throughput_only("--goal", "maximize", "--tolerance", "0.04") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--csv", "times.csv", "--goal", "maximize"], "final_metric: the table has none"),
+        (["--csv", "times.csv", "--tolerance", "0.5"], "final_metric: the table has none"),
+        (["--csv", "times.csv", "--tolerance", "-1"], "--tolerance: got -1.0; expected a number from 0 on"),
+        (["--csv", "times.csv", "--tolerance", "nan"], "--tolerance: got nan"),
+        (["local-20261120000000-00000000", "--goal", "minimize"], "--goal and --tolerance go with --csv"),
+        (["local-20261120000000-00000000", "--tolerance", "1"], "--goal and --tolerance go with --csv"),
+    ],
+)
+def test_goal_and_tolerance_without_a_final_metric_to_judge_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "times.csv").write_text("nodes,train_seconds\n1,100\n2,50\n")
+    result = nodesweep("report", *arguments)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_outcomes_that_do_not_compare_are_a_message() -> None:
+    assert explain(MixedOutcomesError("region: two")) == ("region: two", 1)
+
+
+def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(
+        "nodes,train_seconds,billable_seconds,instance_type\n1,5000,5400,ml.m5.large\n2,2600,2700,ml.m5.large\n"
+    )
+    result = nodesweep(
+        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), "--region", "us-east-1"
+    )
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "times" / "report.json").read_text())
+    price = report["price"]["usd_per_hour"]
+    assert [row["costs"]["run_usd"] for row in report["summary"]] == pytest.approx([1.5 * price, 1.5 * price])
+
+
+def test_a_table_named_latest_does_not_overwrite_the_latest_report(tmp_path: Path) -> None:
+    for name in ("first.csv", "latest.csv"):
+        (tmp_path / name).write_text(REFERENCE_TIMES)
+        assert nodesweep("report", "--csv", str(tmp_path / name), "--output", str(tmp_path / "reports")).exit_code == 0
+    assert (tmp_path / "reports" / "latest").is_symlink()
+    assert len([path for path in (tmp_path / "reports").iterdir() if not path.is_symlink()]) == 2
+
+
+def test_the_report_of_a_table_needs_no_prefect(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
+    program = (
+        "import sys\nfrom flows.cli import main\n"
+        "main(['report', '--csv', sys.argv[1], '--output', sys.argv[2]], standalone_mode=False)\n"
+        "assert not {'prefect', 'boto3'} & set(sys.modules), 'imported'"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "times.csv"), str(tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_bad_row_of_a_table_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -127,3 +242,96 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
     result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "taken" / "x"))
     assert result.exit_code == 1
     assert "taken" in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "message"),
+    [
+        ("abc", 2, "PREFECT_API_URL is not a URL"),
+        ("http://127.0.0.1:port/api", 2, "PREFECT_API_URL is not a URL"),
+        ("http://[::1", 2, "a PREFECT_ setting can't be used: Invalid IPv6 URL"),
+        ("http://127.0.0.1:9/api", 1, "Prefect's API does not answer"),  # nobody listens on the discard port
+    ],
+)
+def test_a_prefect_api_that_cannot_be_used_is_one_message(url: str, code: int, message: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli", "run", LOCAL, "--set", "platform.autostart=false"]
+    environment = {**os.environ, "PREFECT_API_URL": url, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"{", b"\xff\xfe", b"[]", b"{}", b"3", b'{"config": {"name": "local"}}', b'{"config": null}', b"[" * 100_000],
+)
+def test_a_damaged_record_of_a_sweep_is_one_message(
+    record: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "reports" / "local-20261120000000-00000000"
+    folder.mkdir(parents=True)
+    (folder / "sweep.json").write_bytes(record)
+    for command in ("stop", "report"):
+        result = nodesweep(command, folder.name)
+        assert (result.exit_code, "sweep.json" in result.output) == (2, True), result.output
+        assert isinstance(result.exception, SystemExit)
+
+
+def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.cli.read_config", interrupt)
+    run, plan = nodesweep("run", LOCAL), nodesweep("plan", LOCAL)
+    assert (run.exit_code, plan.exit_code) == (1, 1)
+    assert run.output == "nodesweep: interrupted\n"
+    assert plan.output == "nodesweep: interrupted\n"
+
+
+def calls_that_hang(monkeypatch: pytest.MonkeyPatch, *, at: str) -> PlatformConfig:
+    """A platform whose `start` or `stop` never comes back; nothing is started."""
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if command[3] == at:
+            raise subprocess.TimeoutExpired(command, options["timeout"])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(local_platform, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
+    raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
+    return PlatformConfig(**{**raw, "endpoint_url": "http://127.0.0.1:9"})
+
+
+def test_a_platform_that_does_not_start_in_time_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls_that_hang(monkeypatch, at="start")
+    result = nodesweep("run", LOCAL, "--set", "platform.endpoint_url=http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert "infra.local start --port 9" in result.output and "gave no answer within 90 s" in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)  # a flow_session before may have cleared it
+    platform = calls_that_hang(monkeypatch, at="stop")
+    with local_platform.running_platform(platform):
+        pass
+    assert "did not stop: " in caplog.text and "gave no answer within 200 s" in caplog.text
+
+
+def test_something_else_at_the_endpoint_is_no_platform() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        answering = threading.Thread(target=_answer_nonsense, args=(listener,))
+        answering.start()
+        raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
+        assert not local_platform.answers(PlatformConfig(**{**raw, "endpoint_url": f"http://127.0.0.1:{port}"}))
+        answering.join()
+
+
+def _answer_nonsense(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"220 mail.example ready\r\n")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import flows.outcomes
+import flows.sweep
 import tasks.jobs
 from configs.models import BenchmarkConfig
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from flows.stop import stop_sweep
 from scaling import names
-from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
+from scaling.outcome import Clocks, JobOutcome
+from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
+from tasks.history import read_history_files
+from tasks.storage import mark_sweep_stopped
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -29,7 +35,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
 
 
 def speedups(result: SweepResult) -> dict[int, float | None]:
-    return {row["nodes"]: row["speedup"] for row in result.report.to_dict()["summary"]}
+    return {row.nodes: row.speedup for row in result.report.summary}
 
 
 def test_pipeline_runs_to_its_report(served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path) -> None:
@@ -59,6 +65,45 @@ def test_second_run_builds_and_sends_nothing(served: SimpleNamespace, pipeline_c
     assert len(served.images.tags) == builds
 
 
+def test_sweep_is_appended_to_the_history(served: SimpleNamespace, pipeline_config: Configs) -> None:
+    config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
+    result = scaling_benchmark(config)
+    files = read_history_files(served.s3, config.platform, config.name)
+    assert f"{result.sweep_id}.parquet" in [uri.rsplit("/", 1)[1] for uri in files]
+
+
+def test_history_that_cannot_be_written_does_not_lose_the_report(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr("flows.report.append_history", refuse)
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    result = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
+    assert (result.folder / "report.html").is_file()
+    assert "was not written: no" in caplog.text
+
+
+def test_records_of_a_sweep_hold_no_secret(served: SimpleNamespace, pipeline_config: Configs) -> None:
+    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"environment": {"HF_TOKEN": "s3cr3t"}})
+    result = scaling_benchmark(config)
+    key = names.sweep_config_key(config.platform.prefix, result.sweep_id)
+    stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
+    assert b"s3cr3t" not in stored and b"(hidden)" in stored
+    assert "s3cr3t" not in (result.folder / "sweep.json").read_text()
+    assert report_sweep(config, result.sweep_id)[0].headline == result.report.headline
+    assert scaling_benchmark(config, resume=True).sweep_id == result.sweep_id
+
+
+def test_report_made_with_another_config_shows_what_was_measured(pipeline_config: Configs) -> None:
+    config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
+    result = scaling_benchmark(config)
+    other = config.model_copy(update={"training": config.training.model_copy(update={"seed": 99})})
+    report, _ = report_sweep(other, result.sweep_id)
+    assert report.config["training"]["seed"] == config.training.seed
+
+
 def test_failed_point_does_not_lose_the_others(pipeline_config: Configs) -> None:
     result = scaling_benchmark(pipeline_config("broken-at-2"))
     points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
@@ -82,6 +127,62 @@ def test_lack_of_capacity_gets_another_attempt_and_an_algorithm_error_none(
     assert len(failed.report.to_dict()["points"]) == 1
 
 
+def test_points_are_counted_not_attempts(
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = iter(["no machines now"])
+    monkeypatch.setattr(served.engine, "capacity_problem", lambda instance_type, count: next(answers, None))
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    caplog.set_level(logging.INFO, "nodesweep.sweep")
+    config = pipeline_config("scaling", sweep={"node_counts": [1, 2], "max_attempts": 2, "order": "ascending"})
+    scaling_benchmark(config)
+    messages = dict.fromkeys(record.getMessage() for record in caplog.records)  # Prefect may log each a second time
+    started = [message for message in messages if message.startswith("job ")]
+    assert [line.partition(":")[0] for line in started] == ["job 1/2", "job 1/2", "job 2/2"]
+    assert started[1].endswith(", attempt 2")
+
+
+@pytest.mark.parametrize(
+    ("status", "waited_seconds", "phases", "named"),
+    [
+        ("Stopped", 60.0, {"Starting": 60.0}, True),
+        ("Stopped", 59.0, {"Starting": 59.0}, False),  # by hand, before its time
+        ("Stopped", 90.0, {"Starting": 5.0, "Training": 80.0}, False),
+        ("Failed", 90.0, {"Starting": 90.0}, False),
+    ],
+)
+def test_stopped_job_that_never_trained_names_the_queue_deadline(
+    status: str, waited_seconds: float, phases: dict[str, float], named: bool
+) -> None:
+    outcome = JobOutcome(
+        nodes=1, repeat=1, attempt=1, job_name="j", status=status, platform_kind="aws", reason="stopped on request",
+        clocks=Clocks(submit_to_end_seconds=waited_seconds), phases=phases,
+    )  # fmt: skip
+    reason = flows.outcomes.name_queue_deadline(outcome, 60).reason
+    assert ("within 60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
+
+
+@pytest.mark.parametrize(
+    ("training", "longest_seconds"), [({}, 3600), ({"spot": {"max_wait_seconds": 7200}}, 7200)], ids=["plain", "spot"]
+)
+def test_jobs_are_watched_with_the_limits_of_the_config(
+    training: dict[str, Any], longest_seconds: int, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, seen = flows.sweep.watch_training_jobs, []
+
+    def spy(platform: Any, job_names: Any, poll_seconds: float, limits: tasks.jobs.JobLimits, since: Any) -> Any:
+        seen.append(limits)
+        return watch(platform, job_names, poll_seconds, limits, since)
+
+    monkeypatch.setattr(flows.sweep, "watch_training_jobs", spy)
+    sweep = {"node_counts": [1], "queue_deadline_seconds": 90}
+    scaling_benchmark(pipeline_config("scaling", training=training, sweep=sweep))
+    assert seen == [tasks.jobs.JobLimits(queue_seconds=90, run_seconds=longest_seconds + 600)]
+
+
 def test_refused_point_does_not_lose_the_others(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +195,6 @@ def test_refused_point_does_not_lose_the_others(
         return create(sagemaker, request)
 
     monkeypatch.setattr("tasks.jobs.submit", refuse_four)
-    monkeypatch.setattr("flows.sweep._QUOTA_PAUSE_SECONDS", 0.01)
     clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
     monkeypatch.setattr("flows.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)))
     config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
@@ -197,7 +297,10 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
     import threading
 
     def run() -> None:
-        result["sweep"] = scaling_benchmark(config, sweep)
+        try:
+            scaling_benchmark(config, sweep)
+        except SweepStopped as error:
+            result["refused"] = error
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -209,8 +312,67 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
         assert stop_sweep(config.platform, sweep) == jobs_of(served, sweep)
     finally:
         thread.join(60)
-    [point] = result["sweep"].report.to_dict()["points"]
+    report, _ = report_sweep(config, sweep)
+    [point] = report.to_dict()["points"]
     assert (point["status"], point["reason"]) == ("Stopped", "stopped on request")
+    assert "with 1 of its points missing" in str(result["refused"])
+
+
+def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = pipeline_config("scaling", sweep={"order": "ascending"})
+    sweep = "bench-20261120000002-" + names.config_digest(config)[:8]
+    watch = flows.sweep.watch_training_jobs
+
+    def watch_then_stop(*args: Any, **kwargs: Any) -> Any:
+        ended = watch(*args, **kwargs)
+        stop_sweep(config.platform, sweep)
+        return ended
+
+    monkeypatch.setattr(flows.sweep, "watch_training_jobs", watch_then_stop)
+    with pytest.raises(SweepStopped, match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}"):
+        scaling_benchmark(config, sweep)
+    assert len(jobs_of(served, sweep)) == 1
+    kept = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
+    assert [(point["nodes"], point["status"]) for point in kept["points"]] == [(1, "Completed")]
+    monkeypatch.setattr(flows.sweep, "watch_training_jobs", watch)
+    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0
+
+
+def test_sweep_that_is_stopped_before_its_first_job_submits_none(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    config = pipeline_config("scaling")
+    sweep = "bench-20261120000003-" + names.config_digest(config)[:8]
+    scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))  # makes the bucket
+    assert stop_sweep(config.platform, sweep) == []
+    with pytest.raises(SweepStopped, match="with 3 of its points missing"):
+        scaling_benchmark(config, sweep)
+    assert jobs_of(served, sweep) == []
+
+
+def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("endless", sweep={"node_counts": [1]})
+    sweep = "bench-20261120000004-" + names.config_digest(config)[:8]
+    submit = flows.sweep.submit_training_job
+
+    def stop_then_submit(platform: Any, request: Any, label: str) -> Any:
+        mark_sweep_stopped(platform, sweep)
+        return submit(platform, request, label)
+
+    monkeypatch.setattr(flows.sweep, "submit_training_job", stop_then_submit)
+    with pytest.raises(SweepStopped):
+        scaling_benchmark(config, sweep)
+    [job] = jobs_of(served, sweep)
+    assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "Stopped"
+
+
+def test_running_jobs_are_stopped_even_where_the_mark_cannot_be_left(pipeline_config: Configs) -> None:
+    config = pipeline_config("scaling", platform={"bucket": "bucket-that-was-deleted"})
+    assert stop_sweep(config.platform, "bench-20261120000005-00000000") == []
 
 
 def test_dataset_already_in_s3_is_used_where_it_is(
@@ -222,3 +384,19 @@ def test_dataset_already_in_s3_is_used_where_it_is(
     result = scaling_benchmark(config)
     assert result.report.to_dict()["provenance"]["dataset_uri"] == "s3://raw-bucket/tables/"
     assert pd.read_parquet(tmp_path / "data" / "a.parquet").shape == (3, 1)
+
+
+def test_resume_over_changed_objects_is_refused_with_both_digests(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> None:
+    served.s3.create_bucket(Bucket="moving-bucket")
+    served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/a.parquet")
+    config = pipeline_config(
+        "broken-at-2", dataset={"source": "s3://moving-bucket/tables/"}, sweep={"node_counts": [2]}
+    )
+    first = scaling_benchmark(config)
+    recorded = first.report.to_dict()["provenance"]["dataset_digest"]
+    assert scaling_benchmark(config, resume=True).sweep_id == first.sweep_id
+    served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
+    with pytest.raises(PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"):
+        scaling_benchmark(config, resume=True)

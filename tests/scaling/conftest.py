@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scaling.outcome import Clocks, JobOutcome
-from scaling.report import ScalingReport, build_report
+
+if TYPE_CHECKING:
+    from scaling.report import ScalingReport
 
 GENERATED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -53,6 +55,7 @@ def make_outcomes() -> Callable[..., list[JobOutcome]]:
 @pytest.fixture
 def make_report() -> Callable[..., ScalingReport]:
     """make_report(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
+    from scaling.report import build_report
 
     def make(outcomes: Sequence[JobOutcome], **given: Any) -> ScalingReport:
         return build_report(

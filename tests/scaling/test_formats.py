@@ -3,6 +3,8 @@
 import pytest
 
 from scaling.formats import (
+    escape_markdown,
+    format_interval,
     format_percent,
     format_ratio,
     format_seconds,
@@ -12,6 +14,7 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
+from scaling.intervals import Interval
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,18 @@ def test_other_numbers():
     )
     assert (format_value(0.05), format_value(0.98765432)) == ("0.05", "0.9877")
     assert (nodes_text(1), nodes_text(8), join_words([1, 2, 4])) == ("1 node", "8 nodes", "1, 2 and 4")
+    assert (join_words(["a"]), join_words([])) == ("a", "none")
+
+
+def test_interval_says_its_level_unless_it_is_95_percent():
+    assert format_interval(None, format_seconds) == ""
+    assert format_interval(Interval(low=45.9, high=46.8), format_seconds) == "[45.9 s, 46.8 s]"
+    assert format_interval(Interval(low=1, high=2, level=0.75), format_speedup) == "[1.0x, 2.0x] (75 %)"
+    assert format_interval(Interval(low=1, high=2, level=0.9375), format_speedup) == "[1.0x, 2.0x] (93 %)"
+    assert format_interval(Interval(low=1, high=2, level=0.9499), format_speedup).endswith("(94 %)")
+
+
+def test_markdown_has_no_meaning_in_an_escaped_text():
+    assert escape_markdown("a_b ~c~ *d* [e](f) | `g` \\ <h> &\n i") == (
+        r"a\_b \~c\~ \*d\* \[e\](f) \| \`g\` \\ &lt;h&gt; &amp; i"
+    )

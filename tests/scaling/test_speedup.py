@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs.models import ParityConfig
+from scaling.clocks import karp_flatt
 from scaling.cost import Price
 from scaling.formats import format_speedup
 from scaling.outcome import Clocks, JobOutcome
@@ -16,7 +18,6 @@ from scaling.speedup import (
     SummaryRow,
     baseline_of,
     choose_train_clock,
-    karp_flatt,
     summarise,
 )
 
@@ -24,7 +25,7 @@ REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
 
 
 def column(rows: tuple[SummaryRow, ...], name: str) -> list[object]:
-    return [getattr(row, name) for row in rows]
+    return [getattr(row if hasattr(row, name) else row.train, name) for row in rows]
 
 
 def test_reference_row_speedup_efficiency_and_doubling(make_outcomes):
@@ -117,6 +118,87 @@ def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):
     assert column(rows, "n") == [1, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("field", "one", "other"),
+    [
+        ("region", "eu-west-1", "us-east-1"),
+        ("image_uri", "repo@sha256:aa", "repo@sha256:bb"),
+        ("batch_policy", "fixed_global", "fixed_per_replica"),
+        ("learning_rate_rule", "linear", "none"),
+    ],
+)
+def test_points_of_different_policies_images_or_regions_are_refused(make_outcome, field, one, other):
+    with pytest.raises(MixedOutcomesError, match=rf"{field}: the outcomes come from 2 .*{one}.*{other}"):
+        summarise([make_outcome(1, 9, **{field: other}), make_outcome(2, 5, **{field: one})])
+    rows = summarise([make_outcome(1, 9, **{field: one}), make_outcome(2, **{field: None})])
+    assert [row.n for row in rows] == [1, 0], "what is not known is no difference"
+
+
+def test_spot_runs_never_make_the_headline(make_outcome):
+    rows = summarise([make_outcome(1, 100), make_outcome(2, 50, spot=True), make_outcome(2, 60, 2)])
+    assert (rows[1].n, rows[1].n_spot, rows[1].n_failed, rows[1].train_seconds) == (1, 1, 0, 60)
+
+
+def test_each_clock_has_its_own_ratios(make_outcome):
+    def run(nodes: int, train: float, billable: float, wait: float, step: float) -> JobOutcome:
+        clocks = Clocks(wait, billable, train, step)
+        return make_outcome(nodes, train, clocks=clocks, global_batch_size=100 * nodes)
+
+    one, four = (row.clocks for row in summarise([run(1, 80, 100, 200, 0.4), run(4, 20, 50, 160, 0.5)]))
+    assert (one.train.speedup, four.train.speedup) == (1, 4)
+    assert (four.billable.speedup, four.submit_to_end.speedup) == (2, 1.25)
+    # 0.4 s for 100 samples against 0.5 s for 400: 4 ms against 1.25 ms a sample.
+    assert (one.steady.seconds, four.steady.seconds) == pytest.approx((0.004, 0.00125))
+    assert four.steady.speedup == pytest.approx(3.2)
+    assert four.steady.efficiency == pytest.approx(0.8)
+
+
+def test_a_clock_that_the_baseline_lacks_has_times_but_no_ratios(make_outcome):
+    rows = summarise([make_outcome(1, 80), make_outcome(2, 50, clocks=Clocks(train_seconds=50, billable_seconds=60))])
+    assert (rows[1].clocks.billable.seconds, rows[1].clocks.billable.speedup) == (60, None)
+    assert rows[1].clocks.billable.doubling_ratio is None
+
+
+def test_efficiency_against_one_accelerator_needs_a_run_on_one(make_outcome):
+    rows = summarise([make_outcome(1, 100, world_size=1), make_outcome(4, 30, world_size=4)])
+    assert column(rows, "accelerator_efficiency") == pytest.approx([1, 100 / 120])
+    rows = summarise([make_outcome(1, 100, world_size=8), make_outcome(4, 30, world_size=32)])
+    assert column(rows, "accelerator_efficiency") == [None, None]
+
+
+def test_three_repeats_give_intervals_and_two_give_none(make_outcomes):
+    rows = summarise(make_outcomes({1: [100, 101, 102], 2: [50, 51, 52], 4: [25, 26]}))
+    two = rows[1].train
+    assert (two.seconds_interval.low, two.seconds_interval.high) == (50, 52)
+    assert 100 / 52 <= two.speedup_interval.low <= 101 / 51 <= two.speedup_interval.high <= 102 / 50
+    assert two.efficiency_interval.low == two.speedup_interval.low / 2
+    assert two.doubling_ratio_interval == two.speedup_interval
+    assert rows[0].train.speedup_interval is None, "the baseline against itself has no spread"
+    assert (rows[2].train.seconds_interval, rows[2].train.speedup_interval) == (None, None)
+
+
+def test_epochs_phases_target_and_costs_are_medians(make_outcome):
+    def run(repeat: int, seconds: float, reached: float | None) -> JobOutcome:
+        validations = [{"elapsed_seconds": 5.0, "value": 0.5}]
+        validations += [] if reached is None else [{"elapsed_seconds": reached, "value": 0.9}]
+        metrics = {
+            "epochs": 10,
+            "final_metric": {"name": "accuracy", "value": 0.95, "goal": "maximize"},
+            "validations": validations,
+        }
+        clocks = Clocks(train_seconds=seconds, billable_seconds=seconds + 20)
+        return make_outcome(2, seconds, repeat, metrics=metrics, clocks=clocks, phases={"Training": seconds + 15})
+
+    price = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600)
+    (row,) = summarise([run(1, 100, 60), run(2, 110, 70), run(3, 130, 80)], price, (), ParityConfig(target_metric=0.9))
+    assert (row.epochs, row.phases, row.seconds_to_target) == (10, {"Training": 125}, 70)
+    assert (row.costs.run_usd, row.costs.epoch_usd) == pytest.approx((2 * 130, 2 * 110 / 10))
+    # Billed 20 s beside the training; of the training only what came before the target.
+    assert row.costs.target_usd == pytest.approx(2 * 90)
+    (row,) = summarise([run(1, 100, 60), run(2, 110, None)], price, (), ParityConfig(target_metric=0.9))
+    assert (row.seconds_to_target, row.costs.target_usd) == (None, None), "not every run reached it"
+
+
 def test_mixed_instance_types_and_platforms_are_refused(make_outcome):
     with pytest.raises(MixedOutcomesError, match=r"instance_type.*ml\.g5\.xlarge, ml\.m5\.xlarge"):
         summarise([make_outcome(1, 9), make_outcome(2, 5, instance_type="ml.g5.xlarge")])
@@ -130,8 +212,35 @@ def test_parity_is_judged_against_the_baseline(make_outcome):
         return make_outcome(nodes, 90 / nodes, metrics={"final_metric": metric})
 
     rows = summarise([run(1, 0.95), run(2, 0.94), run(4, 0.90), run(8, float("nan"))])
-    assert column(rows, "flags") == [(), (), ("throughput_only",), ()]
+    assert column(rows, "flags") == [(), (), ("throughput_only",), ("throughput_only",)]
+    assert rows[3].parity.reason == "1 of 1 runs gave no final metric"
     assert rows[3].final_metric is None
+
+
+def test_a_spot_run_does_not_choose_the_clock(make_outcome):
+    spot = make_outcome(2, 70, spot=True, phases={"Training": 70.0}, train_clock="training_phase")
+    outcomes = [make_outcome(1, 90, phases={"Training": 120.0}), make_outcome(2, 45, 2), spot]
+    assert choose_train_clock(outcomes) == "program"
+    assert column(summarise(outcomes), "train_seconds") == [90, 45]
+
+
+def test_a_job_that_only_walked_the_launch_path_is_no_measurement(make_outcome):
+    outcomes = [make_outcome(1, 90), make_outcome(2, 45, launch_path_only="smddp is not here")]
+    assert column(summarise(outcomes), "n") == [1, 0]
+
+
+def test_a_target_of_another_metric_is_not_reached(make_outcome):
+    def run(nodes: int, name: str, goal: str) -> JobOutcome:
+        metric = {"name": name, "value": 0.4, "goal": goal}
+        return make_outcome(
+            nodes, 50, metrics={"final_metric": metric, "validations": [{"elapsed_seconds": 9, "value": 0.4}]}
+        )
+
+    rows = summarise(
+        [run(1, "accuracy", "maximize"), run(2, "loss", "minimize")], parity=ParityConfig(target_metric=0.5)
+    )
+    assert column(rows, "seconds_to_target") == [None, None]
+    assert rows[1].parity.verdict == "different"
 
 
 def test_nothing_completed_has_no_baseline(make_outcome):
@@ -143,21 +252,21 @@ def test_nothing_completed_has_no_baseline(make_outcome):
 times_by_nodes = st.dictionaries(st.integers(1, 512), st.floats(0.01, 1e6), min_size=1, max_size=8)
 
 
+def outcome_of(nodes: int, repeat: int, seconds: float) -> JobOutcome:
+    return JobOutcome(
+        nodes=nodes,
+        repeat=repeat,
+        attempt=1,
+        job_name=f"n{nodes}-r{repeat}",
+        status="Completed",
+        platform_kind="measured",
+        clocks=Clocks(train_seconds=seconds),
+        train_clock="measured",
+    )
+
+
 def rows_of(times: dict[int, float]) -> tuple[SummaryRow, ...]:
-    made = [
-        JobOutcome(
-            nodes=nodes,
-            repeat=1,
-            attempt=1,
-            job_name=f"n{nodes}",
-            status="Completed",
-            platform_kind="measured",
-            clocks=Clocks(train_seconds=seconds),
-            train_clock="measured",
-        )
-        for nodes, seconds in times.items()
-    ]
-    return summarise(made)
+    return summarise([outcome_of(nodes, 1, seconds) for nodes, seconds in times.items()])
 
 
 @given(times_by_nodes)
@@ -191,3 +300,19 @@ def test_doubling_ratios_multiply_to_the_speedup(times):
     for row in rows[1:]:
         product *= row.doubling_ratio
     assert product == pytest.approx(rows[-1].speedup)
+
+
+@given(
+    st.dictionaries(st.sampled_from((1, 2, 4, 8)), st.lists(st.floats(0.01, 1e6), min_size=3, max_size=6), min_size=2)
+)
+def test_every_interval_contains_its_value(times):
+    made = [outcome_of(nodes, repeat, each) for nodes, runs in times.items() for repeat, each in enumerate(runs)]
+    for row in summarise(made):
+        pairs = (
+            (row.train.seconds, row.train.seconds_interval),
+            (row.train.speedup, row.train.speedup_interval),
+            (row.train.efficiency, row.train.efficiency_interval),
+            (row.train.doubling_ratio, row.train.doubling_ratio_interval),
+        )
+        for value, interval in pairs:
+            assert interval is None or interval.contains(value)

@@ -130,3 +130,13 @@ def test_remote_dataset_is_described_and_fetched_with_its_times(s3: Any, tmp_pat
 def test_remote_dataset_without_objects_is_refused(s3: Any) -> None:
     with pytest.raises(DatasetRefused, match="no \\*\\.csv object under s3://bench-bucket/raw"):
         describe_remote(s3, "s3://bench-bucket/raw", "csv")
+
+
+@pytest.mark.parametrize("name", ["../../escaped.parquet", "sub/../b.parquet", "/absolute.parquet", "sub//b.parquet"])
+def test_remote_key_that_is_no_path_below_the_source_is_refused(s3: Any, tmp_path: Path, name: str) -> None:
+    s3.put_object(Bucket="bench-bucket", Key="raw/a.parquet", Body=b"1")
+    s3.put_object(Bucket="bench-bucket", Key=f"raw/{name}", Body=b"2")
+    _, objects = describe_remote(s3, "s3://bench-bucket/raw/", "parquet")
+    with pytest.raises(DatasetRefused, match=r"s3://bench-bucket/raw/.* a part of it is empty, '\.' or '\.\.'"):
+        download_remote(s3, "s3://bench-bucket/raw/", objects, tmp_path / "scratch")
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from tasks.errors import PreflightRefused, is_passing, retry_passing
-from tasks.polling import Cancelled, Clock, Progress, intervals
+from tasks.polling import CallBudget, Cancelled, Clock, Progress, intervals
 
 
 def client_error(code: str, status: int = 400) -> ClientError:
@@ -62,3 +62,48 @@ def test_progress_says_changes_and_long_waits(caplog: pytest.LogCaptureFixture) 
     assert [record.getMessage() for record in caplog.records] == [
         "job: Starting", "job: still Starting (16 s)", "job: Training",
     ]  # fmt: skip
+
+
+class Time:
+    """A clock that only sleeps move."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.clock = Clock(monotonic=lambda: self.seconds, wait=self.wait)
+
+    def wait(self, seconds: float) -> bool:
+        self.seconds += seconds
+        return False
+
+
+def test_calls_beyond_the_burst_wait_for_their_turn() -> None:
+    time = Time()
+    budget = CallBudget(2.0, 3, time.clock)
+    taken_at = []
+    for _ in range(6):
+        budget.take()
+        taken_at.append(time.seconds)
+    assert taken_at == [0.0, 0.0, 0.0, 0.5, 1.0, 1.5]
+
+
+def test_unused_calls_are_kept_up_to_the_burst() -> None:
+    time = Time()
+    budget = CallBudget(1.0, 3, time.clock)
+    time.wait(3600.0)
+    assert [budget.try_take() for _ in range(4)] == [True, True, True, False]
+
+
+def test_call_that_can_wait_leaves_the_spare_ones() -> None:
+    time = Time()
+    budget = CallBudget(1.0, 3, time.clock)
+    assert [budget.try_take(spare=2) for _ in range(2)] == [True, False]
+    time.wait(1.0)
+    assert budget.try_take(spare=2)
+    assert time.seconds == 1.0, "it never waits"
+
+
+def test_call_that_waits_ends_when_the_run_is_cancelled() -> None:
+    budget = CallBudget(1.0, 1, Clock(monotonic=lambda: 0.0, wait=lambda seconds: True))
+    budget.take()
+    with pytest.raises(Cancelled):
+        budget.take()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,91 +10,116 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig, ImageConfig
+from configs.models import ImageConfig
 from tasks.errors import ImageBuildFailed, PreflightRefused
-from tasks.image import find, read_context, repository_uri, start, wait, zip_context
-from tasks.polling import Cancelled, Clock
+from tasks.image import (
+    Image,
+    arguments_to_send,
+    find,
+    find_repository,
+    pushed_image,
+    read_context,
+    source_revision,
+    zip_context,
+)
+from tests.tasks.image_fakes import make_context, make_repository, push
+
+DIGEST = "sha256:" + "a" * 64
 
 
 @pytest.fixture
-def context_config(tmp_path: Path) -> ImageConfig:
-    root = tmp_path / "image"
-    (root / "pkg").mkdir(parents=True)
-    (root / "Dockerfile").write_text("FROM scratch\n")
-    (root / "train.py").write_text("print(1)\n")
-    (root / "pkg" / "notes.md").write_text("ignored\n")
-    (root / ".dockerignore").write_text("*.md\n**/*.md\n")
-    return ImageConfig(context=str(root))
+def config(tmp_path: Path) -> ImageConfig:
+    return make_context(tmp_path)
 
 
-class Builds:
-    """CodeBuild that answers with the given builds one after another, then repeats the last."""
-
-    def __init__(self, *builds: dict[str, Any]) -> None:
-        self._builds, self.stopped, self._index = builds, [], -1
-
-    def batch_get_builds(self, ids: list[str]) -> dict[str, Any]:
-        self._index = min(self._index + 1, len(self._builds) - 1)
-        return {"builds": [{"id": ids[0], **self._builds[self._index]}]}
-
-    def stop_build(self, id: str) -> None:
-        self.stopped.append(id)
-
-
-class Logs:
-    def get_log_events(self, **query: Any) -> dict[str, Any]:
-        return {"events": [{"message": "pip: no such package\n"}]}
-
-
-def counting_clock() -> Clock:
-    """A clock that moves only when somebody sleeps."""
-    now = [0.0]
-
-    def wait_for(seconds: float) -> bool:
-        now[0] += seconds
-        return False
-
-    return Clock(monotonic=lambda: now[0], wait=wait_for)
-
-
-RUNNING = {"buildStatus": "IN_PROGRESS", "currentPhase": "BUILD"}
-DONE = {"buildStatus": "SUCCEEDED"}
-
-
-def test_tag_is_the_content_not_the_place(context_config: ImageConfig, tmp_path: Path) -> None:
-    before = read_context(context_config)
+def test_tag_is_the_content_not_the_place(config: ImageConfig, tmp_path: Path) -> None:
+    before = read_context(config)
     moved = tmp_path / "elsewhere"
-    Path(context_config.context).rename(moved)
+    Path(config.context).rename(moved)
     assert read_context(ImageConfig(context=str(moved))).tag == before.tag
-    assert before.files == (".dockerignore", "Dockerfile", "train.py")
+    assert list(before.files) == [".dockerignore", "Dockerfile", "train.py"]
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda root: (root / "train.py").write_text("print(2)\n"),
-        lambda root: (root / "train.py").chmod(0o755),
         lambda root: (root / "new.py").write_text(""),
+        lambda root: (root / "train.py").rename(root / "main.py"),
+        lambda root: (root / "Dockerfile").write_text("FROM scratch\nENV A=1\n"),
     ],
 )
-def test_tag_follows_every_change(context_config: ImageConfig, change: Callable[[Path], Any]) -> None:
-    before = read_context(context_config).tag
-    change(Path(context_config.context))
-    assert read_context(context_config).tag != before
+def test_tag_follows_every_change(config: ImageConfig, change: Callable[[Path], Any]) -> None:
+    before = read_context(config).tag
+    change(Path(config.context))
+    assert read_context(config).tag != before
 
 
-def test_tag_follows_base_image_and_build_arguments(context_config: ImageConfig) -> None:
-    tags = {
-        read_context(context_config.model_copy(update=update)).tag
-        for update in ({}, {"base_image": "a"}, {"build_args": {"X": "1"}})
-    }
-    assert len(tags) == 3
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "train.py").chmod(0o755),
+        lambda root: (root / "train.py").chmod(0o600),
+        lambda root: os.utime(root / "train.py", (1, 1)),
+        lambda root: (root / "pkg" / "notes.md").write_text("changed\n"),
+        lambda root: (root / "empty").mkdir(),
+    ],
+)
+def test_mode_time_ignored_files_and_empty_folders_change_nothing(
+    config: ImageConfig, change: Callable[[Path], Any]
+) -> None:
+    before = read_context(config)
+    body = zip_context(before)
+    change(Path(config.context))
+    after = read_context(config)
+    assert (after.tag, zip_context(after)) == (before.tag, body)
 
 
-def test_ignored_files_do_not_count(context_config: ImageConfig) -> None:
-    before = read_context(context_config).tag
-    (Path(context_config.context) / "pkg" / "notes.md").write_text("changed\n")
-    assert read_context(context_config).tag == before
+def test_tag_follows_base_image_and_build_arguments(config: ImageConfig) -> None:
+    updates: list[dict[str, Any]] = [{}, {"base_image": "a"}, {"build_args": {"X": "1"}}]
+    assert len({read_context(config.model_copy(update=update)).tag for update in updates}) == 3
+
+
+def test_builder_is_no_part_of_the_tag(config: ImageConfig) -> None:
+    assert read_context(config.model_copy(update={"builder": "docker"})).tag == read_context(config).tag
+
+
+def test_tag_follows_the_digest_of_the_base(tmp_path: Path) -> None:
+    config = make_context(tmp_path, "ARG BASE_IMAGE=base:1\nFROM ${BASE_IMAGE}\n")
+    by_name = read_context(config)
+    first = read_context(config, {"base:1": f"base@{DIGEST}"})
+    second = read_context(config, {"base:1": f"base@{DIGEST[:-1]}b"})
+    assert len({by_name.tag, first.tag, second.tag}) == 3
+    assert (by_name.bases, first.bases) == (("base:1",), (f"base@{DIGEST}",))
+    assert (dict(by_name.build_args), dict(first.build_args)) == ({}, {"BASE_IMAGE": f"base@{DIGEST}"})
+
+
+def test_base_that_no_argument_names_is_built_on_by_its_name_and_counts_by_its_digest(tmp_path: Path) -> None:
+    config = make_context(tmp_path, "FROM base:1\n")
+    pinned = read_context(config, {"base:1": f"base@{DIGEST}"})
+    assert pinned.tag != read_context(config).tag
+    assert dict(pinned.build_args) == {}
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ("*.md", ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"]),  # in .gitignore it would match at any depth
+        ("**/*.md", ["Dockerfile", "a.py", "pkg/b.py"]),
+        ("pkg", ["Dockerfile", "a.py"]),
+        ("/pkg/", ["Dockerfile", "a.py"]),
+        ("./pkg\n!pkg/b.py", ["Dockerfile", "a.py", "pkg/b.py"]),
+        ("# pkg\n\n", ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"]),
+        ("*\n!a.py", ["Dockerfile", "a.py"]),
+    ],
+)
+def test_ignore_file_is_read_as_docker_does(tmp_path: Path, lines: str, kept: list[str]) -> None:
+    (tmp_path / "pkg").mkdir()
+    for name in ("Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".dockerignore").write_text(lines)
+    files = read_context(ImageConfig(context=str(tmp_path))).files
+    assert [name for name in files if name != ".dockerignore"] == kept
 
 
 def test_context_without_dockerfile_is_refused(tmp_path: Path) -> None:
@@ -100,80 +127,129 @@ def test_context_without_dockerfile_is_refused(tmp_path: Path) -> None:
         read_context(ImageConfig(context=str(tmp_path)))
 
 
-def test_zip_has_the_same_bytes_each_time(context_config: ImageConfig) -> None:
-    context = read_context(context_config)
+def test_zip_has_the_same_bytes_each_time_and_programs_are_executable(config: ImageConfig) -> None:
+    (Path(config.context) / "start.sh").write_text("#!/bin/sh\n")
+    context = read_context(config)
     body = zip_context(context)
     assert body == zip_context(context)
-    assert zipfile.ZipFile(io.BytesIO(body)).namelist() == list(context.files)
+    modes = {info.filename: info.external_attr >> 16 for info in zipfile.ZipFile(io.BytesIO(body)).infolist()}
+    assert list(modes) == list(context.files)
+    assert (modes["start.sh"], modes["train.py"]) == (0o100755, 0o100644)
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_text("other\n"), lambda path: path.unlink()])
+def test_file_that_changed_after_the_tag_was_computed_is_not_built(
+    config: ImageConfig, change: Callable[[Path], Any]
+) -> None:
+    context = read_context(config)
+    change(Path(config.context) / "train.py")
+    with pytest.raises(ImageBuildFailed, match=r"train\.py changed since the run began"):
+        zip_context(context)
+
+
+def test_source_revision_is_sent_where_the_dockerfile_asks_and_is_no_part_of_the_tag(tmp_path: Path) -> None:
+    config = make_context(tmp_path, "FROM scratch\nARG SOURCE_REVISION=unknown\n")
+    root = Path(config.context)
+    assert arguments_to_send(read_context(config)) == {}  # no repository around it
+    before = read_context(config).tag
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    context = read_context(config)
+    revision = source_revision(root)
+    assert revision is not None and len(revision) == 40
+    assert (arguments_to_send(context), context.tag) == ({"SOURCE_REVISION": revision}, before)
+    (root / "train.py").write_text("changed\n")
+    assert source_revision(root) == f"{revision}-dirty"
+    given = config.model_copy(update={"build_args": {"SOURCE_REVISION": "v1"}})
+    assert arguments_to_send(read_context(given)) == {"SOURCE_REVISION": "v1"}
+    (root / "Dockerfile").write_text("FROM scratch\n")
+    assert arguments_to_send(read_context(config)) == {}
+
+
+def test_source_revision_is_unknown_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert source_revision(tmp_path) is None
 
 
 def test_image_is_found_by_tag_only_when_it_is_there(aws: Callable[[str], Any]) -> None:
     ecr = aws("ecr")
     assert find(ecr, "nodesweep", "ctx-1") is None
-    ecr.create_repository(repositoryName="nodesweep")
+    make_repository(ecr)
     assert find(ecr, "nodesweep", "ctx-1") is None
-    manifest = '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'
-    put = ecr.put_image(repositoryName="nodesweep", imageTag="ctx-1", imageManifest=manifest)
-    assert find(ecr, "nodesweep", "ctx-1") == put["image"]["imageId"]["imageDigest"]
+    assert push(ecr, "ctx-1") == find(ecr, "nodesweep", "ctx-1")
 
 
 def test_missing_repository_is_made_only_where_allowed(aws: Callable[[str], Any]) -> None:
     ecr = aws("ecr")
     with pytest.raises(PreflightRefused, match="no ECR repository 'nodesweep'"):
-        repository_uri(ecr, ImageConfig(), create_missing=False)
-    assert repository_uri(ecr, ImageConfig(), create_missing=True).endswith("/nodesweep")
+        find_repository(ecr, ImageConfig(), False, "ctx-1")
+    assert find_repository(ecr, ImageConfig(), True, "ctx-1").endswith("/nodesweep")
     made = ecr.describe_repositories(repositoryNames=["nodesweep"])["repositories"][0]
     assert made["imageTagMutability"] == "IMMUTABLE"
 
 
-def test_build_gets_context_tag_and_arguments(
-    aws: Callable[[str], Any], context_config: ImageConfig, benchmark_config: BenchmarkConfig
+def test_repository_whose_tags_can_be_moved_is_refused(aws: Callable[[str], Any]) -> None:
+    ecr = aws("ecr")
+    ecr.create_repository(repositoryName="nodesweep", imageTagMutability="MUTABLE")
+    with pytest.raises(PreflightRefused, match="put-image-tag-mutability --repository-name nodesweep"):
+        find_repository(ecr, ImageConfig(), True, "ctx-1")
+
+
+@pytest.mark.parametrize(
+    ("mutability", "pattern", "taken"),
+    [
+        ("IMMUTABLE_WITH_EXCLUSION", "latest*", True),
+        ("IMMUTABLE_WITH_EXCLUSION", "ctx-*", False),
+        ("MUTABLE_WITH_EXCLUSION", "ctx-*", True),
+        ("MUTABLE_WITH_EXCLUSION", "v*", False),
+    ],
+)
+def test_exceptions_from_the_repositorys_mutability_count(mutability: str, pattern: str, taken: bool) -> None:
+    class Ecr:
+        def describe_repositories(self, repositoryNames: list[str]) -> dict[str, Any]:
+            filters = [{"filterType": "WILDCARD", "filter": pattern}]
+            found = {"imageTagMutability": mutability, "imageTagMutabilityExclusionFilters": filters}
+            return {"repositories": [{**found, "repositoryUri": "uri"}]}
+
+        class exceptions:
+            RepositoryNotFoundException = KeyError
+
+    if taken:
+        assert find_repository(Ecr(), ImageConfig(), False, "ctx-1") == "uri"
+    else:
+        with pytest.raises(PreflightRefused, match="tags of 'nodesweep' can be moved"):
+            find_repository(Ecr(), ImageConfig(), False, "ctx-1")
+
+
+def fail() -> str:
+    raise ImageBuildFailed("it broke")
+
+
+def test_image_that_is_in_ecr_after_the_build_is_used_even_if_it_failed(aws: Callable[[str], Any]) -> None:
+    ecr = aws("ecr")
+    uri = make_repository(ecr)
+    digest = push(ecr, "ctx-1")
+    assert pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", fail) == Image(f"{uri}@{digest}", "ctx-1", built=False)
+    for said in (None, digest):
+        image = pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", lambda said=said: said)
+        assert image == Image(f"{uri}@{digest}", "ctx-1", built=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"), [(fail, "it broke"), (lambda: None, "b succeeded, but ECR has no nodesweep:ctx-1")]
+)
+def test_build_without_an_image_in_ecr_failed(
+    aws: Callable[[str], Any], build: Callable[[], str | None], message: str
 ) -> None:
-    s3, platform = aws("s3"), benchmark_config.platform
-    s3.create_bucket(Bucket=platform.bucket)
-    asked: dict[str, Any] = {}
-
-    class CodeBuild:
-        def start_build(self, **request: Any) -> dict[str, Any]:
-            asked.update(request)
-            return {"build": {"id": "nodesweep-image:1"}}
-
-    (Path(context_config.context) / "buildspec.yml").write_text("version: 0.2\n")
-    config = context_config.model_copy(update={"base_image": "base:1"})
-    context = read_context(config)
-    assert start(CodeBuild(), s3, config, platform, context, "repo-uri") == "nodesweep-image:1"
-    variables = {item["name"]: item["value"] for item in asked["environmentVariablesOverride"]}
-    assert (variables["IMAGE_TAG"], variables["BUILD_ARG_BASE_IMAGE"]) == (context.tag, "base:1")
-    assert asked["buildspecOverride"] == "version: 0.2\n"
-    bucket, key = asked["sourceLocationOverride"].split("/", 1)
-    assert zipfile.ZipFile(io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())).testzip() is None
+    with pytest.raises(ImageBuildFailed, match=message):
+        pushed_image(aws("ecr"), "nodesweep", "uri", "ctx-1", "b", build)
 
 
-def test_wait_returns_when_the_build_succeeds() -> None:
-    builds = Builds(RUNNING, RUNNING, DONE)
-    wait(builds, Logs(), "b:1", 600, counting_clock())
-    assert builds.stopped == []
-
-
-def test_failed_build_names_phase_and_last_lines() -> None:
-    failed = {
-        "buildStatus": "FAILED",
-        "phases": [{"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]}],
-        "logs": {"groupName": "g", "streamName": "s"},
-    }
-    with pytest.raises(ImageBuildFailed, match=r"FAILED; phase BUILD: exit status 1\n    pip: no such package"):
-        wait(Builds(RUNNING, failed), Logs(), "b:1", 600, counting_clock())
-
-
-def test_build_past_its_deadline_is_stopped() -> None:
-    builds = Builds(RUNNING)
-    with pytest.raises(ImageBuildFailed, match="was stopped after"):
-        wait(builds, Logs(), "b:1", 60, counting_clock())
-    assert builds.stopped == ["b:1"]
-
-
-def test_cancelled_wait_stops_the_build() -> None:
-    builds = Builds(RUNNING)
-    with pytest.raises(Cancelled):
-        wait(builds, Logs(), "b:1", 60, Clock(monotonic=lambda: 0.0, wait=lambda seconds: True))
-    assert builds.stopped == ["b:1"]
+def test_tag_that_is_another_image_than_the_pushed_one_is_not_used(aws: Callable[[str], Any]) -> None:
+    ecr = aws("ecr")
+    uri = make_repository(ecr)
+    push(ecr, "ctx-1")
+    with pytest.raises(ImageBuildFailed, match=f"b pushed {DIGEST}, but nodesweep:ctx-1 is sha256:"):
+        pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", lambda: DIGEST)

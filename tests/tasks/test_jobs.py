@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from scaling.plan import plan_sweep
 from scaling.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
-from tasks.jobs import QuotaReached, describe, stop, submit, watch
-from tasks.polling import Clock
+from tasks.jobs import JobLimits, QuotaReached, describe, stop, submit, watch_training_jobs
+
+CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 def client_error(code: str, message: str, operation: str = "CreateTrainingJob") -> ClientError:
@@ -58,7 +62,11 @@ class SageMaker:
             "TrainingJobArn": f"arn:{TrainingJobName}",
             "TrainingJobStatus": status,
             "SecondaryStatus": status,
+            "CreationTime": CREATED,
         }
+
+    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
+        return {"TrainingJobSummaries": [self.describe_training_job(name) for name in self.jobs]}
 
     def list_tags(self, ResourceArn: str) -> dict[str, Any]:
         return {"Tags": self.tags[ResourceArn]}
@@ -73,16 +81,6 @@ class SageMaker:
 def request_(benchmark_config: BenchmarkConfig) -> dict[str, Any]:
     plan = plan_sweep(benchmark_config, load_catalogue().get("ml.m5.xlarge"))
     return build_request(benchmark_config, plan.points[0], ResolvedInputs("bench-1", "image", "s3://bench-bucket/d/"))
-
-
-def clock_of(step_seconds: float = 1.0) -> Clock:
-    now = [0.0]
-
-    def tick() -> float:
-        now[0] += step_seconds
-        return now[0]
-
-    return Clock(monotonic=tick, wait=lambda seconds: False)
 
 
 def test_new_job_is_created_once(request_: dict[str, Any]) -> None:
@@ -124,28 +122,6 @@ def test_unknown_name_describes_as_none() -> None:
     assert describe(SageMaker(), "nobody") is None
 
 
-def test_watch_returns_the_jobs_that_ended_and_leaves_the_others() -> None:
-    platform = SageMaker()
-    platform.jobs = {"a": ["InProgress", "InProgress", "Completed"], "b": ["InProgress"]}
-    ended = watch(platform, ["a", "b"], 1.0, {"a": 1e9, "b": 1e9}, clock_of())
-    assert [description["TrainingJobName"] for description in ended] == ["a"]
-
-
-def test_job_past_its_deadline_is_stopped_and_awaited() -> None:
-    platform = SageMaker()
-    platform.jobs = {"a": ["InProgress"] * 5 + ["Stopped"]}
-    ended = watch(platform, ["a"], 1.0, {"a": 0.0}, clock_of())
-    assert platform.stopped == ["a"]
-    assert ended[0]["TrainingJobStatus"] == "Stopped"
-
-
-def test_job_that_never_stops_does_not_hold_the_run_for_ever() -> None:
-    platform = SageMaker()
-    platform.jobs = {"a": ["InProgress"]}
-    with pytest.raises(JobRefused, match="did not stop within"):
-        watch(platform, ["a"], 1.0, {"a": 0.0}, clock_of(100.0))
-
-
 def test_stop_goes_on_past_a_job_that_is_gone() -> None:
     platform = SageMaker()
     platform.jobs = {"b": ["InProgress"]}
@@ -166,3 +142,36 @@ def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(JobRefused, match=r"a: .*AccessDenied"):
         stop(platform, ["a", "b"])
     assert platform.stopped == ["b"]
+
+
+def test_log_of_a_job_is_said_once_over_several_watches(
+    benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each watch ends with the first job that does; the next one goes on where it left off."""
+    platform = SageMaker()
+    platform.jobs = {"a": ["Completed"]}
+    event = {"timestamp": 2e12, "eventId": "1", "logStreamName": "a/algo-1-1", "message": "line"}
+    logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [event]})
+    monkeypatch.setattr("tasks.jobs.aws_client", lambda service, _: {"logs": logs, "sagemaker": platform}[service])
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    caplog.set_level(logging.INFO, "nodesweep.log")
+    config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})  # what is remembered goes by it
+    for _ in range(2):
+        [ended] = watch_training_jobs.fn(config, ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
+        assert ended["TrainingJobName"] == "a"
+    said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.log"]
+    assert said == ["algo-1: line"]
+
+
+def test_a_lost_connection_does_not_spare_the_other_jobs() -> None:
+    asked: list[str] = []
+
+    class Sagemaker:
+        def stop_training_job(self, TrainingJobName: str) -> None:
+            asked.append(TrainingJobName)
+            if TrainingJobName == "a":
+                raise ConnectionClosedError(endpoint_url="http://here")
+
+    with pytest.raises(JobRefused, match="a: Connection was closed"):
+        stop(Sagemaker(), ["a", "b"])
+    assert asked == ["a", "b"]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import tarfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from tasks.results import LOG_GROUP, read_log_tail, read_metrics
 
@@ -57,8 +59,30 @@ def test_log_tail_merges_the_nodes_by_time(aws: Callable[[str], Any]) -> None:
         events = [{"timestamp": start + offset, "message": f"line {offset}\n"} for offset in offsets]
         logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
     assert read_log_tail(logs, "job") == ["algo-1: line 1", "algo-2: line 2", "algo-1: line 3"]
-    assert read_log_tail(logs, "job", lines=1) == ["algo-1: line 3"]
+    # Of every node, so that the one that failed first and then was silent is not crowded out by the others.
+    assert read_log_tail(logs, "job", lines=1) == ["algo-2: line 2", "algo-1: line 3"]
 
 
 def test_job_without_a_log_has_an_empty_tail(aws: Callable[[str], Any]) -> None:
     assert read_log_tail(aws("logs"), "job") == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeLogStreams"),
+        ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "DescribeLogStreams"),
+        EndpointConnectionError(endpoint_url="https://logs"),
+    ],
+)
+def test_log_that_cannot_be_read_is_a_warning_and_an_empty_tail(
+    aws: Callable[[str], Any], error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(operation: str) -> None:
+        raise error
+
+    logs = aws("logs")
+    monkeypatch.setattr(logs, "get_paginator", refuse)
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    assert read_log_tail(logs, "job-1") == []
+    assert "the log of job-1 can't be read" in caplog.text

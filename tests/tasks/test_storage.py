@@ -9,7 +9,7 @@ import pytest
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound
-from tasks.storage import get_bytes, latest_sweep, make_sure_of_bucket, put_bytes
+from tasks.storage import get_bytes, latest_sweep, make_sure_of_bucket, put_bytes, put_once
 
 
 def test_missing_bucket_is_made_only_where_allowed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
@@ -42,3 +42,13 @@ def test_latest_sweep_is_the_youngest_of_the_same_config(
     for sweep in (*sweeps, other):
         s3.put_object(Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}")
     assert latest_sweep(s3, config) == sweeps[1]
+
+
+def test_content_that_is_there_whole_is_not_sent_again(aws: Callable[[str], Any]) -> None:
+    s3 = aws("s3")
+    s3.create_bucket(Bucket="bucket")
+    s3.put_bucket_versioning(Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"one", b"one", b"another"):
+        assert put_once(s3, "bucket", "k", body) == "s3://bucket/k"
+    versions = s3.list_object_versions(Bucket="bucket")["Versions"]
+    assert len(versions) == 2 and get_bytes(s3, "bucket", "k") == b"another"

@@ -200,6 +200,24 @@ def test_empty_suite_is_refused(digits: list[Path]) -> None:
         validate_dataset(digits, empty, now=NOW)
 
 
+def test_dataset_without_a_row_is_not_valid(tmp_path: Path) -> None:
+    files = [table(tmp_path / f"{name}.parquet", label=[]) for name in "ab"]
+    exists = {"type": "expect_column_to_exist", "kwargs": {"column": "label"}}
+    report = check(files, exists)
+    assert not report.success
+    assert [failure.message for failure in report.problems] == ["no file has a row; there is nothing to train on"]
+
+
+def test_one_empty_file_among_others_is_allowed(tmp_path: Path) -> None:
+    files = [table(tmp_path / "a.parquet", label=[]), table(tmp_path / "b.parquet", label=[1])]
+    assert check(files, {"type": "expect_column_to_exist", "kwargs": {"column": "label"}}).success
+
+
+def test_files_that_cannot_be_read_are_not_called_empty_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"no table")
+    assert [failure.expectation for failure in check([tmp_path / "a.parquet"]).problems] == ["readable"]
+
+
 def test_no_files_are_refused() -> None:
     with pytest.raises(NoFiles, match=r"no \*\.parquet files under data"):
         check([])

@@ -6,6 +6,7 @@ python train.py --data DIR --model ranking_mlp --epochs 5
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,12 +14,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from training.errors import UserError
+from training.learning_rate import RULES
 
 MODELS = ("ranking_mlp", "resnet18")
 FORMATS = ("parquet", "csv")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "32", "bf16", "16")
 INCOMPLETE_BATCH = ("drop", "pad")
+BACKENDS = ("auto", "gloo", "nccl", "smddp", "xla")
+STRATEGIES = ("ddp", "fsdp", "smp")
+NO_FOLDER = "none"
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class TrainingArguments:
     incomplete_batch: str
     evaluate_every_samples: int | None
     learning_rate: float
+    learning_rate_rule: str
+    base_global_batch_size: int | None
     warmup_steps: int
     optimizer: str
     momentum: float
@@ -54,9 +61,14 @@ class TrainingArguments:
     warmup_exclude_seconds: float
     checkpoint: bool
     tensorboard: bool
+    checkpoint_dir: Path | None
+    checkpoint_every_steps: int | None
+    backend: str
+    strategy: str
     process_group_timeout_seconds: float
     model_dir: Path
     output_data_dir: Path
+    tensorboard_dir: Path | None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -99,12 +111,31 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _folder_or_none(text: str) -> Path | None:
+    return None if text == NO_FOLDER else Path(text)
+
+
+def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where SageMaker keeps checkpoints over an interruption: as its configuration says, else where the folder is.
+
+    A redirected /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) has the folder always; the configuration counts.
+    """
+    base = Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+    try:
+        config = json.loads((base / "input" / "config" / "checkpointconfig.json").read_text(encoding="utf-8"))
+        return Path(config.get("LocalPath") or base / "checkpoints")
+    except (OSError, ValueError, AttributeError):
+        folder = base / "checkpoints"
+        return folder if "SAGEMAKER_BASE_DIR" not in environment and folder.is_dir() else None
+
+
 def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
     """The parser; defaults of the folders come from the SageMaker variables in `environment`."""
     parser = _Parser(prog="train.py", description="Distributed training, measured.", allow_abbrev=False)
     _add_data_arguments(parser.add_argument_group("data"), environment)
     _add_amount_arguments(parser.add_argument_group("how much"))
     _add_optimisation_arguments(parser.add_argument_group("model and optimiser"))
+    _add_cluster_arguments(parser.add_argument_group("cluster and interruptions"), environment)
     _add_measurement_arguments(parser.add_argument_group("measurement and output"), environment)
     return parser
 
@@ -138,11 +169,29 @@ def _add_optimisation_arguments(group: argparse._ArgumentGroup) -> None:
     add("--layers", type=_whole(2), default=7, help="dense layers of ranking_mlp, the last one included")
     add("--optimizer", choices=OPTIMIZERS, default="adamw")
     add("--learning-rate", type=_number(0, above_minimum=True), default=1e-3)
+    add("--learning-rate-rule", choices=RULES, default="none", help="scales it with the global batch")
+    add("--base-global-batch-size", type=_whole(1), default=None, help="the batch that --learning-rate is meant for")
     add("--warmup-steps", type=_whole(0), default=0, help="steps over which the learning rate rises linearly")
     add("--momentum", type=_number(0, 1), default=0.9, help="sgd only")
     add("--weight-decay", type=_number(0), default=0.0)
     add("--seed", type=_whole(0), default=0)
     add("--precision", choices=PRECISIONS, default="auto", help="auto: bf16 or 16 mixed where the hardware has it")
+
+
+def _add_cluster_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
+    add = group.add_argument
+    add(
+        "--backend", choices=BACKENDS, default="auto", help="auto: nccl with a GPU, gloo without; one process uses none"
+    )
+    add("--strategy", choices=STRATEGIES, default="ddp", help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x")
+    add("--process-group-timeout-seconds", type=_number(0, above_minimum=True), default=600.0)
+    add(
+        "--checkpoint-dir",
+        type=_folder_or_none,
+        default=default_checkpoint_dir(environment),
+        help="last.ckpt is written there and resumed from; none: no such checkpoints (default: SageMaker's, if any)",
+    )
+    add("--checkpoint-every-steps", type=_whole(1), default=None, help="besides the end of every epoch")
 
 
 def _add_measurement_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
@@ -152,9 +201,10 @@ def _add_measurement_arguments(group: argparse._ArgumentGroup, environment: Mapp
     add("--warmup-exclude-seconds", type=_number(0), default=30.0, help="left out of the steady window")
     add("--checkpoint", type=_flag, default=True, help="write the best checkpoint (True or False)")
     add("--tensorboard", type=_flag, default=True, help="write TensorBoard logs (True or False)")
-    add("--process-group-timeout-seconds", type=_number(0, above_minimum=True), default=600.0)
     add("--model-dir", type=Path, default=environment.get("SM_MODEL_DIR", "output/model"))
     add("--output-data-dir", type=Path, default=environment.get("SM_OUTPUT_DATA_DIR", "output/data"))
+    board = environment.get("TENSORBOARD_DIR")  # /opt/ml/output/tensorboard where SageMaker sends it to S3 meanwhile
+    add("--tensorboard-dir", type=Path, default=board, help="default: tensorboard under --output-data-dir")
 
 
 def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> TrainingArguments:

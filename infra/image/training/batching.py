@@ -74,8 +74,9 @@ def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """requested = processed - padded + dropped."""
+    """requested = processed - padded + dropped; `per_epoch` is what one whole epoch requests."""
 
+    per_epoch: int
     requested: int
     processed: int
     padded: int
@@ -86,7 +87,8 @@ def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> Sampl
     """Samples over the whole run, all ranks together; an epoch cut short by --max-steps drops and pads nothing."""
     epochs = steps // epoch.steps
     processed, padded, dropped = steps * global_batch_size, epochs * epoch.padded, epochs * epoch.dropped
-    return SampleCount(processed - padded + dropped, processed, padded, dropped)
+    per_epoch = epoch.steps * global_batch_size - epoch.padded + epoch.dropped
+    return SampleCount(per_epoch, processed - padded + dropped, processed, padded, dropped)
 
 
 class ShardedBatches:
@@ -97,17 +99,21 @@ class ShardedBatches:
     ) -> None:
         self._rows, self._passes, self._batch, self._epoch_plan = rows, passes, batch, epoch_plan
         self._rank, self._world_size, self._seed = rank, world_size, seed
-        self._epoch = 0
+        self._epoch = self._first_batch = 0
+
+    def start_at(self, step: int) -> None:
+        """Go on after `step` optimiser steps; the epoch they ended in is shorter by them."""
+        self._epoch, steps = divmod(step, self._epoch_plan.steps)
+        self._first_batch = steps * self._batch.accumulate_grad_batches
 
     def __len__(self) -> int:
-        return self._epoch_plan.steps * self._batch.accumulate_grad_batches
+        return self._epoch_plan.steps * self._batch.accumulate_grad_batches - self._first_batch
 
     def __iter__(self) -> Iterator[npt.NDArray[np.int64]]:
-        batch = self._batch
-        order = self._order(self._epoch)
-        self._epoch += 1
-        shape = (len(self), self._world_size, batch.per_replica_batch_size)
-        yield from order.reshape(shape)[:, self._rank]
+        order, first = self._order(self._epoch), self._first_batch
+        self._epoch, self._first_batch = self._epoch + 1, 0
+        shape = (len(self), self._world_size, self._batch.per_replica_batch_size)
+        yield from order.reshape(shape)[first:, self._rank]
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         random = np.random.default_rng([self._seed, epoch])

@@ -48,10 +48,16 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
     port = _integer(environment, "MASTER_PORT", DEFAULT_MASTER_PORT)
     if "OMPI_COMM_WORLD_RANK" in environment:
         prefix = "OMPI_COMM_WORLD_"
-        places = _places(environment, prefix + "RANK", prefix + "SIZE", prefix + "LOCAL_RANK", prefix + "LOCAL_SIZE")
+        rank, size, local_rank, local_size = (prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+        places = _places(environment, rank, size, local_rank, local_size, len(hosts))
+        if places[0] > 1 and not {"MASTER_ADDR", "SM_HOSTS"} & environment.keys():
+            raise UserError(
+                "mpirun started ranks on several nodes and neither MASTER_ADDR nor SM_HOSTS has reached this one: add "
+                "`-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
+            )
         return Cluster("mpi", *places, current_host, address, port)
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        places = _places(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        places = _places(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", len(hosts))
         return Cluster("torchrun", *places, current_host, address, port)
     if current_host not in hosts:
         raise UserError(f"SM_CURRENT_HOST is {current_host!r}, which is not one of SM_HOSTS {hosts}")
@@ -86,11 +92,12 @@ def _hosts(environment: Mapping[str, str]) -> list[str]:
 
 
 def _places(
-    environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str
+    environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str, hosts: int
 ) -> tuple[int, int, int, int]:
     """(nodes, node rank, processes per node, local rank); ranks must be numbered node by node."""
-    processes = _integer(environment, local_size, 1)
     world_size, local = _integer(environment, size, 1), _integer(environment, local_rank, 0)
+    # Some launchers say nothing of a node's processes; they are as many on every node.
+    processes = _integer(environment, local_size, world_size // hosts if world_size % hosts == 0 else 1)
     global_rank = _integer(environment, rank, 0)
     if world_size % processes or global_rank % processes != local:
         raise UserError(

@@ -73,10 +73,16 @@ class TableData(pl.LightningDataModule):
         self._arguments, self._cluster, self._batch, self._prepared = arguments, cluster, batch, prepared
         self._training_rows: TableRows
         self._validation_rows: TableRows
+        self._training_batches: ShardedBatches
         self.epoch_plan: EpochPlan
         self.training_loader: TimedLoader
         self.sample_shape: tuple[int, ...]
         self.classes: int
+
+    @property
+    def row_count(self) -> int:
+        """Training rows, those of all ranks: each rank holds every one and takes its share of a batch."""
+        return len(self._training_rows)
 
     def prepare_data(self) -> None:
         prepare_table(self._arguments.data, self._arguments.format, self._arguments.label_column, self._prepared)
@@ -93,7 +99,12 @@ class TableData(pl.LightningDataModule):
         self.sample_shape, self.classes = table.features.shape[1:], table.classes
         passes = arguments.passes_per_epoch
         self.epoch_plan = plan_epoch(len(rows), passes, batch.global_batch_size, arguments.incomplete_batch)
-        self.training_loader = TimedLoader(self._loader(self._training_rows, self._training_batches(len(rows))))
+        self._training_batches = self._cut_batches(len(rows))
+        self.training_loader = TimedLoader(self._loader(self._training_rows, self._training_batches))
+
+    def start_at(self, step: int) -> None:
+        """Leave out the batches of the first `step` optimiser steps: a checkpoint's run has done them."""
+        self._training_batches.start_at(step)
 
     def teardown(self, stage: str) -> None:
         """Give the node's disk back; what ranks still map stays readable to them."""
@@ -108,7 +119,7 @@ class TableData(pl.LightningDataModule):
         cuts = range(EVALUATION_BATCH_ROWS, len(rows), EVALUATION_BATCH_ROWS)
         return self._loader(self._validation_rows, np.split(rows, cuts))
 
-    def _training_batches(self, rows: int) -> ShardedBatches:
+    def _cut_batches(self, rows: int) -> ShardedBatches:
         cluster, arguments = self._cluster, self._arguments
         return ShardedBatches(
             rows,

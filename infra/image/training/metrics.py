@@ -24,6 +24,16 @@ class RankSteps:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """One result of the final metric: after how many steps and samples over all ranks, when on the train clock."""
+
+    step: int
+    samples: int
+    elapsed_seconds: float
+    value: float
+
+
+@dataclass(frozen=True)
 class SteadyWindow:
     """The steps that count as steady state; `step_seconds` is their median, None where the window is empty."""
 

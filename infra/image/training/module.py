@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from training.arguments import TrainingArguments
 from training.models import build_model
 from training.process_group import sum_over_ranks
+from training.strategies import shard
 
 FINAL_METRIC = "validation_accuracy"
 FINAL_METRIC_GOAL = "maximize"
@@ -34,6 +35,8 @@ class Classifier(pl.LightningModule):
         """Built here because the table, read by the data module's set-up, gives its size."""
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         self.model = build_model(self._arguments, data.sample_shape, data.classes)
+        if self.device_mesh is not None:
+            shard(self.model, self.device_mesh["data_parallel"])
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
         features, labels = batch
@@ -68,7 +71,8 @@ class Classifier(pl.LightningModule):
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
     """One fused kernel per step: the optimiser is the part of a step that more nodes don't make faster."""
     rate, decay = arguments.learning_rate, arguments.weight_decay
+    fused = arguments.backend != "xla"  # no such kernel there
     if arguments.optimizer == "sgd":
-        return torch.optim.SGD(parameters, rate, momentum=arguments.momentum, weight_decay=decay, fused=True)
+        return torch.optim.SGD(parameters, rate, momentum=arguments.momentum, weight_decay=decay, fused=fused)
     kind = torch.optim.Adam if arguments.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, rate, weight_decay=decay, fused=True)
+    return kind(parameters, rate, weight_decay=decay, fused=fused)

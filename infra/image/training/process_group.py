@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.plugins.environments import ClusterEnvironment
 
+from training.backends import load_library, xla_model
 from training.cluster import Cluster, network_interface
 from training.errors import UserError
 
@@ -59,12 +60,7 @@ class SageMakerEnvironment(ClusterEnvironment):
         return self._cluster.node_rank
 
 
-def backend_name() -> str:
-    """nccl where there is a GPU, gloo elsewhere."""
-    return "nccl" if torch.cuda.is_available() else "gloo"
-
-
-def join_process_group(cluster: Cluster, timeout_seconds: float) -> None:
+def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -> None:
     """Meet the other ranks; a world of one needs no group. Every later collective has the same deadline."""
     if torch.cuda.is_available():
         devices = torch.cuda.device_count()
@@ -75,17 +71,24 @@ def join_process_group(cluster: Cluster, timeout_seconds: float) -> None:
         torch.cuda.set_device(cluster.local_rank)
     if cluster.world_size == 1:
         return
+    load_library(backend)
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = cluster.master_address, str(cluster.master_port)
     interface = network_interface(cluster, os.environ, [name for _, name in socket.if_nameindex()])
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
     dist.init_process_group(
-        backend_name(),
+        backend,
         init_method="env://",
         world_size=cluster.world_size,
         rank=cluster.rank,
         timeout=timedelta(seconds=timeout_seconds),
     )
+
+
+def init_model_parallel() -> None:
+    """SageMaker's model-parallel library 2.x, which takes its degrees from the request (SM_HP_MP_PARAMETERS)."""
+    load_library("smp")
+    torch.sagemaker.init()
 
 
 def barrier() -> None:
@@ -114,6 +117,19 @@ def gather_numbers(numbers: Sequence[float]) -> list[list[float]]:
     return [other.tolist() for other in gathered]
 
 
+def broadcast_bytes(content: bytes | None) -> bytes:
+    """Rank 0's bytes, on every rank; the others give None."""
+    if not dist.is_initialized():
+        return content or b""
+    (size,) = gather_numbers([len(content or b"")])[0]
+    tensor = torch.empty(int(size), dtype=torch.uint8)
+    if content is not None:
+        tensor = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    tensor = tensor.to(_device())
+    dist.broadcast(tensor, src=0)
+    return tensor.cpu().numpy().tobytes()
+
+
 def leave_process_group() -> None:
     """Close the group's connections, if there is one."""
     if dist.is_initialized():
@@ -121,4 +137,7 @@ def leave_process_group() -> None:
 
 
 def _device() -> torch.device:
+    if dist.is_initialized() and dist.get_backend() == "xla":
+        device: torch.device = xla_model().xla_device()
+        return device
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

@@ -11,6 +11,7 @@ from training.arguments import TrainingArguments
 from training.batching import BatchPlan, EpochPlan, count_samples
 from training.callback import Measurement
 from training.cluster import Cluster
+from training.data import TableData
 from training.hardware import describe_device
 from training.metrics import (
     SCHEMA_VERSION,
@@ -21,44 +22,53 @@ from training.metrics import (
     steady_window,
 )
 from training.module import FINAL_METRIC, FINAL_METRIC_GOAL, Classifier
-from training.process_group import backend_name, gather_numbers
+from training.process_group import gather_numbers
 
 
 def collect_metrics(
     arguments: TrainingArguments,
     cluster: Cluster,
     batch: BatchPlan,
-    epoch_plan: EpochPlan,
+    data: TableData,
     measurement: Measurement,
     module: Classifier,
     precision: str,
     quota: float | None,
+    backend: str,
 ) -> dict[str, Any]:
     """metrics.json as a value; every rank must call it, for it gathers."""
-    steps = measurement.steps
+    steps, epoch_plan = measurement.steps, data.epoch_plan
     return {
         "schema_version": SCHEMA_VERSION,
         "run_start_unix_seconds": measurement.run_start_unix_seconds,
-        "run_stop_unix_seconds": measurement.run_start_unix_seconds + measurement.train_seconds,
+        "run_stop_unix_seconds": measurement.run_stop_unix_seconds,
         "train_seconds": measurement.train_seconds,
+        "interruptions": measurement.interruptions,
+        "resumed_at_step": measurement.resumed_at_step,
         "steps": steps,
         "epochs": steps / epoch_plan.steps,
         **_step_section(arguments, epoch_plan, _gather_steps(measurement.read_steps())),
+        "dataset_rows": data.row_count,
         "samples": asdict(count_samples(steps, epoch_plan, batch.global_batch_size)),
         "final_metric": {
             "name": FINAL_METRIC,
             "value": module.validation_values.get(FINAL_METRIC),
             "goal": FINAL_METRIC_GOAL,
         },
+        "validations": [asdict(validation) for validation in measurement.validations],
         "world": {
             "nodes": cluster.nodes,
             "processes_per_node": cluster.processes_per_node,
             "world_size": cluster.world_size,
-            "backend": backend_name() if cluster.world_size > 1 else None,
+            "backend": backend if cluster.world_size > 1 else None,
             "launcher": cluster.launcher,
+            "strategy": arguments.strategy if cluster.world_size > 1 else None,
         },
         "batch": asdict(batch),
         "learning_rate": arguments.learning_rate,
+        "learning_rate_rule": arguments.learning_rate_rule,
+        "base_global_batch_size": arguments.base_global_batch_size,
+        "warmup_steps": arguments.warmup_steps,
         "optimizer": arguments.optimizer,
         "seed": arguments.seed,
         "precision": precision,

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import tempfile
-import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from lightning_fabric.utilities.warnings import PossibleUserWarning
-from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.loggers import TensorBoardLogger
-from pytorch_lightning.strategies import DDPStrategy
+import torch
 
 from training.arguments import TrainingArguments
+from training.backends import choose_backend
 from training.batching import BatchPlan, plan_batch
 from training.boot_barrier import tell_end_of_measurement, wait_at_boot_barrier
 from training.callback import Measurement
+from training.checkpoint import BEST, LAST, ResumeCheckpoints, find_last_checkpoint, remove_checkpoints, restore_best
 from training.cluster import Cluster, cluster_from_environment
 from training.cpu_quota import cpu_quota_cores
 from training.data import TableData
 from training.errors import UserError
 from training.files import write_text_atomically
-from training.hardware import accelerator, choose_precision, set_thread_count
+from training.hardware import choose_precision, set_thread_count
+from training.learning_rate import scaled_learning_rate
 from training.metrics import key_value_line, summary_values
-from training.module import FINAL_METRIC, Classifier
-from training.process_group import SageMakerEnvironment, join_process_group, leave_process_group
+from training.module import Classifier
+from training.process_group import init_model_parallel, join_process_group, leave_process_group
 from training.result import collect_metrics
+from training.strategies import build_strategy
+from training.trainer import build_trainer, quiet_lightning
+
+# What a checkpoint and the run that resumes from it must have in common: the data's order, the model, its optimiser.
+MODEL_FACTS = (
+    "model",
+    "hidden_size",
+    "layers",
+    "optimizer",
+    "learning_rate",
+    "warmup_steps",
+    "momentum",
+    "weight_decay",
+)
+FACTS = (*MODEL_FACTS, "seed", "passes_per_epoch", "incomplete_batch")
 
 
 def run(arguments: TrainingArguments) -> None:
@@ -43,22 +57,40 @@ def run(arguments: TrainingArguments) -> None:
         arguments.global_batch_size,
     )
     precision = choose_precision(arguments.precision)
+    backend = choose_backend(arguments.backend, has_cuda=torch.cuda.is_available())
+    strategy = build_strategy(arguments.strategy, cluster, backend)
+    rate = scaled_learning_rate(
+        arguments.learning_rate,
+        arguments.learning_rate_rule,
+        batch.global_batch_size,
+        arguments.base_global_batch_size,
+    )
+    arguments = replace(arguments, learning_rate=rate)
     set_thread_count(cluster.processes_per_node)
-    join_process_group(cluster, arguments.process_group_timeout_seconds)
+    join_process_group(cluster, backend, arguments.process_group_timeout_seconds)
+    if arguments.strategy == "smp" and cluster.world_size > 1:
+        init_model_parallel()
     barrier_folder = os.environ.get("SM_BOOT_BARRIER_DIR") if cluster.local_rank == 0 else None
     if barrier_folder:
         wait_at_boot_barrier(Path(barrier_folder))
-    measurement = Measurement(batch.accumulate_grad_batches, arguments.max_steps)
-    trainer = build_trainer(arguments, cluster, batch, precision, measurement)
+    prepared = _prepared_folder(cluster)
+    keeps, resume_from = find_last_checkpoint(arguments.checkpoint_dir, cluster, prepared / "resume")
+    measurement = Measurement(batch, arguments.max_steps)
+    callbacks: list[pl.Callback] = [measurement]
+    if keeps:
+        callbacks.append(_resume_checkpoints(arguments, batch, measurement, cluster, prepared))
+    trainer = build_trainer(arguments, cluster, batch, precision, strategy, callbacks, resumes=resume_from is not None)
     measurement.start_run()
     quota = cpu_quota_cores()
     pl.seed_everything(arguments.seed, workers=True, verbose=False)
-    data = TableData(arguments, cluster, batch, _prepared_folder(cluster))
+    data = TableData(arguments, cluster, batch, prepared)
     module = Classifier(arguments)
-    trainer.fit(module, datamodule=data)
-    metrics = collect_metrics(arguments, cluster, batch, data.epoch_plan, measurement, module, precision, quota)
+    trainer.fit(module, datamodule=data, ckpt_path=resume_from)
+    metrics = collect_metrics(arguments, cluster, batch, data, measurement, module, precision, quota, backend)
     if cluster.rank == 0:
         publish(metrics, arguments.output_data_dir)
+        if arguments.checkpoint_dir is not None:
+            remove_checkpoints(arguments.checkpoint_dir)
     if barrier_folder:
         tell_end_of_measurement(Path(barrier_folder))
     leave_process_group()
@@ -70,64 +102,18 @@ def publish(metrics: dict[str, Any], output_data_dir: Path) -> None:
     print(key_value_line(summary_values(metrics)), flush=True)
 
 
-def build_trainer(
-    arguments: TrainingArguments, cluster: Cluster, batch: BatchPlan, precision: str, measurement: Measurement
-) -> pl.Trainer:
-    """The Trainer with everything switched off that is not asked for: it would be timed as if it were training."""
-    every = arguments.evaluate_every_samples
-    steps_between = max(1, round(every / batch.global_batch_size)) if every else None
-    callbacks: list[pl.Callback] = [measurement]
-    if arguments.checkpoint:
-        callbacks.append(_best_checkpoint(arguments.model_dir))
-    tensorboard = arguments.tensorboard
-    trainer = pl.Trainer(
-        accelerator=accelerator(),
-        devices=cluster.processes_per_node if cluster.world_size > 1 else 1,
-        num_nodes=cluster.nodes,
-        strategy=_strategy(cluster),
-        precision=precision,  # type: ignore[arg-type]
-        max_epochs=arguments.epochs,
-        max_steps=arguments.max_steps or -1,
-        accumulate_grad_batches=batch.accumulate_grad_batches,
-        val_check_interval=steps_between * batch.accumulate_grad_batches if steps_between else 1.0,
-        check_val_every_n_epoch=None if steps_between else 1,
-        callbacks=callbacks,
-        logger=TensorBoardLogger(arguments.output_data_dir, "tensorboard", version="") if tensorboard else False,
-        enable_checkpointing=arguments.checkpoint,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-    )
-    # Lightning 2.6 broadcasts "was rank 0 told to stop?" before every batch and waits for the answer: a collective per
-    # step and, on a GPU, a synchronisation. Our SIGTERM ends the process at once (training.callback), so it never is.
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-    return trainer
-
-
-def quiet_lightning() -> None:
-    """Its advice (worker counts, tips, devices found) is not this program's output."""
-    for name in ("pytorch_lightning", "lightning_fabric", "lightning"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=PossibleUserWarning)
-    warnings.filterwarnings("ignore", message=".*(exists and is not empty|LeafSpec)", module="pytorch_lightning")
-
-
-def _strategy(cluster: Cluster) -> DDPStrategy | str:
-    if cluster.world_size == 1:
-        return "auto"  # one device needs no gradient exchange: an honest baseline
-    return DDPStrategy(cluster_environment=SageMakerEnvironment(cluster), gradient_as_bucket_view=True)
-
-
-def _best_checkpoint(model_dir: Path) -> ModelCheckpoint:
-    return ModelCheckpoint(
-        model_dir,
-        filename="best",
-        monitor=FINAL_METRIC,
-        mode="max",
-        save_weights_only=True,
-        enable_version_counter=False,
-    )
+def _resume_checkpoints(
+    arguments: TrainingArguments, batch: BatchPlan, measurement: Measurement, cluster: Cluster, prepared: Path
+) -> ResumeCheckpoints:
+    folder = arguments.checkpoint_dir or prepared / "resume"  # only rank 0's is written to
+    if cluster.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / LAST).exists():
+            restore_best(folder, arguments.model_dir)
+    asked = {name: getattr(arguments, name) for name in FACTS}
+    facts = {**asked, "global_batch_size": batch.global_batch_size}
+    best = arguments.model_dir / BEST
+    return ResumeCheckpoints(folder, arguments.checkpoint_every_steps, best, measurement, facts)
 
 
 def _prepared_folder(cluster: Cluster) -> Path:

@@ -72,6 +72,10 @@ class StepTimer:
         """What follows, up to the next request for data, is no step's time."""
         self._start = None
 
+    def restart(self, waited_seconds: float) -> None:
+        """The next step starts now, its batch at hand; `waited_seconds` is the loader's running total."""
+        self._start, self._waited_before = self._clock.mark(), waited_seconds
+
     def read(self) -> RankSteps:
         """Seconds per step; the accelerator must have been synchronised."""
         seconds = [self._clock.seconds_between(start, stop) for start, stop in self._intervals]

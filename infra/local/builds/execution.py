@@ -11,8 +11,9 @@ from pathlib import Path
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from infra.local.api import ACCOUNT_ID
+from infra.local.builds.buildspec import PHASES, Buildspec, BuildspecError, Phase, parse_buildspec
 from infra.local.builds.record import Build
+from infra.local.builds.shell import BuildsByCommands, BuildShell, ShellEnded
 from infra.local.builds.source import SourceError, fetch_source, parse_source_location
 from infra.local.in_process import ClientFactory
 from infra.local.interfaces import BuiltImage, ImageBuildError, ImageStore
@@ -83,10 +84,13 @@ class BuildExecution:
             with tempfile.TemporaryDirectory(prefix="codebuild-") as scratch:
                 self._enter("PROVISIONING")
                 context = self._fetch(Path(scratch) / "src")
-                self._enter("INSTALL")
-                repository, tag = self._prepare_repository()
-                image = self._build_image(context, repository, tag, deadline)
-                self._register(repository, tag, image)
+                if isinstance(self._images, BuildsByCommands):
+                    self._run_buildspec(self._images, context, deadline)
+                else:
+                    self._enter("INSTALL")
+                    repository, tag = self._prepare_repository()
+                    image = self._build_image(context, repository, tag, deadline)
+                    self._register(repository, tag, image)
         except PhaseFailure as failure:
             status = self._failure_status(deadline)
             self._log(f"Phase {self._build.phases[-1]['phaseType']} {status}: {failure.message.partition(chr(10))[0]}")
@@ -106,10 +110,68 @@ class BuildExecution:
             fetch_source(self._s3, parse_source_location(self._build.source_location), folder)
         except SourceError as error:
             raise PhaseFailure("CLIENT_ERROR", str(error)) from error
-        if not (folder / "Dockerfile").is_file():
+        if not isinstance(self._images, BuildsByCommands) and not (folder / "Dockerfile").is_file():
             found = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
             raise PhaseFailure("CLIENT_ERROR", f"No Dockerfile at the top of the source; it holds {found}")
         return folder
+
+    def _run_buildspec(self, images: BuildsByCommands, context: Path, deadline: float) -> None:
+        """CodeBuild's own order: a phase that fails ends the build, but after `build` there is still post_build."""
+        spec = self._read_buildspec(context)
+        variables = {
+            **spec.variables,
+            **{item["name"]: item["value"] for item in self._build.variables},
+            "CODEBUILD_BUILD_ID": self._build.id,
+            "CODEBUILD_BUILD_ARN": self._build.arn,
+        }
+        monotonic_deadline = time.monotonic() + max(0.0, deadline - self._clock())
+        with images.open_shell(context, variables, self._log, self._stop) as shell:
+            failure: PhaseFailure | None = None
+            for name in PHASES:
+                if failure and name != "post_build":
+                    break
+                self._enter(name.upper())
+                try:
+                    self._run_phase(spec.phases[name], shell, monotonic_deadline)
+                except PhaseFailure as error:
+                    if failure is not None or name != "build" or spec.phases[name].aborts or self._stop.is_set():
+                        raise failure or error from error
+                    failure = error
+                    self._close("FAILED", error.status_code, error.message)
+            if failure:
+                raise failure
+
+    def _run_phase(self, phase: Phase, shell: BuildShell, deadline: float) -> None:
+        try:
+            for command in phase.commands:
+                if (code := self._run_command(shell, command, deadline)) != 0:
+                    raise PhaseFailure(
+                        "COMMAND_EXECUTION_ERROR",
+                        f"Error while executing command: {command.strip()}. Reason: exit status {code}",
+                    )
+        finally:
+            for command in phase.final_commands:
+                self._run_command(shell, command, deadline)
+
+    def _run_command(self, shell: BuildShell, command: str, deadline: float) -> int:
+        self._log(f"Running command {command.strip()}")
+        try:
+            return shell.run(command, deadline)
+        except ShellEnded as error:
+            raise PhaseFailure("BUILD_TIMED_OUT", f"Build has timed out. ({error})") from error
+
+    def _read_buildspec(self, context: Path) -> Buildspec:
+        """The request's or the project's text, or the file in the source that it names, buildspec.yml by default."""
+        given = self._build.buildspec or "buildspec.yml"
+        if "\n" not in given:
+            path = context / given
+            if not path.resolve().is_relative_to(context.resolve()) or not path.is_file():
+                raise PhaseFailure("YAML_FILE_ERROR", f"{given}: no such file in the source")
+            given = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            return parse_buildspec(given)
+        except BuildspecError as error:
+            raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
     def _prepare_repository(self) -> tuple[str, str]:
         """(repository, tag), both checked before minutes go into a build that could not be pushed."""
@@ -120,9 +182,10 @@ class BuildExecution:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Set the environment variable {wanted}: it has no value.")
         registry, slash, name = repository.partition("/")
         if slash and "." in registry:  # a full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>
-            if not registry.startswith(ACCOUNT_ID):
+            if not registry.startswith(self._build.account_id):
                 raise PhaseFailure(
-                    "COMMAND_EXECUTION_ERROR", f"Registry {registry} is not this account's ({ACCOUNT_ID}.dkr.ecr.…)."
+                    "COMMAND_EXECUTION_ERROR",
+                    f"Registry {registry} is not this account's ({self._build.account_id}.dkr.ecr.…).",
                 )
             repository = name
         try:
@@ -150,7 +213,7 @@ class BuildExecution:
     def _register(self, repository: str, tag: str, image: BuiltImage) -> None:
         self._enter("POST_BUILD")
         try:
-            put_image(self._ecr, repository, tag, image.digest)
+            put_image(self._ecr, repository, tag, image.digest, image.annotations)
         except self._ecr.exceptions.ImageAlreadyExistsException as error:
             found = self._ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
             if found[0]["imageDigest"] != image.digest:

@@ -31,6 +31,9 @@ class Build:
     phases: list[dict[str, Any]] = field(default_factory=list)
     """As CodeBuild gives them: {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?, contexts?}."""
     end_time: float | None = None
+    account_id: str = ACCOUNT_ID
+    buildspec: str | None = None
+    """The text that replaces the source's buildspec.yml."""
 
     @property
     def id(self) -> str:
@@ -38,7 +41,7 @@ class Build:
 
     @property
     def arn(self) -> str:
-        return f"arn:aws:codebuild:{self.region}:{ACCOUNT_ID}:build/{self.id}"
+        return f"arn:aws:codebuild:{self.region}:{self.account_id}:build/{self.id}"
 
     @property
     def log_group(self) -> str:
@@ -103,7 +106,7 @@ class Build:
             "groupName": self.log_group,
             "streamName": self.uuid,
             "cloudWatchLogs": {"status": "ENABLED"},
-            "cloudWatchLogsArn": f"arn:aws:logs:{self.region}:{ACCOUNT_ID}:{stream}",
+            "cloudWatchLogsArn": f"arn:aws:logs:{self.region}:{self.account_id}:{stream}",
         }
 
     def to_record(self) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from infra.local.api import ApiError, JsonService
+from infra.local.api import ACCOUNT_ID, ApiError, JsonService
 from infra.local.builds.execution import BuildExecution
 from infra.local.builds.record import Build
+from infra.local.builds.shell import BuildsByCommands
 from infra.local.builds.source import parse_source_location
 from infra.local.in_process import ClientFactory
 from infra.local.interfaces import ImageStore
@@ -39,8 +40,10 @@ class Builds:
         clients: ClientFactory,
         store: RecordStore,
         on_registered: Callable[[], None],
+        account_id: str = ACCOUNT_ID,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._account_id = account_id
         self._images = images
         self._clients = clients
         self._store = store
@@ -98,6 +101,8 @@ class Builds:
                 start_time=self._clock(),
                 timeout_minutes=request.get("timeoutInMinutesOverride") or project.get("timeoutInMinutes") or 60,
                 idempotency_token=request.get("idempotencyToken"),
+                account_id=self._account_id,
+                buildspec=request.get("buildspecOverride") or project.get("source", {}).get("buildspec"),
             )
             build.enter("SUBMITTED", self._clock())
             build.enter("QUEUED", self._clock())
@@ -161,7 +166,8 @@ class Builds:
     def _check_source(self, request: dict[str, Any], location: str | None) -> None:
         if request.get("sourceTypeOverride", "S3") != "S3":
             raise invalid_input("The local platform builds S3 sources by their Dockerfile: no other source type.")
-        if "docker build" not in request.get("buildspecOverride", "docker build"):
+        has_shell = isinstance(self._images, BuildsByCommands)
+        if not has_shell and "docker build" not in request.get("buildspecOverride", "docker build"):
             raise invalid_input(
                 "The local platform has no shell for a buildspec: it does what `docker build` in one would do, and "
                 "buildspecOverride has none."

@@ -9,6 +9,8 @@ from pathlib import Path
 from infra.local.engine.cgroups import cpu_limit, enclosing_groups
 
 VCPUS_BY_INSTANCE_TYPE = {"ml.local.small": 0.2, "ml.local.medium": 0.5, "ml.local.large": 1.0}
+MEMORY_BYTES_BY_INSTANCE_TYPE = {"ml.local.small": 2 << 30, "ml.local.medium": 4 << 30, "ml.local.large": 8 << 30}
+"""The limit of a node that is a container. Not reserved: capacity goes by vCPUs."""
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:

@@ -16,7 +16,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,6 +136,20 @@ def _delegate_cpu(folder: Path) -> None:
         control.write_text("+cpu")
 
 
+def groups_of(pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")) -> dict[str, tuple[int, Path]]:
+    """Controller -> (version, group) of another process, of those mounted here; v2's for all."""
+    paths = _groups(Path(f"/proc/{pid}/cgroup"))
+    found: dict[str, tuple[int, Path]] = {}
+    for version, mount_root, mount_point, carried in _mounts():
+        for controller in controllers:
+            path = paths.get(controller if version == 1 else "")
+            if controller not in found and path is not None and (version == 2 or controller in carried):
+                group = mount_point / os.path.relpath(path, mount_root)
+                if group.is_dir():
+                    found[controller] = version, group
+    return found
+
+
 def _candidate_parents() -> Iterator[tuple[int, Path]]:
     """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not), then v2 from our own group upwards."""
     own = _own_groups()
@@ -153,8 +167,12 @@ def _candidate_parents() -> Iterator[tuple[int, Path]]:
 
 def _own_groups() -> dict[str, str]:
     """Controller -> our group's path; "" is the v2 tree."""
+    return _groups(Path("/proc/self/cgroup"))
+
+
+def _groups(file: Path) -> dict[str, str]:
     groups: dict[str, str] = {}
-    for line in _read_lines(Path("/proc/self/cgroup")):
+    for line in _read_lines(file):
         _number, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             groups[controller] = path
@@ -163,16 +181,22 @@ def _own_groups() -> dict[str, str]:
 
 def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
     """(version, root of the mount inside its tree, mount point) of the mounts that may carry the cpu controller."""
+    for version, mount_root, mount_point, carried in _mounts():
+        if version == 2 or "cpu" in carried:
+            yield version, mount_root, mount_point
+
+
+def _mounts() -> list[tuple[int, str, Path, frozenset[str]]]:
+    """(version, root of the mount inside its tree, mount point, v1 controllers) of every cgroup mount, v1 first."""
     mounts = []
     for line in _read_lines(Path("/proc/self/mountinfo")):
         before, _, after = line.partition(" - ")
         mount_root, mount_point = before.split()[3:5]
         kind, _source, options = after.split()[:3]
-        if kind == "cgroup" and "cpu" in options.split(","):
-            mounts.append((1, mount_root, Path(mount_point)))
-        elif kind == "cgroup2":
-            mounts.append((2, mount_root, Path(mount_point)))
-    yield from sorted(mounts, key=lambda mount: mount[0])
+        if kind in ("cgroup", "cgroup2"):
+            carried = frozenset(options.split(",")) if kind == "cgroup" else frozenset()
+            mounts.append((1 if kind == "cgroup" else 2, mount_root, Path(mount_point), carried))
+    return sorted(mounts, key=lambda mount: mount[0])
 
 
 def _first_line(path: Path) -> str:

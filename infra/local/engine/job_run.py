@@ -21,7 +21,7 @@ from infra.local.engine.cgroups import CpuQuotas
 from infra.local.engine.errors import SupervisorError
 from infra.local.engine.failure import failure_reason, is_connection_loss, is_failed, root_cause
 from infra.local.engine.node_files import failure_text
-from infra.local.engine.supervised_nodes import Event, SupervisedNodes
+from infra.local.engine.running_nodes import Event, RunningNodes
 from infra.local.interfaces import LineSink, Node, NodeExit, RunResult
 
 _TICK_SECONDS = 0.05
@@ -66,7 +66,7 @@ class JobRun:
     """The state of a run. `boot_folders`, where the nodes wait at the boot barrier, or None where they don't."""
 
     nodes: Sequence[Node]
-    supervised: SupervisedNodes
+    supervised: RunningNodes
     on_line: LineSink
     stop: threading.Event
     max_runtime_seconds: float

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from infra.local.engine.capacity import omp_threads
-from infra.local.engine.node_files import node_folder
+from infra.local.engine.node_files import in_node, node_folder
 from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE
 from infra.local.interfaces import JobSpec, Node
 
@@ -65,7 +65,7 @@ def node_environment(
     environment |= {"LANG": environment.get("LANG", "C.UTF-8"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
     for name, value in (dict(image_environment) | dict(job.environment)).items():
-        environment[name] = _in_node(value, node)
+        environment[name] = in_node(value, node)
     environment |= _direct_hosts(environment)
     environment |= _platform_environment(job, node, endpoint_url)
     environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
@@ -77,6 +77,13 @@ def node_environment(
     return environment
 
 
+def container_environment(job: JobSpec, vcpus: float, endpoint_url: str, boot_folder: str | None) -> dict[str, str]:
+    """What a container gets beside its image's ENV: the request's Environment, and the platform's own, which wins."""
+    environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(omp_threads(vcpus)), **job.environment}
+    environment |= _job_environment(job, endpoint_url)
+    return environment if boot_folder is None else environment | {BARRIER_FOLDER: boot_folder}
+
+
 def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     """Both spellings with loopback in them: the toolkit fetches the job's code from the platform."""
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
@@ -84,19 +91,15 @@ def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost" for name, hosts in given.items()}
 
 
-def _in_node(value: str, node: Node) -> str:
-    """A container's /opt/ml is this node's tree."""
-    return (
-        f"{node.opt_ml}{value.removeprefix('/opt/ml')}" if value == "/opt/ml" or value.startswith("/opt/ml/") else value
-    )
-
-
 def _platform_environment(job: JobSpec, node: Node, endpoint_url: str) -> dict[str, str]:
+    own_folders = {"SAGEMAKER_BASE_DIR": str(node.opt_ml), "HOME": str(node_folder(node) / "home")}
+    return own_folders | _job_environment(job, endpoint_url)
+
+
+def _job_environment(job: JobSpec, endpoint_url: str) -> dict[str, str]:
     return {
-        "SAGEMAKER_BASE_DIR": str(node.opt_ml),
         "TRAINING_JOB_NAME": job.job_name,
         "TRAINING_JOB_ARN": job.job_arn,
-        "HOME": str(node_folder(node) / "home"),
         "AWS_REGION": job.region,
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,

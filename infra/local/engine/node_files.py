@@ -23,6 +23,7 @@ from infra.local.interfaces import JobSpec, Node
 
 GROUP_NAME = "homogeneousCluster"
 NETWORK_INTERFACE = "lo"
+CONTAINER_INTERFACE = "eth0"
 _MAX_FAILURE_CHARACTERS = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
 _FOLDERS = ("code", "model", "checkpoints", "input/config", "input/data", "output/data", "output/intermediate")
 
@@ -50,6 +51,15 @@ def node_folder(node: Node) -> Path:
     return node.opt_ml.parent
 
 
+def in_node(path: str, node: Node) -> str:
+    """A path in a container's /opt/ml as it is in this node's tree; anything else stays as it is."""
+    return f"{node.opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path
+
+
+def _is_below_opt_ml(path: str) -> bool:
+    return path == "/opt/ml" or path.startswith("/opt/ml/")
+
+
 def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image_code: Path | None) -> list[Node]:
     """Make every node's tree. With `host_names` hosts are algo-n to each other, otherwise loopback addresses."""
     folder = job_folder(state_dir, job.job_name)
@@ -59,14 +69,25 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image_code: Path
         Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml") for i in range(1, job.instance_count + 1)
     ]
     for node in nodes:
-        _make_tree(job, node, nodes, host_names)
+        _make_tree(job, node, nodes, host_names, NETWORK_INTERFACE, in_node("/opt/ml", node))
         if image_code is not None:
             shutil.copytree(image_code, node.opt_ml / "code", dirs_exist_ok=True)
     write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}))
     return nodes
 
 
-def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool) -> None:
+def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]) -> list[Node]:
+    """Make the trees of nodes that are containers with these addresses: each finds its own at /opt/ml."""
+    folder = job_folder(state_dir, job.job_name)
+    shutil.rmtree(folder, ignore_errors=True)
+    nodes = [Node(f"algo-{i}", address, folder / f"algo-{i}" / "ml") for i, address in enumerate(addresses, 1)]
+    for node in nodes:
+        _make_tree(job, node, nodes, True, CONTAINER_INTERFACE, "/opt/ml")
+    return nodes
+
+
+def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str) -> None:
+    """`opt_ml`: where the node's program finds its tree."""
     for name in _FOLDERS:
         (node.opt_ml / name).mkdir(parents=True)
     for name in ("home", "boot"):
@@ -76,14 +97,22 @@ def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool
     config = node.opt_ml / "input" / "config"
     files: dict[str, Mapping[str, Any]] = {
         "hyperparameters.json": dict(job.hyperparameters),
-        "resourceconfig.json": _resource_config(job, node, nodes, host_names),
+        "resourceconfig.json": _resource_config(job, node, nodes, host_names, interface),
         "inputdataconfig.json": {channel["ChannelName"]: _channel_config(channel) for channel in job.input_data_config},
     }
+    if job.checkpoint_config:
+        path = job.checkpoint_config.get("LocalPath") or "/opt/ml/checkpoints"
+        files["checkpointconfig.json"] = {
+            "S3Uri": job.checkpoint_config["S3Uri"],
+            "LocalPath": f"{opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path,
+        }
     for file_name, content in files.items():
         write_atomically(config / file_name, json.dumps(content, indent=1))
 
 
-def _resource_config(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool) -> dict[str, Any]:
+def _resource_config(
+    job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str
+) -> dict[str, Any]:
     hosts = sorted(peer.host if host_names else peer.address for peer in nodes)  # lexicographic, as on AWS
     return {
         "current_host": node.host if host_names else node.address,
@@ -91,7 +120,7 @@ def _resource_config(job: JobSpec, node: Node, nodes: Sequence[Node], host_names
         "current_group_name": GROUP_NAME,
         "hosts": hosts,
         "instance_groups": [{"instance_group_name": GROUP_NAME, "instance_type": job.instance_type, "hosts": hosts}],
-        "network_interface_name": NETWORK_INTERFACE,
+        "network_interface_name": interface,
     }
 
 

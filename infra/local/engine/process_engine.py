@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import shutil
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from infra.local.engine import capacity
 from infra.local.engine.cgroups import CpuQuotas
 from infra.local.engine.containment import Containment
-from infra.local.engine.errors import EngineError, ImageNotFoundError, StateInUseError
+from infra.local.engine.errors import EngineError, ImageNotFoundError
+from infra.local.engine.exclusive_engine import ExclusiveEngine
 from infra.local.engine.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.job_supervisor import NodePlan
 from infra.local.engine.node_environment import (
@@ -25,8 +23,7 @@ from infra.local.engine.node_environment import (
     train_command,
     uses_boot_barrier,
 )
-from infra.local.engine.node_files import job_folder, make_nodes, state_id
-from infra.local.engine.port_lock import training_slot
+from infra.local.engine.node_files import job_folder, make_nodes
 from infra.local.engine.process_tree import Membership, kill_all
 from infra.local.engine.supervised_nodes import SupervisedNodes
 from infra.local.interfaces import ImageStore, JobSpec, LineSink, Node, RunResult
@@ -34,30 +31,16 @@ from infra.local.interfaces import ImageStore, JobSpec, LineSink, Node, RunResul
 _SWEEP_SECONDS = 10.0
 
 
-class ProcessEngine:
+class ProcessEngine(ExclusiveEngine):
     """Runs the nodes of one job at a time as processes. See `infra.local.interfaces.Engine`."""
 
     def __init__(self, state_dir: Path, images: ImageStore, endpoint_url: str, times: RunTimes | None = None) -> None:
         """Take the state folder (one live engine each) and end whatever a killed predecessor left running."""
-        self._state_dir = state_dir.resolve()
+        super().__init__(state_dir, endpoint_url, times)
         self._images = images
-        self._endpoint_url = endpoint_url
-        self._times = times or RunTimes()
-        self._state_dir.mkdir(parents=True, exist_ok=True)
-        self._lock = _take_lock(self._state_dir / "engine.lock")
-        self._state_id = state_id(self._state_dir)
-        self._cores = capacity.machine_cores()
         self._containment = Containment.find(self._state_dir)
         self._quotas, self._quota_reason = CpuQuotas.find(f"nodesweep-{self._state_id}")
         self._end_leftovers()
-
-    def close(self) -> None:
-        """Give the state folder back. The end of the process does so too."""
-        self._lock.close()
-
-    def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
-        return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def isolation(self, instance_type: str) -> str:
         """ "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
@@ -73,25 +56,6 @@ class ProcessEngine:
         image = self._image(job)
         code = None if brings_own_code(job) else image / "code"
         return make_nodes(self._state_dir, job, self._containment.has_host_names, code)
-
-    def run(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
-    ) -> RunResult:
-        """Run `train` on every node until all have ended. Never leaves a process behind, whatever happens.
-
-        Another job on this machine is waited for; `exits` is empty where a stop or the deadline came before its end.
-        """
-        started_at = time.monotonic()
-
-        def tell_wait() -> None:
-            for node in nodes:
-                on_line(node.host, "[platform] waiting: another training job runs on this machine", _now_milliseconds())
-
-        with training_slot(stop, started_at + max_runtime_seconds, tell_wait) as is_held:
-            if not is_held:
-                return RunResult([], stopped=stop.is_set(), timed_out=not stop.is_set())
-            left_seconds = max_runtime_seconds - (time.monotonic() - started_at)
-            return self._run_alone(job, nodes, on_line, stop, left_seconds)
 
     def clean_up(self, job: JobSpec) -> None:
         """Remove the nodes' trees. Idempotent."""
@@ -112,9 +76,11 @@ class ProcessEngine:
         plans = [self._plan(job, node, image_environment, quota, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
         try:
             with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
+                self._live[job.job_name] = supervised
                 run = JobRun(nodes, supervised, on_line, stop, max_runtime_seconds, quota, boot_folders, self._times)
                 return run.until_all_ended()
         finally:
+            self._live.pop(job.job_name, None)
             if quota:
                 for group in quota.group_by_host.values():
                     quota.quotas.remove(group)
@@ -143,13 +109,6 @@ class ProcessEngine:
             "cpu": cpu,
         }
 
-    def _vcpus(self, job: JobSpec) -> float:
-        vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(job.instance_type)
-        if vcpus is None:
-            known = ", ".join(capacity.VCPUS_BY_INSTANCE_TYPE)
-            raise EngineError(f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}")
-        return vcpus
-
     def _image(self, job: JobSpec) -> Path:
         image = self._images.resolve(job.image_uri)
         if image is None:
@@ -171,20 +130,3 @@ def read_image_environment(image: Path) -> dict[str, str]:
     """The ENV of a stored image."""
     record: dict[str, Any] = json.loads((image / "image.json").read_text())
     return {str(name): str(value) for name, value in record["environment"].items()}
-
-
-def _take_lock(path: Path) -> IO[str]:
-    file = path.open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            file.close()
-        raise StateInUseError(
-            f"{path.parent} is in use by another live platform; stop it, or use another folder"
-        ) from error
-    return file
-
-
-def _now_milliseconds() -> int:
-    return int(time.time() * 1000)

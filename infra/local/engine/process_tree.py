@@ -48,7 +48,7 @@ class Membership:
         found |= {pid for cgroup in self.cgroups for pid in cgroup_pids(cgroup)} & alive
         if self.state_id is not None:
             found |= {process.pid for process in processes if self._is_marked(process.pid)}
-        found |= _descendants(processes, found | self.ancestor_pids)
+        found |= descendants(processes, found | self.ancestor_pids)
         return found - {os.getpid()}
 
     def _is_marked(self, pid: int) -> bool:
@@ -106,7 +106,8 @@ def cgroup_pids(cgroup: Path) -> set[int]:
         return set()
 
 
-def _descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
+def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
+    """All that descend from `roots`, without these."""
     children: dict[int, list[int]] = {}
     for process in processes:
         children.setdefault(process.parent_pid, []).append(process.pid)

@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from infra.local.engine.cgroups import remove_group
 from infra.local.engine.errors import SupervisorError
 from infra.local.engine.job_supervisor import NodePlan, Plan
+from infra.local.engine.node_usage import usage_by_host
 from infra.local.engine.process_tree import Membership, kill_all, signal_members
-from infra.local.interfaces import LineSink
+from infra.local.engine.running_nodes import Event
+from infra.local.interfaces import LineSink, NodeUsage
 
 _ROOT = Path(__file__).resolve().parents[3]
 _PROGRAM = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from infra.local.engine.job_supervisor import main; main()"
@@ -29,7 +31,6 @@ _OUTPUT_DRAIN_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 _MAX_LINE_BYTES = 256 * 1024  # CloudWatch's limit for one event; a program that prints no line end must not fill memory
 
-Event = dict[str, Any]
 SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
 
 
@@ -66,6 +67,11 @@ class SupervisedNodes:
     def supervisor_exit_code(self) -> int | None:
         """How the supervisor ended, None while it runs."""
         return self._supervisor.poll() if self._supervisor else None
+
+    def usage(self, vcpus: float) -> dict[str, NodeUsage]:
+        """Host -> what its processes use now; nodes that have not started yet are left out."""
+        cgroups = {plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans}
+        return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
 
     def kill(self, host: str) -> None:
         """SIGKILL to every process of a node."""

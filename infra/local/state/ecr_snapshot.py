@@ -127,14 +127,16 @@ def ensure_repository(ecr: Any, name: str) -> None:
         ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
 
 
-def put_image(ecr: Any, repository: str, tag: str, digest: str) -> None:
+def put_image(ecr: Any, repository: str, tag: str, digest: str, annotations: Mapping[str, str] | None = None) -> None:
     """Register an image under its content digest. Raises ImageAlreadyExistsException for an immutable tag in use."""
-    manifest = {
+    manifest: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_MEDIA_TYPE,
         "config": {"mediaType": "application/vnd.docker.container.image.v1+json", "size": 0, "digest": digest},
         "layers": [],
     }
+    if annotations:
+        manifest["annotations"] = dict(annotations)
     ecr.put_image(
         repositoryName=repository,
         imageManifest=json.dumps(manifest, sort_keys=True),

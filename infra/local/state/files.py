@@ -49,7 +49,10 @@ class RecordStore:
         self._folder = folder
 
     def save(self, *key: str, record: dict[str, Any]) -> None:
-        write_json(self._folder.joinpath(*key).with_name(f"{key[-1]}.json"), record)
+        write_json(self._path(key), record)
+
+    def remove(self, *key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
 
     def load_all(self) -> Iterator[dict[str, Any]]:
         """Every readable record. An unreadable one is logged and left on disk for a person to look at."""
@@ -58,3 +61,6 @@ class RecordStore:
                 yield json.loads(path.read_bytes())
             except ValueError as error:
                 logger.error("Record %s is not JSON (%s): it is ignored; repair or remove it.", path, error)
+
+    def _path(self, key: tuple[str, ...]) -> Path:
+        return self._folder.joinpath(*key).with_name(f"{key[-1]}.json")

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, unquote
 
 from botocore.exceptions import ClientError
 
-from infra.local.api import DEFAULT_REGION, credential_scope
+from infra.local.api import ACCOUNT_ID, DEFAULT_REGION, credential_scope
 from infra.local.in_process import ClientFactory
 from infra.local.moto_backend import set_last_modified
 from infra.local.state.files import RecordStore, read_json, write_atomically, write_json
@@ -43,8 +43,9 @@ logger = logging.getLogger(__name__)
 class S3Snapshot:
     """Follows S3's changes and restores them. `observe` is for the front, the rest for the server."""
 
-    def __init__(self, folder: Path, clients: ClientFactory) -> None:
+    def __init__(self, folder: Path, clients: ClientFactory, account_id: str = ACCOUNT_ID) -> None:
         self._folder = folder
+        self._account_id = account_id
         self._clients = clients
         self._lock = threading.Lock()
         self._buckets: set[str] = set()
@@ -228,7 +229,8 @@ class S3Snapshot:
             return
         if record["tags"]:
             self._s3().put_object_tagging(**where, Tagging={"TagSet": record["tags"]})
-        set_last_modified(where["Bucket"], where["Key"], datetime.fromisoformat(record["last_modified"]))
+        moment = datetime.fromisoformat(record["last_modified"])
+        set_last_modified(self._account_id, where["Bucket"], where["Key"], moment)
 
     def _put_in_parts(self, record: dict[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]) -> None:
         """The same parts as before: the ETag of a multipart object is made of its parts' digests."""

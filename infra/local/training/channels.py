@@ -37,10 +37,11 @@ class ChannelObject:
 
 
 def fill_channels(s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event) -> None:
-    """Download every channel. An object is downloaded once; further nodes get a hard link to the first one's copy."""
+    """Download every channel of S3. An object is downloaded once; further nodes get a hard link to its first copy."""
     work = [
         (item, [node.opt_ml / "input" / "data" / channel["ChannelName"] for node in takers])
         for channel in channels
+        if "S3DataSource" in channel["DataSource"]
         for item, takers in _shares(s3, channel, nodes)
     ]
 
@@ -70,9 +71,22 @@ def _shares(s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]) -> Itera
     objects = _objects(s3, source)
     if not objects:
         raise DataDownloadError(f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3")
+    _refuse_collisions(objects)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
     for index, item in enumerate(objects):
         yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
+
+
+def _refuse_collisions(objects: Sequence[ChannelObject]) -> None:
+    """Keys are text, files are not: "data//a" and "data/a" are two objects and would be one file."""
+    taken: dict[PurePosixPath, S3Location] = {}
+    for item in objects:
+        other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
+        if other != item.location:
+            raise DataDownloadError(
+                f"Data download failed:{other} and {item.location} would be the same file {item.relative_path!r} of "
+                "the channel; rename one of them"
+            )
 
 
 def _objects(s3: Any, source: Mapping[str, Any]) -> list[ChannelObject]:
@@ -108,7 +122,8 @@ def _manifest_objects(s3: Any, manifest: S3Location) -> list[ChannelObject]:
             f'[{{"prefix": "s3://…"}}, "key", …] ({error})'
         ) from error
     return [
-        ChannelObject(S3Location(prefix.bucket, prefix.key + entry), entry.lstrip("/")) for entry in sorted(relative)
+        ChannelObject(S3Location(prefix.bucket, prefix.key + entry), entry.lstrip("/"))
+        for entry in sorted(set(relative))
     ]
 
 

@@ -1,4 +1,8 @@
-"""The way of one job through its phases: Downloading, Training, Uploading, and how it ends."""
+"""The way of one job through its phases: Downloading, Training, Uploading, and how it ends.
+
+A job has one segment of Downloading and Training, and a further one after each spot interruption and each retry of an
+InternalServerError. Only the last one uploads.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,26 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from infra.local.faults.injector import JobFaults
+from infra.local.faults.plan import INTERNAL_ERROR, AlgorithmErrorRule, SpotInterruptionRule, TrainingRule
+from infra.local.faults.training_watch import TimesStruck, TrainingWatch
 from infra.local.in_process import ClientFactory
 from infra.local.interfaces import Engine, ImageStore, Node, RunResult
 from infra.local.log_streams import LogStreams
 from infra.local.training.artifacts import ArtifactUploadError, upload_model, upload_output
 from infra.local.training.channels import DataDownloadError, DownloadInterrupted, fill_channels
+from infra.local.training.file_systems import mount_channels
+from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
 from infra.local.training.metrics import MetricMatcher
 from infra.local.training.record import TrainingJob
+from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-_PLATFORM_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 
 logger = logging.getLogger(__name__)
 
@@ -30,69 +41,125 @@ class ImageNotFoundError(Exception):
     """The job's image isn't here; the text is FailureReason's, after "ClientError: "."""
 
 
+@dataclass(frozen=True)
+class Means:
+    """What jobs are run with."""
+
+    engine: Engine
+    images: ImageStore
+    clients: ClientFactory
+    cold_start_seconds: float = 0.0
+    clock: Callable[[], float] = time.time
+    file_systems: Mapping[str, Path] = field(default_factory=dict)
+    """Id -> the folder of this machine that stands for it."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a segment ended: a final secondary status (with the reason of a failure), or Interrupted."""
+
+    status: str
+    reason: str | None = None
+    restart_after_seconds: float = 0.0
+
+
+class WaitEnded(Exception):
+    """A wait for instances came to an end of the job."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.status)
+        self.ending = ending
+
+
 class JobExecution:
     """Runs one job to its end in the calling thread. Every outcome ends up in the job's record; nothing is raised."""
 
     def __init__(
-        self,
-        job: TrainingJob,
-        change: Change,
-        engine: Engine,
-        images: ImageStore,
-        clients: ClientFactory,
-        stop: threading.Event,
-        clock: Callable[[], float] = time.time,
+        self, job: TrainingJob, change: Change, means: Means, faults: JobFaults, stop: threading.Event
     ) -> None:
         self._job = job
         self._change = change
-        self._engine = engine
-        self._images = images
-        self._clients = clients
+        self._means = means
+        self._engine = means.engine
+        self._clock = means.clock
         self._stop = stop
-        self._clock = clock
-        self._s3 = clients("s3", job.region)
+        # All clients now: making one takes a tenth of a second, which would be Training's.
+        self._s3, self._logs, self._cloudwatch = (
+            means.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
+        )
         self._metrics = MetricMatcher(job.request["AlgorithmSpecification"].get("MetricDefinitions", []))
+        self._rules = [rule for rule in faults.training if concerns(rule, job)]
+        self._times_struck: TimesStruck = Counter()
+        self._retries = 0
+        self._trained_seconds = 0.0
+        self._start_seconds = 0.0 if job.reused_pool_of else means.cold_start_seconds
 
     def run(self) -> None:
-        spec = self._job.spec()
         try:
-            self._run_phases()
-        except (DataDownloadError, ImageNotFoundError, ArtifactUploadError) as error:
-            self._fail(f"ClientError: {error}")
+            ending = self._segment()
+            while self._goes_on(ending):
+                self._clean_up()
+                ending = self._segment()
+            self._finish(ending)
+        finally:
+            self._clean_up()
+
+    def _segment(self) -> Ending:
+        try:
+            return self._run_phases()
+        except (DataDownloadError, ImageNotFoundError, ArtifactUploadError, RestoreError) as error:
+            return Ending("Failed", f"ClientError: {error}")
         except DownloadInterrupted:
-            self._end_instances()
-            self._enter("Stopped")
+            return Ending("Stopped")
+        except WaitEnded as wait:
+            return wait.ending
         except Exception as error:
             logger.exception("Job %s: the platform failed", self._job.name)
-            self._fail(f"{_PLATFORM_ERROR} ({type(error).__name__}: {error})")
+            return Ending("Failed", f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
         finally:
-            try:
-                self._engine.clean_up(spec)
-            except Exception:
-                logger.exception("Job %s: its nodes' folders could not be removed", self._job.name)
+            self._end_instances()
 
-    def _run_phases(self) -> None:
+    def _run_phases(self) -> Ending:
         self._find_image()
+        self._wait_for_instances()
         nodes = self._engine.prepare(self._job.spec())
-        self._start_instances()
-        fill_channels(self._s3, self._job.request.get("InputDataConfig", []), nodes, self._stop)
+        now = self._clock()
+        self._change(lambda job: job.begin_segment(now))
+        sync = FolderSync(self._s3, synced_folders(self._job.request), nodes)
+        sync.restore()
+        channels = self._job.request.get("InputDataConfig", [])
+        mount_channels(channels, nodes, self._means.file_systems)
+        fill_channels(self._s3, channels, nodes, self._stop)
         if self._stop.is_set():
             raise DownloadInterrupted
-        result = self._train(nodes)
-        self._upload(nodes, result)
+        watch = TrainingWatch(
+            self._rules,
+            self._times_struck,
+            self._stop,
+            lambda host: self._engine.kill_node(self._job.spec(), host),
+        )
+        result = self._train(nodes, sync, watch)
+        if watch.struck is not None and result.stopped and not self._stop.is_set():
+            return _struck_ending(watch.struck)
+        return self._upload(nodes, result)
 
     def _find_image(self) -> None:
-        uri = self._job.request["AlgorithmSpecification"]["TrainingImage"]
-        if self._images.resolve(uri) is None:
-            raise ImageNotFoundError(
-                f"Cannot find the requested image {uri}. Please check if your ECR repository and image exist and role "
-                f"{self._job.request['RoleArn']} has proper pull permissions for SageMaker: "
-                "ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
-            )
+        if problem := missing_image(self._means.images, self._job):
+            raise ImageNotFoundError(problem)
 
-    def _train(self, nodes: Sequence[Node]) -> RunResult:
+    def _wait_for_instances(self) -> None:
+        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop and for MaxWaitTimeInSeconds."""
+        seconds = min(self._start_seconds, self._job.wait_deadline - self._clock())
+        if seconds > 0 and self._stop.wait(seconds):
+            raise WaitEnded(Ending("Stopped"))
+        if self._clock() >= self._job.wait_deadline:
+            raise WaitEnded(Ending("MaxWaitTimeExceeded"))
+
+    def _train(self, nodes: Sequence[Node], sync: FolderSync, watch: TrainingWatch) -> RunResult:
         self._enter("Training")
-        with LogStreams(self._clients("logs", self._job.region), LOG_GROUP) as streams:
+        spec, clients = self._job.spec(), self._means.clients
+        metrics = NodeMetrics(clients("cloudwatch", self._job.region), self._job.name, lambda: self._engine.usage(spec))
+        with LogStreams(clients("logs", self._job.region), LOG_GROUP) as streams, sync, metrics, watch:
             opened_milliseconds = int(self._clock() * 1000)
             for node in nodes:
                 streams.open(node.host, f"{self._job.name}/{node.host}-{opened_milliseconds}")
@@ -100,17 +167,28 @@ class JobExecution:
             def on_line(host: str, line: str, unix_milliseconds: int) -> None:
                 streams.write(host, line, unix_milliseconds)
                 self._metrics.feed(line, unix_milliseconds)
+                watch.feed(line)
 
-            result = self._engine.run(self._job.spec(), nodes, on_line, self._stop, self._job.max_runtime_seconds)
+            left_seconds = max(0.0, min(self._runtime_left_seconds(), self._job.wait_deadline - self._clock()))
+            began = time.monotonic()
+            result = self._engine.run(spec, nodes, on_line, watch.halt, left_seconds)
+            self._trained_seconds += time.monotonic() - began
         final = self._metrics.final()
         self._change(lambda job: setattr(job, "final_metrics", final))
         return result
 
-    def _upload(self, nodes: Sequence[Node], result: RunResult) -> None:
+    def _runtime_left_seconds(self) -> float:
+        """MaxRuntimeInSeconds is for all segments together."""
+        return self._job.max_runtime_seconds - self._trained_seconds
+
+    def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
         """Upload and end. A failed job's instances end when the failure is seen; others' after the upload."""
         failed = result.failed_host is not None and not result.stopped and not result.timed_out
+        ending = self._ending(result, failed)
         if failed:
             self._end_instances()
+            if self._is_retried(ending):
+                return ending
         self._enter("Uploading")
         try:
             with tempfile.TemporaryDirectory(prefix="artifacts-", dir=nodes[0].opt_ml) as scratch:
@@ -121,37 +199,85 @@ class JobExecution:
             if not failed:
                 raise
             logger.error("Job %s failed and its output is lost: %s", self._job.name, error)
+        return ending
+
+    def _ending(self, result: RunResult, failed: bool) -> Ending:
         if failed:
-            self._fail(result.failure_reason or f"AlgorithmError: {result.failed_host} failed, see its log.")
-            return
-        self._end_instances()
-        self._enter("MaxRuntimeExceeded" if result.timed_out else "Stopped" if result.stopped else "Completed")
+            reason = result.failure_reason or f"AlgorithmError: {result.failed_host} failed, see its log."
+            return Ending("Failed", reason)
+        if result.timed_out:
+            is_wait = self._clock() >= self._job.wait_deadline
+            return Ending("MaxWaitTimeExceeded" if is_wait else "MaxRuntimeExceeded")
+        return Ending("Stopped" if result.stopped else "Completed")
+
+    # -- between segments -----------------------------------------------------------------------------------------
+
+    def _goes_on(self, ending: Ending) -> bool:
+        """Whether another segment follows; if so, the job is brought to where that begins."""
+        if ending.status == "Interrupted":
+            self._start_seconds = ending.restart_after_seconds + self._means.cold_start_seconds
+            self._enter("Interrupted")
+            self._enter("Restarting")
+            if self._start_seconds > 0:
+                self._enter("Pending")
+            return True
+        if not self._is_retried(ending):
+            return False
+        self._retries += 1
+        self._start_seconds = self._means.cold_start_seconds
+        retry = f"retry {self._retries} of {self._job.retry_attempts} after an InternalServerError"
+        self._enter("Starting", f"Preparing the instances for training: {retry}")
+        return True
+
+    def _is_retried(self, ending: Ending) -> bool:
+        """RetryStrategy is for InternalServerError only."""
+        is_internal = ending.status == "Failed" and (ending.reason or "").startswith("InternalServerError")
+        return is_internal and self._retries < self._job.retry_attempts and not self._stop.is_set()
 
     # -- changes of the record ------------------------------------------------------------------------------------
 
-    def _start_instances(self) -> None:
-        now = self._clock()
-
-        def start(job: TrainingJob) -> None:
-            job.training_start_time = now
-            job.enter("Downloading", now)
-
-        self._change(start)
-
     def _end_instances(self) -> None:
         now = self._clock()
+        self._change(lambda job: job.end_segment(now))
 
-        def end(job: TrainingJob) -> None:
-            if job.training_start_time is not None and job.training_end_time is None:
-                job.training_end_time = now
-
-        self._change(end)
-
-    def _enter(self, secondary_status: str) -> None:
+    def _enter(self, secondary_status: str, message: str | None = None) -> None:
         now = self._clock()
-        self._change(lambda job: job.enter(secondary_status, now))
+        self._change(lambda job: job.enter(secondary_status, now, message))
 
-    def _fail(self, reason: str) -> None:
-        self._end_instances()
+    def _finish(self, ending: Ending) -> None:
         now = self._clock()
-        self._change(lambda job: job.fail(reason, now))
+        if ending.status == "Failed":
+            self._change(lambda job: job.fail(ending.reason or INTERNAL_ERROR, now))
+        else:
+            self._change(lambda job: job.enter(ending.status, now))
+
+    def _clean_up(self) -> None:
+        try:
+            self._engine.clean_up(self._job.spec())
+        except Exception:
+            logger.exception("Job %s: its nodes' folders could not be removed", self._job.name)
+
+
+def missing_image(images: ImageStore, job: TrainingJob) -> str | None:
+    """Why the job's image can't be had, in AWS's words, or None."""
+    uri = job.request["AlgorithmSpecification"]["TrainingImage"]
+    if images.resolve(uri) is not None:
+        return None
+    return (
+        f"Cannot find the requested image {uri}. Please check if your ECR repository and image exist and role "
+        f"{job.request['RoleArn']} has proper pull permissions for SageMaker: "
+        "ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
+    )
+
+
+def concerns(rule: TrainingRule, job: TrainingJob) -> bool:
+    """Instances that are not spot are not taken away, and a node that isn't there can't fail."""
+    if isinstance(rule, SpotInterruptionRule):
+        return job.is_spot
+    return not isinstance(rule, AlgorithmErrorRule) or int(rule.node.partition("-")[2]) <= job.instance_count
+
+
+def _struck_ending(rule: TrainingRule) -> Ending:
+    if isinstance(rule, SpotInterruptionRule):
+        return Ending("Interrupted", restart_after_seconds=rule.restart_after_seconds)
+    return Ending("Failed", INTERNAL_ERROR)

@@ -1,4 +1,7 @@
-"""What SageMaker checks in a CreateTrainingJob request beyond the model's shapes, and what the platform can't run."""
+"""What SageMaker checks in a CreateTrainingJob request beyond the model's shapes, and what the platform can't run.
+
+`check_request` holds for every platform; `check_runnable` for one whose nodes are real.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from infra.local.api import ApiError, validation_error
 from infra.local.model_validation import null_violation, raise_violations, violation
+from infra.local.training.folder_sync import synced_folders
 
 LOCAL_INSTANCE_TYPES = ("ml.local.small", "ml.local.medium", "ml.local.large")
 _AT_LEAST_ONE = "Member must have value greater than or equal to 1"
@@ -17,19 +21,48 @@ def check_request(request: dict[str, Any]) -> None:
     """Raise ValidationException for a request no job can be made of."""
     raise_violations(list(_missing_members(request)))
     _check_modelled(request)
-    _check_channels(request.get("InputDataConfig", []))
+    _check_channels(request)
     _check_stopping_condition(request)
+    _check_prefixes(request)
     for definition in request["AlgorithmSpecification"].get("MetricDefinitions", []):
         _check_metric(definition)
 
 
-def check_quota(quotas: Mapping[str, int], instance_type: str, in_use: int, asked: int) -> None:
-    """Raise ResourceLimitExceeded in AWS's words; a type without a configured quota has none."""
-    quota = quotas.get(instance_type)
+def check_runnable(request: Mapping[str, Any]) -> None:
+    """Raise ValidationException for what would change how a job's nodes run, and can't be had on this machine."""
+    algorithm = request["AlgorithmSpecification"]
+    _refuse_unmodelled(
+        (_uses_pipe_mode(request), "Pipe mode (FastFile, which is read as File here, streams too)"),
+        (algorithm.get("ContainerEntrypoint"), "AlgorithmSpecification.ContainerEntrypoint"),
+        (algorithm.get("ContainerArguments"), "AlgorithmSpecification.ContainerArguments"),
+    )
+    try:
+        synced_folders(request)
+    except ValueError as error:
+        raise validation_error(str(error)) from error
+
+
+def usage_quota(instance_type: str, is_spot: bool) -> str:
+    """The name of the quota a job counts against; spot jobs have one of their own."""
+    return f"{instance_type} for {'spot ' if is_spot else ''}training job usage"
+
+
+def warm_pool_quota(instance_type: str) -> str:
+    """The name of the quota that a job with a keep-alive period counts against as well."""
+    return f"{instance_type} for training warm pool usage"
+
+
+def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:
+    """Raise ResourceLimitExceeded in AWS's words; what has no configured quota has none.
+
+    A quota given by instance type alone is the one for (on-demand) training job usage.
+    """
+    by_type = quotas.get(name.partition(" ")[0]) if name.endswith(" for training job usage") else None
+    quota = quotas.get(name, by_type)
     if quota is not None and in_use + asked > quota:
         raise ApiError(
             "ResourceLimitExceeded",
-            f"The account-level service limit '{instance_type} for training job usage' is {quota} Instances, with "
+            f"The account-level service limit '{name}' is {quota} Instances, with "
             f"current utilization of {in_use} Instances and a request delta of {asked} Instances. "
             "Please use AWS Service Quotas to request an increase for this quota.",
         )
@@ -57,37 +90,62 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
 def _check_modelled(request: dict[str, Any]) -> None:
     """Refuse, rather than quietly ignore, what would change how the job runs."""
     algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
-    for present, field in (
+    _refuse_unmodelled(
         (algorithm.get("AlgorithmName"), "AlgorithmSpecification.AlgorithmName"),
         (resources.get("InstanceGroups"), "ResourceConfig.InstanceGroups"),
         (resources.get("InstancePreferences"), "ResourceConfig.InstancePreferences"),
         (request.get("ServerlessJobConfig"), "ServerlessJobConfig"),
-        (algorithm.get("TrainingInputMode") == "Pipe", "TrainingInputMode Pipe"),
-        (algorithm.get("ContainerEntrypoint"), "AlgorithmSpecification.ContainerEntrypoint"),
-        (algorithm.get("ContainerArguments"), "AlgorithmSpecification.ContainerArguments"),
-    ):
-        if present:
-            raise validation_error(f"The local platform does not model {field}: leave it out, or run the job on AWS.")
+    )
     if not algorithm.get("TrainingImage"):
         raise validation_error("You must provide either the TrainingImage or the AlgorithmName, but not both.")
 
 
-def _check_channels(channels: list[dict[str, Any]]) -> None:
+def _refuse_unmodelled(*fields: tuple[Any, str]) -> None:
+    """The first of the fields, (value, name), that has a value."""
+    for value, name in fields:
+        if value:
+            raise validation_error(f"The local platform does not model {name}: leave it out, or run the job on AWS.")
+
+
+def _uses_pipe_mode(request: Mapping[str, Any]) -> bool:
+    channels = request.get("InputDataConfig", [])
+    modes = [channel.get("InputMode") for channel in channels] or [None]
+    default = request["AlgorithmSpecification"].get("TrainingInputMode")
+    return any((mode or default) == "Pipe" for mode in modes)
+
+
+def _check_prefixes(request: dict[str, Any]) -> None:
+    """CheckpointConfig and TensorBoardOutputConfig: S3 URIs."""
+    for name, member in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
+        config = request.get(name)
+        if config and not config[member].startswith("s3://"):
+            raise validation_error(f"{name}.{member} {config[member]!r} is not an S3 URI: s3://bucket/prefix")
+
+
+def _check_channels(request: dict[str, Any]) -> None:
+    channels = request.get("InputDataConfig", [])
     names = [channel["ChannelName"] for channel in channels]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise validation_error(f"Input channels must have unique names; repeated: {', '.join(repeated)}")
     for channel in channels:
         source = channel["DataSource"].get("S3DataSource")
+        if "FileSystemDataSource" in channel["DataSource"] and source is None:
+            if not request.get("VpcConfig"):
+                raise validation_error(
+                    f"Channel {channel['ChannelName']}: a FileSystemDataSource is reached through a VPC: VpcConfig "
+                    "must be specified."
+                )
+            continue
         if source is None:
             raise validation_error(
-                f"Channel {channel['ChannelName']}: the local platform reads S3DataSource only; "
-                "file systems and datasets are not modelled."
+                f"Channel {channel['ChannelName']}: the local platform reads S3DataSource and FileSystemDataSource; "
+                "datasets are not modelled."
             )
-        if source["S3DataType"] not in ("S3Prefix", "ManifestFile") or channel.get("InputMode") == "Pipe":
+        if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation_error(
-                f"Channel {channel['ChannelName']}: the local platform models S3DataType S3Prefix and ManifestFile in "
-                f"File or FastFile mode, got {source['S3DataType']} in {channel.get('InputMode', 'File')} mode."
+                f"Channel {channel['ChannelName']}: the local platform models S3DataType S3Prefix and ManifestFile, "
+                f"got {source['S3DataType']}."
             )
 
 

@@ -6,19 +6,22 @@ import copy
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.local.api import ApiError, validation_error
-from infra.local.in_process import ClientFactory
-from infra.local.interfaces import Engine, ImageStore
+from infra.local.faults.injector import FaultInjector
+from infra.local.faults.plan import FaultPlan
 from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
-from infra.local.training.execution import JobExecution
-from infra.local.training.limits import check_quota
+from infra.local.training.limits import check_quota, usage_quota, warm_pool_quota
 from infra.local.training.record import TrainingJob, job_key
+from infra.local.training.runner import JobRunner
+from infra.local.training.scheduling import JobQueue, Waiting
+from infra.local.training.warm_pool import WarmPool, instances_in, match_key
 
+_UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
 _NOT_FOUND = "Requested resource not found."
 
 logger = logging.getLogger(__name__)
@@ -29,26 +32,25 @@ class TrainingJobs:
 
     def __init__(
         self,
-        engine: Engine,
-        images: ImageStore,
-        clients: ClientFactory,
+        runner: JobRunner,
         store: RecordStore,
         quotas: Mapping[str, int],
+        faults: FaultInjector | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._engine = engine
-        self._images = images
-        self._clients = clients
+        self._runner = runner
         self._store = store
         self._quotas = dict(quotas)
+        self._faults = faults or FaultInjector(FaultPlan())
         self._clock = clock
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[tuple[str, str], TrainingJob] = {}
-        self._queue: deque[TrainingJob] = deque()
+        self._queue = JobQueue()
         self._running: TrainingJob | None = None
         self._stops: dict[tuple[str, str], threading.Event] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="training-jobs", daemon=True)
+        self._clerk = threading.Thread(target=self._end_overdue, name="training-jobs-overdue", daemon=True)
 
     def start(self) -> None:
         """Load the records, fail what a killed server left in progress, and begin to take jobs."""
@@ -65,39 +67,70 @@ class TrainingJobs:
             self._jobs[key] = job
             if not job.is_over():
                 self._fail_interrupted(job)
+        self._release_pools()
         self._thread.start()
+        self._clerk.start()
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
         """Accept a validated request. Raises ResourceInUse, ResourceLimitExceeded; capacity is no API error."""
-        now = self._clock()
-        job = TrainingJob(region=region, request=request, creation_time=now, tags=request.get("Tags", []))
-        problem = self._engine.capacity_problem(job.instance_type, job.instance_count)
-        emulated = f"Emulated nodes: {self._engine.isolation(job.instance_type)}"
+        self._runner.check(request)
+        now, account_id = self._clock(), self._runner.account_id
+        tags = request.get("Tags", [])
+        job = TrainingJob(region=region, request=request, creation_time=now, tags=tags, account_id=account_id)
+        problem = self._runner.capacity_problem(job)
         with self._changed:
             if self._closing:
                 raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
             self._refuse_taken_name(job)
-            check_quota(self._quotas, job.instance_type, self._instances_in_use(job.instance_type), job.instance_count)
-            job.enter("Starting", now, f"Preparing the instances for training. {emulated}")
+            donor = self._matching_pool(job, now) if problem is None else None
+            self._check_quotas(job, donor, now)
+            faults = self._faults.job_faults(job.name, request.get("Environment", {}))
+            self._give_instances(job, donor, now)
+            job.enter("Starting", now, self._starting_message(job))
             self._jobs[job_key(region, job.name)] = job
             if problem is not None:
                 job.fail(f"CapacityError: {problem}", now)
             else:
-                if self._running is not None or self._queue:
-                    job.enter("Pending", now)
-                self._stops[job_key(region, job.name)] = threading.Event()
-                self._queue.append(job)
-                self._changed.notify_all()
+                is_virtual = self._runner.has_virtual_clock
+                not_before = now if is_virtual else now + faults.pending_seconds
+                self._enqueue(Waiting(job, not_before, faults, is_virtual))
             self._save(job)
         return job
 
+    def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
+        """UpdateTrainingJob: the warm pool's keep-alive period; profiler and debugging settings are only recorded."""
+        with self._changed:
+            job = self._find(region, request["TrainingJobName"])
+            if "ResourceConfig" in request:
+                self._update_pool(job, request["ResourceConfig"]["KeepAlivePeriodInSeconds"])
+            recorded = {name: request[name] for name in _UPDATED_MEMBERS if name in request}
+            if recorded and job.is_over():
+                raise validation_error(f"{', '.join(recorded)} can't be updated: the job is in status {job.status}.")
+            for name, value in recorded.items():
+                old = job.request.get(name)
+                job.request[name] = {**old, **value} if isinstance(old, dict) else value
+            job.last_modified_time = self._clock()
+            self._save(job)
+            return job
+
+    def delete(self, region: str, name: str) -> None:
+        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse otherwise."""
+        with self._changed:
+            job = self._find(region, name)
+            pool = job.warm_pool.status(self._clock()) if job.warm_pool else None
+            if not job.is_over() or pool == "Available":
+                state = "retains an Available warm pool" if job.is_over() else f"is in status {job.status}"
+                raise ApiError("ResourceInUse", f"Training job {job.arn} {state} and can't be deleted.")
+            del self._jobs[job_key(region, name)]
+            self._store.remove(job.region, job.name.lower())
+
     def describe(self, region: str, name: str) -> dict[str, Any]:
         with self._changed:
-            return copy.deepcopy(self._find(region, name).describe())
+            return copy.deepcopy(self._find(region, name).describe(self._clock()))
 
     def summaries(self, region: str) -> list[dict[str, Any]]:
         with self._changed:
-            return [job.summary() for job in self._jobs.values() if job.region == region]
+            return [job.summary(self._clock()) for job in self._jobs.values() if job.region == region]
 
     def stop(self, region: str, name: str) -> None:
         """Ask a job to stop; a job that already stops is left to it."""
@@ -138,16 +171,17 @@ class TrainingJobs:
             self._thread.join(deadline_seconds)
         if self._thread.is_alive():
             logger.error("Jobs still running after %.0f s: %s", deadline_seconds, ", ".join(self.in_progress()))
+        with self._changed:
+            self._release_pools()
 
     # -- the worker -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while (waiting := self._next()) is not None:
+            job = waiting.job
             stop = self._stops[job_key(job.region, job.name)]
             try:
-                JobExecution(
-                    job, self._changer(job), self._engine, self._images, self._clients, stop, self._clock
-                ).run()
+                self._runner.run(job, self._changer(job), waiting.faults, stop)
             except Exception as error:  # its record can't be written: the next job may still be able to run
                 logger.exception("Job %s: lost", job.name)
                 with self._changed:
@@ -156,15 +190,32 @@ class TrainingJobs:
                 self._running = None
                 self._stops.pop(job_key(job.region, job.name), None)
 
-    def _next(self) -> TrainingJob | None:
-        """The next job that nobody has stopped meanwhile; None once the platform closes and the queue is empty."""
+    def _next(self) -> Waiting | None:
+        """The next job that may begin; None once the platform closes and the queue is empty."""
         with self._changed:
-            while not self._queue:
-                if self._closing:
+            while (waiting := self._queue.take_ready(self._clock())) is None:
+                if self._closing and not self._queue:
                     return None
-                self._changed.wait(timeout=1.0)
-            self._running = self._queue.popleft()
-            return self._running
+                self._changed.wait(self._pause_seconds(self._queue.next_ready()))
+            self._running = waiting.job
+            return waiting
+
+    def _end_overdue(self) -> None:
+        """End the jobs that wait in vain, also while another one runs."""
+        with self._changed:
+            while not self._closing:
+                now = self._clock()
+                for waiting, status in self._queue.take_overdue(now):
+                    if status == "Failed":
+                        waiting.job.fail(str(waiting.faults.capacity_error), now)
+                    else:
+                        waiting.job.enter(status, now)
+                    self._stops.pop(job_key(waiting.job.region, waiting.job.name), None)
+                    self._save(waiting.job)
+                self._changed.wait(self._pause_seconds(self._queue.next_overdue()))
+
+    def _pause_seconds(self, until: float) -> float:
+        return min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, until - self._clock()))
 
     def _changer(self, job: TrainingJob) -> Callable[[Callable[[TrainingJob], None]], None]:
         def change(apply: Callable[[TrainingJob], None]) -> None:
@@ -176,15 +227,88 @@ class TrainingJobs:
 
     # -- under the lock -------------------------------------------------------------------------------------------
 
+    def _enqueue(self, waiting: Waiting) -> None:
+        job, now = waiting.job, waiting.job.creation_time
+        is_delayed = self._running is not None or bool(self._queue) or waiting.not_before > now
+        if is_delayed and not waiting.is_virtual:
+            job.enter("Pending", now)
+        self._stops[job_key(job.region, job.name)] = threading.Event()
+        self._queue.append(waiting)
+        self._changed.notify_all()
+
     def _request_stop(self, job: TrainingJob) -> None:
         if job.status == "InProgress":
             job.enter("Stopping", self._clock())
-        if job in self._queue:
-            self._queue.remove(job)
+        if self._queue.remove(job):
             job.enter("Stopped", self._clock())
         else:
             self._stops[job_key(job.region, job.name)].set()
         self._save(job)
+
+    def _starting_message(self, job: TrainingJob) -> str:
+        warm = f" Reusing the warm pool of {job.reused_pool_of}." if job.reused_pool_of else ""
+        return f"Preparing the instances for training.{warm} {self._runner.starting_text(job)}"
+
+    # -- quotas and warm pools, under the lock --------------------------------------------------------------------
+
+    def _check_quotas(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
+        """The job's own usage, and its pool's: one that it takes over is not counted twice."""
+        kind, count = job.instance_type, job.instance_count
+        same_kind = [other for other in self._jobs.values() if other.instance_type == kind and other is not donor]
+        in_use = sum(
+            other.instance_count for other in same_kind if other.is_spot == job.is_spot and not other.is_over()
+        )
+        check_quota(self._quotas, usage_quota(kind, job.is_spot), in_use, count)
+        if job.keep_alive_seconds:
+            pools = [(other.warm_pool, other.instance_count) for other in same_kind if other.warm_pool]
+            check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
+
+    def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
+        """The job whose pool this one reuses: of those that match, the one that has waited longest."""
+        if job.is_spot:
+            return None
+        key = match_key(job.request)
+        donors = [
+            (other.warm_pool.available_since or now, other.name, other)
+            for other in self._jobs.values()
+            if other.region == job.region
+            and other.warm_pool is not None
+            and other.warm_pool.status(now) == "Available"
+            and match_key(other.request) == key
+        ]
+        return min(donors, key=lambda donor: donor[:2])[2] if donors else None
+
+    def _give_instances(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
+        if donor is not None and donor.warm_pool is not None:
+            donor.warm_pool.end(now, reused_by=job.name)
+            self._save(donor)
+            job.reused_pool_of = donor.name
+        if job.keep_alive_seconds or donor is not None:
+            job.warm_pool = WarmPool(job.keep_alive_seconds)
+
+    def _update_pool(self, job: TrainingJob, seconds: int) -> None:
+        now, pool = self._clock(), job.warm_pool
+        status = pool.status(now) if pool else None
+        if pool is None or status not in ("InUse", "Available"):
+            raise validation_error(
+                "KeepAlivePeriodInSeconds can be updated only while the job's warm pool is InUse or Available; "
+                f"it is {status or 'not there: the job has no KeepAlivePeriodInSeconds'}."
+            )
+        job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = seconds
+        if pool.available_since is not None and pool.available_since + seconds <= now:
+            pool.end(now)
+        else:
+            pool.keep_alive_seconds = seconds
+
+    def _release_pools(self) -> None:
+        """Pools don't outlive the platform."""
+        now = self._clock()
+        for job in self._jobs.values():
+            if job.warm_pool is not None and job.warm_pool.status(now) == "Available":
+                job.warm_pool.end(now)
+                self._save(job)
+
+    # -- records, under the lock ----------------------------------------------------------------------------------
 
     def _find(self, region: str, name: str) -> TrainingJob:
         job = self._jobs.get(job_key(region, name))
@@ -207,18 +331,13 @@ class TrainingJobs:
                 f"and a training job with this name already exists ({taken.arn})",
             )
 
-    def _instances_in_use(self, instance_type: str) -> int:
-        jobs = self._jobs.values()
-        return sum(job.instance_count for job in jobs if job.instance_type == instance_type and not job.is_over())
-
     def _fail_interrupted(self, job: TrainingJob) -> None:
         """Times of a job whose server died are not known better than by its last recorded change."""
-        if job.training_start_time is not None:
-            job.training_end_time = job.training_end_time or job.last_modified_time
+        job.end_segment(job.last_modified_time)
         job.fail("InternalServerError: the local platform stopped while the job was in progress", self._clock())
         self._save(job)
         try:
-            self._engine.clean_up(job.spec())
+            self._runner.clean_up(job)
         except Exception:
             logger.exception("Job %s: its nodes' folders could not be removed", job.name)
 

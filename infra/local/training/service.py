@@ -1,4 +1,4 @@
-"""SageMaker's training actions: CreateTrainingJob, Describe, Stop, List, AddTags, ListTags."""
+"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, AddTags, ListTags."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from infra.local.training.manager import TrainingJobs
 
 _DEFAULT_PAGE_SIZE = 10
 _SORT_FIELDS = {"Name": "TrainingJobName", "CreationTime": "CreationTime", "Status": "TrainingJobStatus"}
-_REFUSED = frozenset({"UpdateTrainingJob", "DeleteTrainingJob", "ListTrainingJobsForHyperParameterTuningJob"})
-"""moto would answer these from its own training jobs, which don't know ours."""
+_REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
+"""moto would answer it from its own training jobs, which don't know ours."""
 
 
 def training_service(jobs: TrainingJobs, clients: ClientFactory) -> JsonService:
@@ -28,7 +28,9 @@ def training_service(jobs: TrainingJobs, clients: ClientFactory) -> JsonService:
         actions={
             "CreateTrainingJob": api.create,
             "DescribeTrainingJob": api.describe,
+            "UpdateTrainingJob": api.update,
             "StopTrainingJob": api.stop,
+            "DeleteTrainingJob": api.delete,
             "ListTrainingJobs": api.list,
             "AddTags": api.add_tags,
             "ListTags": api.list_tags,
@@ -61,6 +63,15 @@ class TrainingApi:
         self._jobs.stop(region, request["TrainingJobName"])
         return {}
 
+    def update(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("UpdateTrainingJob", request)
+        return {"TrainingJobArn": self._jobs.update(region, request).arn}
+
+    def delete(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._validator.check("DeleteTrainingJob", request)
+        self._jobs.delete(region, request["TrainingJobName"])
+        return {}
+
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """A page of summaries. The token carries the position and the query, so that it can't be used on another."""
         self._validator.check("ListTrainingJobs", request)
@@ -84,6 +95,8 @@ class TrainingApi:
     def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
         """SageMaker looks for the input data before it accepts a job."""
         for channel in request.get("InputDataConfig", []):
+            if "S3DataSource" not in channel["DataSource"]:
+                continue
             reason = channel_is_empty(self._clients("s3", region), channel)
             if reason is None:
                 continue
@@ -102,8 +115,9 @@ def _matches(summary: dict[str, Any], request: dict[str, Any]) -> bool:
         return False
     if request.get("StatusEquals", summary["TrainingJobStatus"]) != summary["TrainingJobStatus"]:
         return False
-    if "WarmPoolStatusEquals" in request or "TrainingPlanArnEquals" in request:
-        return False  # the platform has neither warm pools nor training plans
+    pool = summary.get("WarmPoolStatus", {}).get("Status")
+    if request.get("WarmPoolStatusEquals", pool) != pool or "TrainingPlanArnEquals" in request:
+        return False  # no job has a training plan
     return all(
         request.get(f"{field}After", float("-inf")) < summary[field] < request.get(f"{field}Before", float("inf"))
         for field in ("CreationTime", "LastModifiedTime")

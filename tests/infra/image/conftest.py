@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests.infra.image.training_processes import Trainings
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 if str(IMAGE) not in sys.path:
@@ -26,3 +29,18 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(table.slice(0, 1000), folder / "part-0.parquet")
     pq.write_table(table.slice(1000), folder / "part-1.parquet")
     return folder
+
+
+@pytest.fixture
+def trainings(image_python: str, digits: Path, tmp_path: Path) -> Iterator[Trainings]:
+    running = Trainings(image_python, digits, tmp_path)
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def trainings_here(tmp_path: Path) -> Iterator[Trainings]:
+    """In this Python, for programs that need no torch."""
+    running = Trainings(sys.executable, tmp_path, tmp_path)
+    yield running
+    running.end()

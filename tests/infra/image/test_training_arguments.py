@@ -3,13 +3,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from training.arguments import parse_arguments
+from training.arguments import default_checkpoint_dir, parse_arguments
 from training.errors import UserError
 
 
 def test_defaults_come_from_the_sagemaker_variables() -> None:
     environment = {"SM_CHANNEL_TRAINING": "/in", "SM_MODEL_DIR": "/m", "SM_OUTPUT_DATA_DIR": "/o"}
     arguments = parse_arguments([], environment)
+    assert arguments.tensorboard_dir is None
+    assert parse_arguments([], {**environment, "TENSORBOARD_DIR": "/t"}).tensorboard_dir == Path("/t")
     assert (arguments.data, arguments.model_dir, arguments.output_data_dir) == (Path("/in"), Path("/m"), Path("/o"))
     assert (arguments.layers, arguments.max_steps, arguments.precision) == (7, None, "auto")
 
@@ -41,3 +43,17 @@ def test_a_bad_argument_is_named_with_what_is_allowed(argv: list[str], message: 
 def test_missing_data_folder_says_what_to_set() -> None:
     with pytest.raises(UserError, match="--data is missing and SM_CHANNEL_TRAINING is not set"):
         parse_arguments([], {})
+
+
+def test_checkpoints_go_where_sagemaker_keeps_them_or_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    environment = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SM_CHANNEL_TRAINING": "d"}
+    assert default_checkpoint_dir(environment) is None  # the folder alone says nothing in a redirected tree
+    config = tmp_path / "input" / "config" / "checkpointconfig.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"S3Uri": "s3://b/c"}')
+    assert default_checkpoint_dir(environment) == tmp_path / "checkpoints"
+    config.write_text('{"LocalPath": "/opt/ml/kept"}')
+    assert parse_arguments([], environment).checkpoint_dir == Path("/opt/ml/kept")
+    assert parse_arguments(["--checkpoint-dir", "none"], environment).checkpoint_dir is None
+    assert parse_arguments(["--checkpoint-dir", "c"], environment).checkpoint_dir == Path("c")

@@ -42,6 +42,11 @@ def test_an_epoch_smaller_than_a_batch_is_refused() -> None:
 def test_samples_add_up() -> None:
     counted = count_samples(steps=5, epoch=EpochPlan(2, 2, 0), global_batch_size=4)  # two epochs and half of a third
     assert (counted.requested, counted.processed, counted.padded, counted.dropped) == (24, 20, 0, 4)
+    assert counted.per_epoch == 10  # 2 x 4, and the 2 that are dropped
+
+
+def test_padding_is_no_sample_of_the_epoch() -> None:
+    assert count_samples(steps=1, epoch=EpochPlan(3, 0, 2), global_batch_size=4).per_epoch == 10
 
 
 def batches_of(
@@ -68,6 +73,21 @@ def test_an_epoch_visits_every_row_once_per_pass_and_the_next_is_shuffled_anew()
     first, second = np.concatenate(list(batches)), np.concatenate(list(batches))
     assert sorted(first) == sorted([*range(12), *range(12)])
     assert first.tolist() != second.tolist()
+
+
+@given(step=st.integers(0, 11), accumulate=st.sampled_from([1, 2]))
+def test_a_run_that_starts_at_a_step_goes_on_with_the_batches_that_come_next(step: int, accumulate: int) -> None:
+    epoch, batch = plan_epoch(48, 1, 8, "drop"), plan_batch(2, None, accumulate, 8)
+    whole, resumed = (ShardedBatches(48, 1, batch, epoch, rank=1, world_size=2, seed=3) for _ in ("whole", "resumed"))
+    expected = [*whole, *whole]
+    resumed.start_at(step)
+    lengths = [len(resumed)]
+    going_on = list(resumed)
+    lengths.append(len(resumed))
+    assert lengths == [(6 - step % 6) * accumulate, 6 * accumulate]
+    if step < 6:
+        going_on += list(resumed)
+    assert np.array_equal(going_on, expected[step * accumulate :])
 
 
 def test_padding_starts_over() -> None:

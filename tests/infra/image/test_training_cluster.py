@@ -36,6 +36,21 @@ def test_mpi_variables_win_over_the_current_host_which_is_the_masters_on_every_r
     assert (cluster.launcher, cluster.node_rank, cluster.rank, cluster.processes_per_node) == ("mpi", 1, 3, 2)
 
 
+def test_mpi_ranks_take_the_first_host_as_master_where_mpirun_says_none() -> None:
+    prefix = "OMPI_COMM_WORLD_"
+    mpi = {prefix + "RANK": "2", prefix + "SIZE": "4", prefix + "LOCAL_RANK": "0", prefix + "LOCAL_SIZE": "2"}
+    cluster = cluster_from_environment(plain(["algo-2", "algo-1"], "algo-1", **mpi))
+    assert (cluster.master_address, cluster.master_port, cluster.rank) == ("algo-1", 7777, 2)
+    with pytest.raises(UserError, match="neither MASTER_ADDR nor SM_HOSTS has reached this one: add `-x MASTER_ADDR"):
+        cluster_from_environment(mpi)
+
+
+def test_a_launcher_that_says_no_local_size_has_as_many_processes_on_every_host() -> None:
+    environment = plain(["algo-1", "algo-2"], "algo-2", RANK="6", WORLD_SIZE="8", LOCAL_RANK="2")
+    cluster = cluster_from_environment(environment)
+    assert (cluster.nodes, cluster.node_rank, cluster.processes_per_node) == (2, 1, 4)
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

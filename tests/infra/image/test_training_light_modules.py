@@ -12,7 +12,19 @@ import pytest
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 SOURCES = sorted([IMAGE / "train.py", *(IMAGE / "training").glob("*.py")])
-LIGHT = ("arguments", "batching", "boot_barrier", "cluster", "cpu_quota", "errors", "files", "metrics", "tables")
+LIGHT = (
+    "arguments",
+    "backends",
+    "batching",
+    "boot_barrier",
+    "cluster",
+    "cpu_quota",
+    "errors",
+    "files",
+    "learning_rate",
+    "metrics",
+    "tables",
+)
 
 
 def imported_packages(source: Path) -> set[str]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-TRAIN = Path(__file__).resolve().parents[3] / "infra" / "image" / "train.py"
-DEADLINE_SECONDS = 240.0
+from tests.infra.image.training_processes import DEADLINE_SECONDS, Trainings, free_port, succeed, two_nodes
+
 STEPS = 24
 # 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch.
 AMOUNT = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--max-steps", str(STEPS))
@@ -23,76 +19,6 @@ QUICK = (*AMOUNT, "--learning-rate", "0.005")
 EXCLUDE = ("--warmup-exclude-steps", "4", "--warmup-exclude-seconds", "0")
 
 pytestmark = pytest.mark.slow
-
-
-class Trainings:
-    """Starts training processes in a clean SageMaker environment and ends those that a failing test leaves."""
-
-    def __init__(self, python: str, data: Path, folder: Path) -> None:
-        self._python, self._data, self._folder = python, data, folder
-        self._started: list[subprocess.Popen[str]] = []
-
-    def start(
-        self, *arguments: str, launcher: Sequence[str] = (), node: str = "node", **variables: str
-    ) -> subprocess.Popen[str]:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))}
-        folders = {"SM_MODEL_DIR": self.output(node) / "model", "SM_OUTPUT_DATA_DIR": self.output(node) / "data"}
-        environment = {
-            **inherited,
-            **{name: str(path) for name, path in folders.items()},
-            "SM_CHANNEL_TRAINING": str(self._data),
-            "SM_INPUT_DIR": str(self.output(node) / "input"),
-            "OMP_NUM_THREADS": "1",
-            **variables,
-        }
-        process = subprocess.Popen(
-            [self._python, *launcher, str(TRAIN), *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._started.append(process)
-        return process
-
-    def output(self, node: str = "node") -> Path:
-        return self._folder / node
-
-    def metrics(self, node: str = "node") -> dict[str, Any]:
-        metrics: dict[str, Any] = json.loads((self.output(node) / "data" / "metrics.json").read_text())
-        return metrics
-
-    def end(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
-@pytest.fixture
-def trainings(image_python: str, digits: Path, tmp_path: Path) -> Iterator[Trainings]:
-    running = Trainings(image_python, digits, tmp_path)
-    yield running
-    running.end()
-
-
-def succeed(*processes: subprocess.Popen[str]) -> str:
-    """Wait for all of them; the first one's stdout."""
-    outputs = [process.communicate(timeout=DEADLINE_SECONDS) for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes), outputs
-    return outputs[0][0]
-
-
-def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
-def two_nodes(trainings: Trainings, *arguments: str) -> list[subprocess.Popen[str]]:
-    hosts, port = ["127.0.9.1", "127.0.9.2"], free_port()
-    shared = {"SM_HOSTS": json.dumps(hosts), "MASTER_PORT": port, "SM_NETWORK_INTERFACE_NAME": "lo"}
-    return [trainings.start(*arguments, node=host, SM_CURRENT_HOST=host, **shared) for host in hosts]
 
 
 def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
@@ -110,7 +36,16 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
     assert batch["global_batch_size"] == replicas * batch["per_replica_batch_size"]
     assert samples["requested"] == samples["processed"] - samples["padded"] + samples["dropped"]
     assert samples["processed"] == steps * batch["global_batch_size"]
+    assert metrics["dataset_rows"] == 1438
     assert 0 <= metrics["data_wait_share"] < 1
+    validations = metrics["validations"]
+    assert validations[-1]["step"] == steps
+    assert validations[-1]["value"] == metrics["final_metric"]["value"]
+    assert [entry["samples"] for entry in validations] == [
+        entry["step"] * batch["global_batch_size"] for entry in validations
+    ]
+    elapsed = [entry["elapsed_seconds"] for entry in validations]
+    assert [0.0, *elapsed, metrics["train_seconds"]] == sorted({0.0, *elapsed, metrics["train_seconds"]})
     assert metrics["final_metric"]["goal"] == "maximize"
     assert metrics["versions"]["torch"] and metrics["device"]["type"] == "cpu"
 
@@ -120,7 +55,7 @@ def test_one_process_by_hand(trainings: Trainings) -> None:
     metrics = trainings.metrics()
     check(metrics)
     assert metrics["world"] == {
-        "nodes": 1, "processes_per_node": 1, "world_size": 1, "backend": None, "launcher": "plain",
+        "nodes": 1, "processes_per_node": 1, "world_size": 1, "backend": None, "launcher": "plain", "strategy": None,
     }  # fmt: skip
     assert metrics["rank_step_spread_seconds"] is None
     assert metrics["final_metric"]["value"] > 0.8  # digits are easy; a model that learns nothing has 0.1
@@ -136,7 +71,7 @@ def test_two_nodes_do_the_same_work_as_one(trainings: Trainings) -> None:
     together, alone = trainings.metrics("127.0.9.1"), trainings.metrics("alone")
     check(together)
     assert together["world"] == {
-        "nodes": 2, "processes_per_node": 1, "world_size": 2, "backend": "gloo", "launcher": "plain",
+        "nodes": 2, "processes_per_node": 1, "world_size": 2, "backend": "gloo", "launcher": "plain", "strategy": "ddp",
     }  # fmt: skip
     assert together["rank_step_spread_seconds"] >= 0
     assert together["samples"] == alone["samples"]
@@ -153,14 +88,20 @@ def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> N
     check(metrics)
     assert (metrics["world"]["launcher"], metrics["world"]["processes_per_node"]) == ("torchrun", 2)
     assert metrics["batch"]["per_replica_batch_size"] == 48
+    assert metrics["samples"]["per_epoch"] == 1438 * 4
+    assert [entry["step"] for entry in metrics["validations"]] == [10, 20, 24]  # every 1,920 samples, and at the end
 
 
-def test_resnet18_trains_on_the_digits_images(trainings: Trainings) -> None:
+def test_resnet18_trains_on_the_digits_images(trainings: Trainings, tmp_path: Path) -> None:
     arguments = ("--model", "resnet18", "--global-batch-size", "64", "--max-steps", "6")
-    succeed(trainings.start(*arguments, *EXCLUDE))
+    rate = ("--learning-rate-rule", "sqrt", "--base-global-batch-size", "16", "--learning-rate", "0.001")
+    succeed(trainings.start(*arguments, *rate, *EXCLUDE, TENSORBOARD_DIR=str(tmp_path / "board")))
+    assert list((tmp_path / "board").glob("events.*"))
     metrics = trainings.metrics()
     check(metrics, steps=6)
     assert metrics["model"] == {"name": "resnet18", "parameters": 11_172_810}
+    assert metrics["learning_rate"] == pytest.approx(0.002)
+    assert (metrics["learning_rate_rule"], metrics["base_global_batch_size"]) == ("sqrt", 16)
 
 
 def test_the_run_starts_after_the_boot_barrier(trainings: Trainings, tmp_path: Path) -> None:

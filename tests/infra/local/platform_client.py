@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from infra.local.server import running
+from infra.local.server import engine_factory, running
 from infra.local.server_contract import ServerConfig
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
@@ -67,22 +68,58 @@ def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
     return wait_until(over)
 
 
+def run_job(platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
+    """Create a job and wait for its end; its description."""
+    platform.sagemaker.create_training_job(**job_request(name, program, **changes))
+    return wait_for_end(platform.sagemaker, name)
+
+
+def phases(job: dict[str, Any]) -> list[str]:
+    return [transition["Status"] for transition in job["SecondaryStatusTransitions"]]
+
+
 def wait_for_phase(sagemaker: Any, name: str, phase: str) -> None:
     wait_until(lambda: sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] == phase)
 
 
-def serve_platform(state_dir: Path, **quotas: int) -> Iterator[SimpleNamespace]:
+def serve_platform(
+    state_dir: Path,
+    faults: Sequence[dict[str, Any]] = (),
+    cold_start_seconds: float = 0.0,
+    file_systems: Mapping[str, Path] | None = None,
+    **quotas: int,
+) -> Iterator[SimpleNamespace]:
     """The platform in this process; a generator, so that fixtures and tests can both enter it."""
     engine, images = FakeEngine(state_dir / "engine"), FakeImageStore()
-    config = ServerConfig(port=0, state_dir=state_dir, quotas=quotas)
+    faults_file = None
+    if faults:
+        faults_file = state_dir / "faults.json"
+        faults_file.write_text(json.dumps({"faults": list(faults)}))
+    config = ServerConfig(0, state_dir, None, quotas, faults_file, cold_start_seconds, file_systems=file_systems or {})
     with running(config, lambda folder, endpoint: (engine, images)) as endpoint:
+        services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
         yield SimpleNamespace(
             endpoint=endpoint,
             engine=engine,
             images=images,
-            sagemaker=client(endpoint, "sagemaker"),
-            s3=client(endpoint, "s3"),
-            logs=client(endpoint, "logs"),
-            ecr=client(endpoint, "ecr"),
-            codebuild=client(endpoint, "codebuild"),
+            **{service: client(endpoint, service) for service in services},
         )
+
+
+def serve_simulated(
+    state_dir: Path,
+    faults: Sequence[dict[str, Any]] = (),
+    model: Mapping[str, Any] | None = None,
+    time_scale: float = 0.0,
+    **quotas: int,
+) -> Iterator[SimpleNamespace]:
+    """A platform with the simulated engine in this process, with a bucket for results."""
+    faults_file, model_file = state_dir / "faults.json", state_dir / "model.json"
+    faults_file.write_text(json.dumps({"faults": list(faults)}))
+    model_file.write_text(json.dumps(model or {}))
+    config = ServerConfig(0, state_dir, None, quotas, faults_file, 0.0, "simulated", model_file, time_scale)
+    with running(config, engine_factory(config)) as endpoint:
+        services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "sts")
+        clients = {service: client(endpoint, service) for service in services}
+        clients["s3"].create_bucket(Bucket="results")
+        yield SimpleNamespace(endpoint=endpoint, **clients)

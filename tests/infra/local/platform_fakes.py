@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from infra.local.interfaces import BuiltImage, ImageBuildError, JobSpec, LineSink, Node, NodeExit, RunResult
+from infra.local.interfaces import BuiltImage, ImageBuildError, JobSpec, LineSink, Node, NodeExit, NodeUsage, RunResult
 
 IMAGE_DIGEST = "sha256:" + "a" * 64
 IMAGE_URI = f"000000000000.dkr.ecr.us-east-1.amazonaws.com/trainer@{IMAGE_DIGEST}"
@@ -40,6 +40,8 @@ class FakeEngine:
         self.programs: dict[str, Program] = {"quick": quick_program, "endless": endless_program, **(programs or {})}
         self.most_jobs_at_once = 0
         self._running = 0
+        self._killed: set[tuple[str, str]] = set()
+        self._hosts: dict[str, list[str]] = {}
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         return f"{instance_count} nodes do not fit" if instance_count > 8 else None
@@ -64,6 +66,7 @@ class FakeEngine:
         self._running += 1
         self.most_jobs_at_once = max(self.most_jobs_at_once, self._running)
         over, errors = threading.Event(), {}
+        self._hosts[job.job_name] = [node.host for node in nodes]
 
         def train(node: Node) -> None:
             try:
@@ -82,11 +85,24 @@ class FakeEngine:
             timed_out = timed_out or time.monotonic() > deadline
             if stop.is_set() or timed_out:
                 over.set()
+            for node in nodes:
+                if (job.job_name, node.host) in self._killed:
+                    errors[node.host] = f"AlgorithmError: {node.host} was killed, exit code: 137"
+                    over.set()
             threads[0].join(0.005)
         self._running -= 1
+        del self._hosts[job.job_name]
         failed = next(iter(errors), None)
         exits = [NodeExit(node.host, int(node.host in errors), time.time(), None, False) for node in nodes]
         return RunResult(exits, failed, errors.get(failed or ""), stop.is_set(), timed_out)
+
+    def kill_node(self, job: JobSpec, host: str) -> None:
+        self._killed.add((job.job_name, host))
+
+    def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
+        """0.1 CPU seconds per second and node, of half a vCPU: 20 per cent."""
+        seconds = 0.1 * time.monotonic()
+        return {host: NodeUsage(seconds, 2**20, 0.5) for host in self._hosts.get(job.job_name, ())}
 
     def clean_up(self, job: JobSpec) -> None:
         shutil.rmtree(self._state_dir / job.job_name, ignore_errors=True)

@@ -118,6 +118,24 @@ def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Pa
     assert not Path(outside).exists()
 
 
+def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
+    """S3 tells "one//a" from "one/a", a folder does not: which would win was a matter of chance."""
+    for key in ("one//a", "one/a"):
+        data.s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
+    data.sagemaker.create_training_job(**job_request("one-file", InputDataConfig=[channel("s3://inputs/one/")]))
+    assert wait_for_end(data.sagemaker, "one-file")["FailureReason"] == (
+        "ClientError: Data download failed:s3://inputs/one//a and s3://inputs/one/a would be the same file 'a' of the "
+        "channel; rename one of them"
+    )
+
+
+def test_key_listed_twice_in_a_manifest_is_one_file(data: SimpleNamespace) -> None:
+    manifest = json.dumps([{"prefix": "s3://inputs/data/"}, "training.csv", "training.csv"])
+    data.s3.put_object(Bucket="inputs", Key="twice.json", Body=manifest.encode())
+    seen = files_seen(data, "listed-twice", 1, channel("s3://inputs/twice.json", S3DataType="ManifestFile"))
+    assert sorted(seen["algo-1"]) == ["train/training.csv"]
+
+
 def test_object_that_would_leave_its_channel_by_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "channel").mkdir()
     (tmp_path / "channel" / "link").symlink_to(tmp_path)

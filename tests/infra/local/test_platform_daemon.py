@@ -55,6 +55,19 @@ def test_start_status_stop(state_dir: Path) -> None:
     assert run("stop", *where).stdout == "was not running\n"
 
 
+def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
+    where = ["--state-dir", str(state_dir)]
+    started = run("start", "--port", "0", "--engine", "simulated", *where)
+    assert started.returncode == 0, started.stderr
+    answer = json.loads(run("status", *where).stdout)
+    assert (answer["engine"], answer["account_id"], answer["isolation"]) == ("simulated", "000000000001", "simulated")
+    refused = run("start", "--port", "0", *where)
+    assert "with engine simulated, asked for process: stop it first" in refused.stderr
+    run("stop", *where)
+    refused = run("start", "--port", "0", *where)
+    assert "--engine simulated, asked for process" in refused.stderr
+
+
 def test_starts_at_once_share_one_server(state_dir: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: run("start", "--port", "0", "--state-dir", str(state_dir)), range(2)))

@@ -8,24 +8,22 @@ import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.interfaces import JobSpec, Node
-from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase, wait_until
+from tests.infra.local.platform_client import (
+    job_request,
+    phases,
+    resources,
+    run_job,
+    wait_for_end,
+    wait_for_phase,
+    wait_until,
+)
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-
-
-def run_job(platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
-    platform.sagemaker.create_training_job(**job_request(name, program, **changes))
-    return wait_for_end(platform.sagemaker, name)
-
-
-def phases(job: dict[str, Any]) -> list[str]:
-    return [transition["Status"] for transition in job["SecondaryStatusTransitions"]]
 
 
 def archive_names(platform: SimpleNamespace, job: str, archive: str) -> dict[str, str]:

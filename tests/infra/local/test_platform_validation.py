@@ -183,14 +183,17 @@ def test_metric_definitions(platform: SimpleNamespace, metric: dict[str, str]) -
 
 
 def test_action_the_platform_does_not_model(platform: SimpleNamespace) -> None:
-    with pytest.raises(ClientError, match=r"UnknownOperationException.*does not model SageMaker\.DeleteTrainingJob"):
-        platform.sagemaker.delete_training_job(TrainingJobName="x")
+    with pytest.raises(ClientError, match=r"UnknownOperationException.*does not model SageMaker\.ListTraining"):
+        platform.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName="x")
 
 
 def test_every_pattern_of_our_actions_compiles() -> None:
     patterns = set()
     for service, actions in (
-        ("sagemaker", ("CreateTrainingJob", "ListTrainingJobs", "AddTags", "ListTags")),
+        (
+            "sagemaker",
+            ("CreateTrainingJob", "UpdateTrainingJob", "DeleteTrainingJob", "ListTrainingJobs", "AddTags", "ListTags"),
+        ),
         ("codebuild", ("StartBuild", "BatchGetBuilds", "StopBuild")),
     ):
         for action in actions:

@@ -1,4 +1,4 @@
-"""report.html laid out by a real browser: nothing sticks out of a phone's screen, and dark is dark."""
+"""report.html laid out by a real browser: nothing sticks out of a phone's screen or a plot, and dark is dark."""
 
 from __future__ import annotations
 
@@ -8,25 +8,40 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scaling.cost import Price
+from scaling.outcome import Clocks
 from scaling.report.render import render_html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=5000", "--dump-dom"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--enable-logging=stderr", "--log-level=0"),
 ]
 # The page itself allows no script, so its frame's parent measures it.
 FRAME = """<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe><pre id="out"></pre><script>
 document.querySelector("iframe").onload = (event) => {{
   const page = event.target.contentDocument, root = page.documentElement;
+  const box = (element) => element.getBoundingClientRect();
+  const plots = [...page.querySelectorAll(".plot svg")];
+  const outside = plots.flatMap((plot) => [...plot.querySelectorAll("text")].filter((text) =>
+    box(text).left < box(plot).left - 1 || box(text).right > box(plot).right + 1));
+  const link = page.querySelector("td a, th a");
   document.getElementById("out").textContent = JSON.stringify({{
     too_wide_by: root.scrollWidth - root.clientWidth,
-    plot_width: page.querySelector(".plot svg").getBoundingClientRect().width,
+    plot_widths: plots.map((plot) => box(plot).width),
+    text_sizes: plots.map((plot) => Math.min(...[...plot.querySelectorAll("text")].map((text) => box(text).height))),
+    outside: outside.map((text) => text.textContent),
+    lines: plots.map((plot) => plot.querySelectorAll("text").length),
+    tips: plots.map((plot) => plot.querySelectorAll("g > title").length),
     background: getComputedStyle(page.body).backgroundColor,
-    lines: [...page.querySelectorAll(".plot svg text")].length,
+    link_leads_to: page.querySelector(link.getAttribute("href"))?.tagName,
+    regions_without_focus: [...page.querySelectorAll(".scroll, pre")].filter((part) => part.tabIndex !== 0).length,
+    curve: getComputedStyle(page.querySelector("#plot-speedup svg path[style*='--accent']")).stroke,
   }});
 }};
 </script>"""
@@ -36,8 +51,8 @@ pytestmark = [
 ]
 
 
-def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, object]:
-    """What the browser made of the page in a frame of that width."""
+def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
+    """What the browser made of the page in a frame of that width; fails where its console has a complaint."""
     source = folder / "frame.html"
     source.write_text(FRAME.format(width=width, page=html.escape(page)), encoding="utf-8")
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
@@ -45,15 +60,51 @@ def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, object
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r'<pre id="out">(.+?)</pre>', done.stdout)
     assert found, done.stderr[-2000:]
+    assert ":CONSOLE" not in done.stderr, done.stderr[-2000:]
     return json.loads(html.unescape(found[1]))
+
+
+@pytest.fixture
+def full_page(make_outcome, make_report) -> str:
+    """All four plots with every kind of marker, intervals, a failure and names without a place to break."""
+    times = {1: 40.0, 2: 20.0, 4: 45.0}
+
+    def run(nodes: int, repeat: int):
+        return make_outcome(
+            nodes,
+            times[nodes] + repeat,
+            repeat,
+            platform_kind="simulated",
+            instance_type="ml.p4de.24xlarge",
+            clocks=Clocks(train_seconds=times[nodes] + repeat, billable_seconds=50.0),
+            metrics={"final_metric": {"name": "accuracy", "value": 0.5 if nodes == 2 else 0.9, "goal": "maximize"}},
+            phases={"Starting": 90.0, "Downloading": 20.0, "Training": 45.0, "Uploading": 3.0},
+            output_uri="s3://bucket/" + "z" * 150,
+        )
+
+    failed = make_outcome(
+        8, platform_kind="simulated", instance_type="ml.p4de.24xlarge", reason="x" * 400, log_tail=("y" * 400,)
+    )
+    price = Price(instance_type="ml.p4de.24xlarge", usd_per_hour=40.0, source="https://" + "w" * 200, date="2026-01-01")
+    return render_html(make_report([*(run(n, repeat) for n in (1, 2, 4) for repeat in (1, 2, 3)), failed], price=price))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("dark", [False, True])
-def test_page_fits_and_follows_the_colour_scheme(width, dark, make_outcomes, make_outcome, make_report, tmp_path):
-    failed = make_outcome(4, reason="x" * 400, log_tail=("y" * 400,))
-    seen = measure(render_html(make_report([*make_outcomes({1: 40, 2: 21}), failed])), width, dark, tmp_path)
+def test_page_fits_and_follows_the_colour_scheme(width, dark, full_page, tmp_path):
+    seen = measure(full_page, width, dark, tmp_path)
     assert seen["too_wide_by"] == 0
-    assert 300 <= seen["plot_width"] <= 600
-    assert seen["lines"] > 5
+    assert len(seen["plot_widths"]) == 4
+    assert all(300 <= plot_width <= 600 for plot_width in seen["plot_widths"])
+    assert min(seen["lines"]) > 5
+    assert min(seen["text_sizes"]) >= 9
+    assert seen["outside"] == []
     assert seen["background"] == ("rgb(20, 24, 29)" if dark else "rgb(254, 254, 254)")
+    assert seen["curve"] == ("rgb(108, 178, 247)" if dark else "rgb(10, 102, 194)")
+
+
+def test_values_are_on_the_markers_and_links_and_scroll_regions_work(full_page, tmp_path):
+    seen = measure(full_page, 390, False, tmp_path)
+    assert seen["tips"] == [4, 4, 3, 12]
+    assert seen["link_leads_to"] == "TBODY"
+    assert seen["regions_without_focus"] == 0

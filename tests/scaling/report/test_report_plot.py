@@ -1,35 +1,131 @@
-"""The speedup plot as data: what the SVG says, and that odd curves can be drawn."""
+"""The plots as data: what their SVG says, and that odd curves can be drawn."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from scaling.report.plot import COLOURS, MAX_DOTS_PER_NODE_COUNT, speedup_png, speedup_svg
+from configs.load import load_config
+from scaling.cost import Price
+from scaling.measured import read_measured
+from scaling.outcome import Clocks
+from scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg
+from scaling.report.plots.canvas import COLOURS, MAX_MARKERS, spaced
+from scaling.report.plots.cost import _tick_text, _time_ticks
+from scaling.report.plots.efficiency import _labels, _points_per_unit
+from scaling.report.plots.phases import MAX_BARS
+from scaling.report.plots.speedup import MAX_DOTS_PER_NODE_COUNT
+from scaling.report.table import thinned
+
+SVG = "{http://www.w3.org/2000/svg}"
+LOCAL = Path(__file__).parents[3] / "configs" / "local.yaml"
+FOUR = ["speedup", "efficiency", "cost", "phases"]
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
+PHASES = {"Starting": 30.0, "Downloading": 10.0, "Training": 60.0, "Uploading": 2.0}
+
+
+def svgs(report) -> dict[str, str]:
+    with drawing_style():
+        return {kind: to_svg(drawing) for kind, drawing in draw_plots(report).items()}
 
 
 def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def tips(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}title")]
+
+
+@pytest.fixture
+def priced(make_outcomes, make_report):
+    """2 nodes are dearer and faster than 1; 4 are slower and dearer than 2."""
+    outcomes = [
+        outcome
+        for nodes, seconds in ((1, 100.0), (2, 60.0), (4, 80.0))
+        for outcome in make_outcomes(
+            {nodes: seconds}, clocks=Clocks(train_seconds=seconds, billable_seconds=seconds), phases=PHASES
+        )
+    ]
+    return make_report(outcomes, price=PRICE)
+
+
+def test_all_four_plots_are_drawn_and_name_the_kind_of_platform(priced):
+    drawn = svgs(priced)
+    assert list(drawn) == FOUR
+    for svg in drawn.values():
+        assert "(AWS, ml.m5.xlarge)" in " ".join(texts(svg))
 
 
 def test_text_stays_text_with_title_legend_and_labels(make_outcomes, make_report):
-    svg = speedup_svg(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})))
-    words = texts(svg)
+    words = texts(svgs(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})))["speedup"])
     assert {"Speedup (AWS, ml.m5.xlarge)", "batch policy unknown", "ideal", "measured, n = 1", "nodes"} <= set(words)
     assert {"1.8x", "3.7x", "7.3x"} <= set(words)
 
 
-def test_svg_is_deterministic_scales_and_follows_the_page(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: [40, 41], 2: 21}))
-    svg = speedup_svg(report)
-    assert svg == speedup_svg(report)
-    assert svg.startswith("<svg") and "viewBox" in svg
-    assert "metadata" not in svg and 'width="' not in svg[: svg.index(">")]
-    for name, colour in COLOURS.items():
-        assert svg.count(colour) == svg.count(f"var(--{name}, {colour})")
+def test_a_name_with_dollar_signs_is_no_formula(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}, instance_type="ml.$\\frac$.x"))
+    for kind, svg in svgs(report).items():
+        assert "ml.$\\frac$.x)" in " ".join(texts(svg)), kind
+
+
+def test_markers_show_their_values_on_hover(priced):
+    drawn = svgs(priced)
+    assert tips(drawn["speedup"]) == ["1 node: 1.0x (n = 1)", "2 nodes: 1.7x (n = 1)", "4 nodes: 1.2x (n = 1)"]
+    assert tips(drawn["efficiency"]) == ["1 node: 100 %", "2 nodes: 83 %", "4 nodes: 31 %"]
+    assert tips(drawn["cost"])[1] == "2 nodes: 1 min 0 s, run cost $0.1200, Pareto front"
+    assert "1 node: Starting 30.0 s (29 %)" in tips(drawn["phases"])
+
+
+def test_hover_shows_the_interval(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]}))
+    assert "2 nodes: 2.0x [1.9x, 2.1x] (n = 3)" in tips(svgs(report)["speedup"])
+
+
+def test_intervals_are_drawn_from_three_repeats_on(make_outcomes, make_report):
+    for repeats, drawn in (([40, 41], False), ([40, 41, 42], True)):
+        plots = svgs(make_report(make_outcomes({1: repeats, 2: [each / 2 for each in repeats]})))
+        for kind in ("speedup", "efficiency"):
+            assert ("95 % interval" in texts(plots[kind])) is drawn
+
+
+def test_svg_file_stands_alone_on_white(priced):
+    for kind, svg in svgs(priced).items():
+        assert svg.startswith("<svg") and 'fill="#ffffff"' in svg
+        assert "metadata" not in svg and "var(--" not in svg and "<style" not in svg
+        assert re.search(r' width="[\d.]+pt"', svg), kind
+
+
+def test_page_svg_scales_and_follows_the_page(priced):
+    for svg in svgs(priced).values():
+        page = to_page_svg(svg)
+        assert "viewBox" in page and 'width="' not in page[: page.index(">")]
+        assert "#ffffff" not in page
+        for name, colour in COLOURS.items():
+            assert page.count(colour) == page.count(f"var(--{name}, {colour})")
+
+
+def test_a_colour_in_a_name_stays_as_it_is(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}, instance_type='#0a66c2 id="x"'))
+    words = " ".join(texts(to_page_svg(svgs(report)["speedup"])))
+    assert '#0a66c2 id="x"' in words
+
+
+def test_ids_differ_between_plots_and_every_reference_has_its_target(priced):
+    every = "".join(svgs(priced).values())
+    ids = re.findall(r'\bid="([^"]+)"', every)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', every)) <= set(ids)
+
+
+def test_plots_are_deterministic(priced):
+    assert svgs(priced) == svgs(priced)
 
 
 @pytest.mark.parametrize(
@@ -45,35 +141,272 @@ def test_svg_is_deterministic_scales_and_follows_the_page(make_outcomes, make_re
     ],
 )
 def test_odd_curves_are_drawn(times, make_outcomes, make_report):
-    report = make_report(make_outcomes(times))
-    assert texts(speedup_svg(report))
-    assert speedup_png(report).startswith(b"\x89PNG")
+    report = make_report(make_outcomes(times, phases={"Training": 5.0}))
+    with drawing_style():
+        for drawing in draw_plots(report).values():
+            assert texts(to_svg(drawing)) and drawing.numbers
+            assert to_png(drawing, 40).startswith(b"\x89PNG")
 
 
 def test_a_point_that_failed_is_marked(make_outcomes, make_outcome, make_report):
-    words = texts(speedup_svg(make_report([*make_outcomes({1: 40, 8: 7}), make_outcome(4)])))
-    assert "not completed" in words
-    assert "4" in words
+    plots = svgs(make_report([*make_outcomes({1: 40, 8: 7}), make_outcome(4)]))
+    for kind in ("speedup", "efficiency"):
+        assert {"not completed", "4"} <= set(texts(plots[kind]))
+        assert "4 nodes: not completed" in tips(plots[kind])
 
 
 def test_no_completed_point_no_plot(make_outcome, make_report):
-    report = make_report([make_outcome(1)])
-    assert (speedup_svg(report), speedup_png(report)) == (None, None)
+    assert draw_plots(make_report([make_outcome(1)])) == {}
 
 
 def test_many_repeats_draw_a_bounded_number_of_dots(make_outcomes, make_report):
-    few = speedup_svg(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT})))
-    many = speedup_svg(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT * 5})))
+    few = svgs(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT})))["speedup"]
+    many = svgs(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT * 5})))["speedup"]
     assert many.count("<use") == few.count("<use")
 
 
-def test_throughput_only_points_are_hollow(make_outcome, make_report):
+def test_many_node_counts_draw_a_bounded_number_of_markers(make_outcomes, make_report):
+    report = make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 301)}, phases=PHASES))
+    plots = svgs(report)
+    for kind in ("speedup", "efficiency", "cost"):
+        assert len(tips(plots[kind])) == MAX_MARKERS
+    assert len(tips(plots["phases"])) == MAX_BARS * len(PHASES)
+    with drawing_style():
+        assert "288 node counts are not drawn" in draw_plots(report)["phases"].caption
+
+
+def test_throughput_only_points_are_hollow_and_labelled(make_outcome, make_report):
     def run(nodes, value):
         return make_outcome(nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}})
 
-    assert "throughput only" in texts(speedup_svg(make_report([run(1, 0.9), run(2, 0.5)])))
+    plots = svgs(make_report([run(1, 0.9), run(2, 0.5)]))
+    for kind in ("speedup", "efficiency", "cost"):
+        assert "throughput only" in texts(plots[kind])
+        assert COLOURS["hollow"] in plots[kind]
+
+
+def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
+    outcomes = make_outcomes({1: 40, 2: 21})
+    assert "75 % threshold" in texts(svgs(make_report(outcomes))["efficiency"])
+    stricter = load_config(LOCAL, ["report.recommendation.min_efficiency=0.9"])
+    assert "90 % threshold" in texts(svgs(make_report(outcomes, config=stricter))["efficiency"])
+
+
+def test_costs_are_drawn_with_the_pareto_front(priced):
+    svg = svgs(priced)["cost"]
+    words = texts(svg)
+    assert {"Pareto front", "not on the front"} <= set(words)
+    assert {"run cost, USD", "train time (log scale)", "N = 4"} <= set(words)
+    assert [tip.endswith("Pareto front") for tip in tips(svg)] == [True, True, False]
+
+
+def test_unknown_costs_become_node_hours_and_say_so(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 7200, 2: 4500, 4: 5400}))
+    svg = svgs(report)["cost"]
+    assert "node-hours (N x T)" in texts(svg)
+    assert {"Node-hours (N x T) against train time", "(AWS, ml.m5.xlarge)", "1 h 15 min"} <= set(texts(svg))
+    assert tips(svg) == [
+        "1 node: 2 h 0 min, node-hours (N x T) 2, Pareto front",
+        "2 nodes: 1 h 15 min, node-hours (N x T) 2.5, Pareto front",
+        "4 nodes: 1 h 30 min, node-hours (N x T) 6",
+    ]
+    with drawing_style():
+        assert "Costs are not known (none was given)" in draw_plots(report)["cost"].caption
+
+
+def test_rates_are_drawn_as_time_per_sample(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 0.002, 2: 0.0011}, train_clock="throughput"))
+    assert {"time per sample (log scale)", "node-seconds per sample"} <= set(texts(svgs(report)["cost"]))
+    with drawing_style():
+        assert draw_plots(report)["speedup"].caption.startswith("T(1) = 2 ms per sample on 1 node.")
+
+
+def test_phases_are_stacked_in_order_and_others_added_up(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40}, phases={"Training": 40.0, "Starting": 9.0, "Odd": 1.0, "Odder": 2.0}))
+    svg = svgs(report)["phases"]
+    assert [tip.split(":")[1].split()[0] for tip in tips(svg)] == ["Starting", "Training", "other"]
+    assert "1 node: other phases 3.0 s (6 %)" in tips(svg)
+    assert "52.0 s" in texts(svg)
+
+
+def test_long_phases_are_drawn_in_hours_and_missing_ones_left_out(make_outcomes, make_report):
+    outcomes = [
+        *make_outcomes({1: 40}, phases={"Starting": 3600.0, "Training": 7200.0}),
+        *make_outcomes({2: 40}, phases={"Training": 3600.0}),
+    ]
+    svg = svgs(make_report(outcomes))["phases"]
+    assert "hours in each phase" in texts(svg)
+    assert len(tips(svg)) == 3
+
+
+def test_without_a_time_to_train_there_is_no_front(make_outcome, make_report):
+    def run(nodes, value, billable):
+        return make_outcome(
+            nodes,
+            40 / nodes,
+            clocks=Clocks(train_seconds=40 / nodes, billable_seconds=billable),
+            metrics={"final_metric": {"name": "a", "value": value, "goal": None}},
+        )
+
+    words = texts(svgs(make_report([run(1, 0.9, None), run(2, 0.5, 30.0)], price=PRICE))["cost"])
+    assert "throughput only" in words and "Pareto front" not in words
+
+
+def test_no_phases_no_plot_of_them(make_outcomes, make_report):
+    assert list(svgs(make_report(make_outcomes({1: 40, 2: 21})))) == FOUR[:3]
+
+
+AMDAHL = {nodes: 100 * (0.05 + 0.95 / nodes) for nodes in (1, 2, 4, 8, 16, 32)}
+
+
+def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outcomes, make_report):
+    report = make_report(make_outcomes(AMDAHL))
+    supported = report.fits.extrapolation.supported.model_copy(update={"value": True})
+    for value in (True, False):
+        beyond = report.fits.extrapolation.model_copy(
+            update={"supported": supported.model_copy(update={"value": value}), "train_seconds": 6.5, "nodes": 64}
+        )
+        changed = report.model_copy(update={"fits": report.fits.model_copy(update={"extrapolation": beyond})})
+        words = texts(svgs(changed)["speedup"])
+        assert f"{report.fits.laws[0].law} law" in words
+        assert ("extrapolated" in words) is value
+        assert ("64" in words) is value
+
+
+def test_no_identifiable_law_no_line(make_outcomes, make_report):
+    words = texts(svgs(make_report(make_outcomes({1: 40, 2: 21, 4: 12})))["speedup"])
+    assert not [word for word in words if word.endswith(" law")]
+
+
+def test_the_ring_law_is_drawn_over_its_steps(make_outcome, make_report):
+    """N T = 100 + 8 (N - 1)/N: under a fixed per-replica batch ring fits it exactly."""
+    times = {nodes: (100 + 8 * (nodes - 1) / nodes) / nodes for nodes in (1, 2, 4, 8, 16, 32)}
+    report = make_report([make_outcome(n, t, batch_policy="fixed_per_replica") for n, t in times.items()])
+    assert report.fits.laws[0].law == "ring"
+    assert "ring law" in texts(svgs(report)["speedup"])
+
+
+def test_time_ticks_are_round_and_few():
+    assert _time_ticks(290, 6000) == [300, 600, 1200, 3600]
+    assert _time_ticks(41, 42) == [42]
+    assert _time_ticks(33, 55) == [33, 55]
+    assert [_tick_text(seconds) for seconds in (0.5, 20, 300, 7200, 4500)] == [
+        "500 ms",
+        "20 s",
+        "5 min",
+        "2 h",
+        "1 h 15 min",
+    ]
+
+
+def test_labels_are_spaced_and_items_thinned():
+    assert spaced([1, 2, 4, 8]) == [1, 2, 4, 8]
+    assert spaced([7, 8]) == [8]
+    assert thinned([1, 2, 3], 3) == [1, 2, 3]
+    assert thinned(list(range(10)), 4) == [0, 3, 6, 9]
 
 
 def test_importing_the_renderers_does_not_import_matplotlib():
     code = "import sys, scaling.report.render; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def boxes(drawing) -> dict[str, tuple[float, float, float, float]]:
+    """The (left, bottom, right, top) of every text in the axes, in pixels."""
+    drawing.figure.draw_without_rendering()
+    return {text.get_text(): text.get_window_extent().extents for text in drawing.axes.texts}
+
+
+def test_efficiency_labels_keep_clear_of_the_lines_the_axis_and_the_ticks(make_outcomes, make_report):
+    """97 % has room below, 88 % on neither side, 80 % only above the threshold, 6 % only above the axis."""
+    shares = {1: 1.0, 2: 0.97, 4: 0.88, 8: 0.80, 16: 0.70, 32: 0.06}
+    report = make_report(make_outcomes({nodes: 100 / (nodes * share) for nodes, share in shares.items()}))
+    with drawing_style():
+        drawing = draw_plots(report)["efficiency"]
+        found = boxes(drawing)
+        heights = [drawing.axes.transData.transform((1, y))[1] for y in (0.75, 1.0)]
+        floor, side = drawing.axes.get_window_extent().y0, drawing.axes.get_window_extent().x0
+    for share in shares.values():
+        left, bottom, _, top = found[f"{share * 100:.0f} %"]
+        assert bottom > floor and left > side - 4
+        assert not any(bottom - 2 < height < top + 2 for height in heights), share
+    ordered = sorted(tuple(box) for box in found.values())
+    assert not any(a[2] > b[0] and a[1] < b[3] and b[1] < a[3] for a, b in pairwise(ordered))
+
+
+def test_an_efficiency_label_goes_to_the_side_with_room():
+    """1.5 points per percentage point: 23 points are 15 percentage points, a label is 6 of them high."""
+
+    def offset(efficiency: float) -> tuple[float, str]:
+        _, second = _labels([(1, 1.0, None), (2, efficiency, None)], (0.0, 0.75, 1.0), 150)
+        return second.offset[1], second.align
+
+    assert offset(0.6) == offset(1.0) == (-23, "center")
+    assert offset(0.8) == offset(0.1) == offset(1.05) == (11, "center")
+    assert [offset(share)[0] for share in (0.92, 0.9, 0.85, 0.88)] == [-17, -17, 7, -34]
+    for percent in range(1, 200):
+        bottom = percent * 1.5 + offset(percent / 100)[0]
+        assert bottom > 2 and not any(bottom - 2 < line < bottom + 11 for line in (112.5, 150.0)), percent
+
+
+def test_an_efficiency_label_stands_beyond_its_interval(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: [40, 41, 42], 2: [30, 34, 38]}))
+    with drawing_style():
+        drawing = draw_plots(report)["efficiency"]
+        (label,) = [text for text in drawing.axes.texts if text.get_text() == "60 %"]
+        assert _points_per_unit(drawing) == pytest.approx(150, rel=0.25)
+    interval = report.summary[1].train.efficiency_interval
+    assert label.xy == (2, interval.low)
+
+
+def test_a_superlinear_speedup_has_its_label_above_the_ideal_line(make_outcomes, make_report):
+    with drawing_style():
+        drawing = draw_plots(make_report(make_outcomes({1: 40, 2: 16, 4: 12})))["speedup"]
+    places = {text.get_text(): text.xyann for text in drawing.axes.texts}
+    assert (places["2.5x"], places["3.3x"]) == ((-7, 7), (7, -14))
+
+
+@pytest.mark.parametrize("clock", ["throughput", "program"])
+def test_titles_are_not_clipped(clock, make_outcomes, make_report):
+    given = {"platform_kind": "simulated", "instance_type": "ml.p4de.24xlarge", "train_clock": clock}
+    with drawing_style():
+        for kind, drawing in draw_plots(make_report(make_outcomes({1: 0.002, 2: 0.001}, **given))).items():
+            drawing.figure.draw_without_rendering()
+            title = drawing.axes.title if drawing.axes.title.get_text() else drawing.axes._left_title
+            assert " ".join(title.get_text().split()) == drawing.title
+            assert title.get_window_extent().x1 < drawing.figure.bbox.x1, kind
+
+
+def test_a_count_without_a_cost_is_named_under_the_cost_plot(make_outcome, make_report):
+    def caption(unknown: tuple[int, ...], counts: tuple[int, ...] = (1, 2, 4, 8)) -> str:
+        runs = [
+            make_outcome(n, 40 / n, clocks=Clocks(train_seconds=40 / n, billable_seconds=None if n in unknown else 50))
+            for n in counts
+        ]
+        with drawing_style():
+            return draw_plots(make_report(runs, price=PRICE))["cost"].caption
+
+    assert caption(()).startswith("Pareto front: no other node count is both faster and cheaper. The cost")
+    assert caption((8,)).startswith(
+        "Pareto front: no other node count with a known cost is both faster and cheaper. "
+        "8 nodes is not drawn: cost unknown."
+    )
+    assert "2, 4 and 8 nodes are not drawn: cost unknown." in caption((2, 4, 8))
+    assert "9 node counts are not drawn" in caption(tuple(range(2, 11)), tuple(range(1, 11)))
+
+
+def test_a_given_cost_is_not_called_computed(make_report, priced):
+    given = make_report(read_measured("nodes,train_seconds,cost_usd\n1,40,2\n2,21,2.2\n"))
+    with drawing_style():
+        assert draw_plots(given)["cost"].caption.endswith("The cost of a run is as given in the table.")
+        assert draw_plots(priced)["cost"].caption.endswith("The cost of a run is billable x nodes x price.")
+
+
+def test_a_warm_pool_is_drawn_into_the_cost_of_its_run(make_outcome, make_report):
+    clocks = Clocks(train_seconds=40, billable_seconds=3600)
+    runs = [make_outcome(n, 40 / n, clocks=clocks, retained_billable_seconds=3600.0) for n in (1, 2)]
+    report = make_report(runs, price=PRICE)
+    with drawing_style():
+        drawing = draw_plots(report)["cost"]
+    assert drawing.caption.endswith("The warm pool that it keeps is included.")
+    assert "run cost $7.20" in drawing.numbers, "an hour of the run and one of the pool at 3.60 USD"

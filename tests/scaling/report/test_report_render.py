@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import jsonschema
 import pytest
-from rich.console import Console
 
 from scaling import names
+from scaling.cost import Price
 from scaling.measured import read_measured
 from scaling.outcome import Clocks
 from scaling.report import ScalingReport
+from scaling.report.model import PointClocks
 from scaling.report.render import (
+    MAX_POINTS_INDENTED,
     render_csv,
     render_files,
     render_html,
     render_json,
     render_markdown,
-    render_terminal,
 )
 from scaling.report.schema import report_schema
 
@@ -33,6 +33,7 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "report.schema.json"
 REFERENCE = "nodes,train_seconds,instance_type\n" + "".join(
     f"{nodes},{minutes * 60},ml.p3.16xlarge\n" for nodes, minutes in ((1, 99), (2, 55), (4, 27), (8, 13.5))
 )
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
 HOSTILE = '<script>alert("x")</script> | `code` **bold** [a](javascript:b) & more'
 
 
@@ -77,23 +78,20 @@ def test_json_reads_back_as_the_same_report(hostile):
     assert ScalingReport.model_validate_json(render_json(hostile)) == hostile
 
 
-def test_json_has_what_the_issue_lists(reference):
+def test_json_has_the_platform_the_rows_and_the_clocks(reference):
     report = json.loads(render_json(reference))
     assert report["platform"]["kind"] == "measured"
-    assert {"nodes", "n", "train_seconds", "speedup", "efficiency", "doubling_ratio", "cost_usd"} <= set(
-        report["summary"][0]
-    )
-    point = {"nodes", "repeat", "job_name", "status", "reason", "clocks", "world_size", "global_batch_size"}
-    assert point | {"learning_rate", "final_metric"} <= set(report["points"][0])
-    assert set(report["points"][0]["clocks"]) == set(Clocks.__dataclass_fields__)
+    assert {"nodes", "n", "clocks", "costs", "parity", "flags"} <= set(report["summary"][0])
+    assert set(report["points"][0]["clocks"]) == set(PointClocks.model_fields) == set(Clocks.__dataclass_fields__)
 
 
-def test_csv_has_a_row_per_attempt_and_every_clock(hostile):
-    rows = list(csv.DictReader(io.StringIO(render_csv(hostile))))
-    assert [row["status"] for row in rows] == ["Completed", "Completed", "Failed"]
-    assert (rows[0]["train_seconds"], rows[0]["billable_seconds"], rows[2]["train_seconds"]) == ("40.0", "", "")
-    assert rows[2]["reason"] == HOSTILE
-    assert {"submit_to_end_seconds", "steady_step_seconds", "samples_padded", "final_metric_value"} <= set(rows[0])
+def test_long_json_is_not_indented(make_outcomes, make_report, monkeypatch):
+    report = make_report(make_outcomes({1: [40.0] * 3}))
+    assert render_json(report).count("\n") > 100
+    assert MAX_POINTS_INDENTED > 200
+    monkeypatch.setattr("scaling.report.render.MAX_POINTS_INDENTED", 2)
+    assert render_json(report).count("\n") == 1
+    assert ScalingReport.model_validate_json(render_json(report)) == report
 
 
 def test_html_escapes_what_logs_and_provenance_say(hostile):
@@ -105,17 +103,36 @@ def test_html_escapes_what_logs_and_provenance_say(hostile):
 
 def test_html_asks_nothing_of_a_network(hostile):
     page = render_html(hostile)
-    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
+    assert set(re.findall(r"<(\w+)[^>]*\s(?:href|src)\s*=", page)) == {"a"}
     assert not re.search(r"url\(\s*[\"']?(https?:)?//|@import", page)
     assert "default-src 'none'" in page
 
 
 def test_every_title_names_the_kind_of_platform(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 40, 2: 21}, platform_kind="emulated", instance_type="ml.local.small"))
-    label = "(emulated nodes, ml.local.small)"
-    for text in (render_html(report), render_markdown(report)):
-        assert f"Speedup {label}" in text
-        assert f"Every run {label}" in text
+    report = make_report(
+        make_outcomes(
+            {1: 40, 2: 21, 4: 12},
+            platform_kind="emulated",
+            instance_type="ml.x",
+            clocks=Clocks(train_seconds=40, billable_seconds=50),
+            phases={"Training": 40.0},
+        ),
+        price=PRICE,
+    )
+    label = "(emulated nodes, ml.x)"
+    page = render_html(report)
+    tables = re.findall(r"<caption><span><b>(.*?)</b>", page)
+    plots = re.findall(r'role="img" aria-label="(.*?)\. ', page)
+    assert [title.removesuffix(f" {label}") for title in tables] == [
+        "Speedup", "Four clocks", "Fitted laws", "Cost", "Every run"
+    ]  # fmt: skip
+    assert [title.removesuffix(f" {label}") for title in plots] == [
+        "Speedup", "Efficiency", "Run cost against train time", "Phases of a job"
+    ]  # fmt: skip
+    headings = [line[3:] for line in render_markdown(report).splitlines() if line.startswith("## ")]
+    assert [heading for heading in headings if heading.endswith(label)] == [
+        f"Recommendation {label}", f"Speedup {label}", f"Fitted laws {label}"
+    ]  # fmt: skip
 
 
 def test_markdown_escapes_values_and_fences_logs(hostile):
@@ -134,25 +151,83 @@ def test_markdown_tables_are_well_formed(hostile):
 
 def test_long_sweeps_are_cut_in_pages_and_whole_in_csv(make_outcomes, make_report):
     report = make_report(make_outcomes({1: [40.0] * 150, 2: [20.0] * 150}))
-    assert "100 more are in points.csv" in render_markdown(report)
-    assert render_html(report).count("<tr") == 1 + 2 + 1 + 200
+    page = render_html(report)
+    assert '100 more are in <a href="points.csv">' in page
+    assert len(re.findall(r'<tr id="run-\d+"', page)) == 200
     assert render_csv(report).count("\n") == 301
 
 
-def test_terminal_prints_the_reference_as_its_source_does(reference):
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(render_terminal(reference))
-    text = console.export_text()
-    assert "Speedup (times as given, ml.p3.16xlarge)" in text
-    assert re.findall(r"\d\.\dx", text)[:3] == ["1.8x", "3.7x", "7.3x"]
-    assert "Baseline" in text
-    assert max(len(line) for line in text.splitlines()) <= 80
+def test_many_node_counts_are_cut_and_say_so(make_outcomes, make_report):
+    report = make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 131)}))
+    told = "30 of 130 node counts have no row here; report.json has all."
+    assert told in render_html(report) and told in render_markdown(report)
 
 
-def test_terminal_does_not_read_markup_in_values(hostile):
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(render_terminal(hostile.model_copy(update={"headline": "[bold]x[/bold] [/nothing]"})))
-    assert "[bold]x[/bold] [/nothing]" in console.export_text()
+def test_page_of_200_attempts_is_below_a_megabyte(make_outcomes, make_report):
+    times = {nodes: [100 / nodes + repeat for repeat in range(20)] for nodes in range(1, 11)}
+    phases = {"Starting": 9.0, "Downloading": 3.0, "Training": 40.0}
+    report = make_report(make_outcomes(times, phases=phases, output_uri="s3://bucket/" + "x" * 150))
+    assert len(report.points) == 200
+    assert len(render_html(report).encode()) < 1_000_000
+
+
+def test_page_has_recommendation_clocks_fits_cost_and_sources(make_outcomes, make_report):
+    times = {nodes: 100 * (0.02 + 0.98 / nodes) for nodes in (1, 2, 4, 8, 16)}
+    outcomes = [
+        outcome
+        for nodes, seconds in times.items()
+        for outcome in make_outcomes(
+            {nodes: seconds},
+            clocks=Clocks(train_seconds=seconds, billable_seconds=seconds + 10, submit_to_end_seconds=seconds + 99),
+        )
+    ]
+    report = make_report(outcomes, price=PRICE, provenance={"image_uri": "repo@sha256:1", "torch": "2.9"})
+    page = render_html(report)
+    advice = report.recommendation
+    assert f'<p class="chosen">{advice.chosen.nodes} nodes</p>' in page
+    assert "Runner-up" in page and "Not chosen" in page and "point estimates" in page
+    assert "decides the cost; its ratio is not a speedup" in page
+    assert "leave-one-out error" in page and "Not fitted: ring" in page and "Extrapolation to 32 nodes" in page
+    assert "3.6 USD per node-hour, on-demand, 2026-01-01, a list" in page
+    assert f"The whole sweep cost ${report.costs.spent_usd:.4f}" in page
+    assert "T(N0) = 1 min 40 s on 1 node." in page
+    assert "<dt>torch</dt><dd>2.9</dd>" in page and page.count("repo@sha256:1") == 1
+
+
+def test_no_node_count_chosen_is_said(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}))
+    advice = report.recommendation.model_copy(update={"chosen": None, "runner_up": None})
+    page = render_html(report.model_copy(update={"recommendation": advice}))
+    assert '<p class="chosen">No node count</p>' in page
+    assert "<dt>Chosen" not in page and "<dt>Runner-up" not in page
+
+
+def test_page_headings_are_in_order_ids_unique_and_links_lead_somewhere(hostile):
+    page = render_html(hostile)
+    levels = [int(level) for level in re.findall(r"<h(\d)", page)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
+    assert {"runs-1", "run-3"} <= set(re.findall(r'href="#([^"]+)"', page))
+    assert '<html lang="en">' in page and 'class="skip"' in page
+
+
+def test_jobs_link_to_the_console_and_show_their_result(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}, region="eu-west-1", output_uri="s3://b/o.tar.gz"))
+    page = render_html(report)
+    url = "https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/jobs/sweep-n1-r1-a1-abcd"
+    assert f'<a href="{url}" rel="noreferrer">sweep-n1-r1-a1-abcd</a><small>s3://b/o.tar.gz</small>' in page
+
+
+def test_plot_labels_hold_the_numbers(reference):
+    label = 'aria-label="Speedup (times as given, ml.p3.16xlarge). 1 node: 1.0x (n = 1); 2 nodes: 1.8x'
+    assert label in render_html(reference)
+
+
+def test_missing_phases_are_said(reference):
+    assert "No plot of the phases: none were reported" in render_html(reference)
 
 
 def test_all_files_are_made_when_nothing_completed(make_outcome, make_report):
@@ -161,5 +236,56 @@ def test_all_files_are_made_when_nothing_completed(make_outcome, make_report):
     assert b"no curve to draw" in files[names.REPORT_HTML]
 
 
+def test_an_all_spot_sweep_is_not_said_to_have_failed(make_outcomes, make_report):
+    page = render_html(make_report(make_outcomes({1: 40, 2: 21}, spot=True)))
+    assert "All completed runs were on spot capacity, which makes no headline, so there is no curve to draw." in page
+    assert "Nothing completed" not in page
+
+
+def test_the_verdict_on_the_final_metric_is_told(make_outcome, make_report):
+    def run(nodes, value):
+        return make_outcome(nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}})
+
+    report = make_report([run(1, 0.9), run(2, 0.5), run(4, 0.9)])
+    line = f"2 nodes: throughput only ({report.summary[1].parity.reason})."
+    page, text = render_html(report), render_markdown(report)
+    assert f'<p class="legend">{line}</p>'.replace("'", "&#39;") in page
+    assert f"\n- {line}\n" in text
+    assert (
+        f'<td title="final metric: {report.summary[2].parity.reason}" class="text">ok</td>'.replace("'", "&#39;")
+        in page
+    )
+    assert page.count('<p class="legend">4 nodes') == 0
+
+
+def test_rates_are_told_per_sample_in_every_form(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 0.002, 2: 0.0011, 4: 0.0006}, train_clock="throughput"))
+    assert re.search(r"t1 = [\d.]+ ms per sample,", render_markdown(report))
+    assert "<dd>1 node, 2 ms per sample</dd>" in render_html(report)
+
+
+def test_plots_are_files_too(reference):
+    files = render_files(reference)
+    plots = {names.plot_name(kind, ending) for kind in ("speedup", "efficiency", "cost") for ending in ("svg", "png")}
+    assert plots <= set(files)
+    assert files["speedup.svg"].startswith(b"<svg") and files["speedup.png"].startswith(b"\x89PNG")
+
+
 def test_rendering_twice_gives_the_same_bytes(hostile):
     assert render_files(hostile) == render_files(hostile)
+
+
+def test_failed_run_shows_its_node_and_the_last_lines_of_that_node_apart(make_outcomes, make_outcome, make_report):
+    failed = make_outcome(4, failed_host="algo-3", log_tail=("algo-3: boom",), other_log_tail=("algo-1: lost",))
+    report = make_report([*make_outcomes({1: 40, 2: 21}), failed])
+    markdown, page = render_markdown(report), render_html(report)
+    own, others = "```text\nalgo-3: boom\n```", "```text\nalgo-1: lost\n```"
+    assert f"Failed first: algo-3\n\n{own}\n\nThe other nodes:\n\n{others}" in markdown
+    assert "<p>Failed first: algo-3</p>" in page
+    assert 'aria-label="Last log lines of algo-3">algo-3: boom</pre>' in page
+    assert ">algo-1: lost</pre>" in page
+
+
+def test_interruptions_stand_beside_the_status_of_a_run(make_outcomes, make_outcome, make_report):
+    run = make_outcome(2, 21.0, 2, metrics={"interruptions": 1}, spot=True)
+    assert "Completed, spot, 1 interruption" in render_html(make_report([*make_outcomes({1: 40, 2: 21}), run]))

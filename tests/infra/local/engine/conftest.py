@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine import process_engine
+from infra.local.engine import exclusive_engine
 from infra.local.engine.containment import Containment
 from infra.local.engine.port_lock import training_slot
 from infra.local.engine.process_engine import ProcessEngine
@@ -20,7 +20,7 @@ from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_
 def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short tests must not queue behind another platform's training job on this machine."""
     slot = functools.partial(training_slot, address=f"\0test-{tmp_path}")
-    monkeypatch.setattr(process_engine, "training_slot", slot)
+    monkeypatch.setattr(exclusive_engine, "training_slot", slot)
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ SERVER = """
 import functools, sys, threading
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from infra.local.engine import process_engine
+from infra.local.engine import exclusive_engine, process_engine
 from infra.local.engine.containment import Containment
 from infra.local.engine.port_lock import training_slot
 from infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, OneImage
-process_engine.training_slot = functools.partial(training_slot, address={slot!r})
+exclusive_engine.training_slot = functools.partial(training_slot, address={slot!r})
 folder = Path({folder!r})
 engine = process_engine.ProcessEngine(folder / "state", OneImage(folder / "image"), "http://127.0.0.1:1", TIMES)
 if {bare}:

@@ -224,10 +224,10 @@ def test_one_engine_per_state_folder(bench):
 
 
 def test_waits_for_the_machines_training_slot(bench):
-    from infra.local.engine import process_engine
+    from infra.local.engine import exclusive_engine
 
     bench.program("print('ran')")
-    with process_engine.training_slot(bench.stop, time.monotonic() + 5, lambda: None) as is_held:
+    with exclusive_engine.training_slot(bench.stop, time.monotonic() + 5, lambda: None) as is_held:
         assert is_held
         result = bench.run(seconds=0.3)
     assert result.timed_out
@@ -235,15 +235,15 @@ def test_waits_for_the_machines_training_slot(bench):
 
 
 def test_waiting_for_the_slot_counts_into_the_runtime(bench, monkeypatch):
-    from infra.local.engine import process_engine
+    from infra.local.engine import exclusive_engine
 
     @contextlib.contextmanager
     def slot_after_a_wait(stop, deadline, on_wait):
-        monkeypatch.setattr(process_engine, "time", SimpleNamespace(monotonic=lambda: deadline - 1.0))
+        monkeypatch.setattr(exclusive_engine, "time", SimpleNamespace(monotonic=lambda: deadline - 1.0))
         yield True
 
     given = []
-    monkeypatch.setattr(process_engine, "training_slot", slot_after_a_wait)
+    monkeypatch.setattr(exclusive_engine, "training_slot", slot_after_a_wait)
     monkeypatch.setattr(bench.engine, "_run_alone", lambda *arguments: given.append(arguments[-1]))
     bench.engine.run(bench.job, [], lambda *line: None, bench.stop, 60.0)
     assert given == [pytest.approx(1.0)]

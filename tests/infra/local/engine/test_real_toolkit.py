@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import tarfile
 import threading
@@ -118,9 +119,9 @@ def test_failing_rank_is_the_reason(engine, own_code_job):
     hyperparameters = {**own_code_job.hyperparameters, "boom": "1"}
     result, _lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
     assert result.failed_host == "algo-2"
-    assert result.failure_reason.startswith(
-        "AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "
-    )
+    # -6: gloo's threads may abort the process that is ending with its exception.
+    cause = r"AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode (1|-6)\nErrorMessage "
+    assert re.match(cause, result.failure_reason)
     assert "boom on rank 1" in result.failure_reason
 
 

@@ -1,0 +1,168 @@
+"""Sweeps that are killed, cut off and resumed until they are done: what the platform's ledger says of them in the end.
+
+    .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--work-dir DIR] [--output FILE.json]
+
+A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the simulated engine,
+through a proxy. Its seed says at which calls up to three of its tries are struck and how (kill -9, SIGTERM, SIGINT once
+or twice, an outage of the platform; in every fifth seed the first try is a Prefect worker's, and that is struck), which
+calls are dropped, doubled, delayed, answered with 5xx or lose their answer, and which the platform throttles. After
+each try the sweep is resumed. It must hold:
+
+- exactly one completed job per point, and after a kill or an outage no other job at all (SIGTERM and SIGINT stop jobs)
+- never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at the end
+- dataset, image context and training code are uploaded once, unless the answer to an upload was lost
+- the report is that of an undisturbed sweep: benchmarks/chaos_ledger.py lists what is compared
+
+A seed fixes what is done, not when a thread gets its turn. The exit code is 1 where something did not hold; then the
+run's folder is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos_ledger import broken_invariants
+from benchmarks.chaos_plan import UNDISTURBED, draw_plan
+from benchmarks.chaos_run import Evidence, run_chaos
+from benchmarks.chaos_world import forget, prefect_server
+from scaling.names import pretty_json
+
+_HEADINGS = f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7}  verdict  disturbances"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run, print, store."""
+    options = _parse(argv)
+    folder = options.work_dir or Path(tempfile.mkdtemp(prefix="nodesweep-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with prefect_server(folder) as environment:
+        undisturbed = run_chaos(UNDISTURBED, folder / "undisturbed", environment)
+        broken = broken_invariants(undisturbed, None)
+        if broken:
+            print("the undisturbed sweep is broken already:", *broken, sep="\n  ")
+            return 1
+        print(f"undisturbed: {undisturbed.seconds:.1f} s\n{_HEADINGS}", flush=True)
+        rows: list[dict[str, Any]] = []
+        for seed in options.seeds:
+            rows.append(_run_seed(seed, folder, environment, undisturbed.report or {}, options))
+            if options.output:  # after each run, so that an interrupted program has measured something
+                options.output.write_bytes(pretty_json(_result(rows, undisturbed)))
+    summary = _summary(rows)
+    print(f"{summary['runs']} runs, {summary['broken_runs']} broken, {summary['tries']} tries")
+    print(f"struck: {summary['struck']}")
+    print(f"faults of single calls: {summary['faults']}")
+    return 1 if summary["broken_runs"] else 0
+
+
+def _run_seed(
+    seed: int, folder: Path, environment: Mapping[str, str], undisturbed: Mapping[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+    """One run, judged and printed; its folder is kept where something did not hold."""
+    evidence = run_chaos(draw_plan(seed), folder / f"seed-{seed}", environment)
+    broken = broken_invariants(evidence, undisturbed)
+    row = describe(evidence, broken)
+    print(_line(row), flush=True)
+    for problem in broken:
+        print(f"      {problem}")
+    if broken:
+        print(f"      again: python -m benchmarks.chaos --seeds {seed}; logs: {folder / f'seed-{seed}'}", flush=True)
+    elif not options.work_dir:
+        forget(folder / f"seed-{seed}")
+    return row
+
+
+def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
+    """A run as it is stored."""
+    statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
+    return {
+        "seed": evidence.plan.seed,
+        "planned": [str(disturbance) for disturbance in evidence.plan.disturbances],
+        "api_faults": [dict(rule) for rule in evidence.plan.api_faults],
+        "tries": [asdict(one) for one in evidence.tries],
+        "jobs_created": len(evidence.jobs),
+        "jobs_completed": statuses["Completed"],
+        "jobs_stopped": statuses["Stopped"],
+        "peak_nodes": evidence.peak_nodes,
+        "calls": len(evidence.calls),
+        "call_faults": dict(evidence.faults),
+        "wall_seconds": round(evidence.seconds, 1),
+        "broken": list(broken),
+    }
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    verdict = "BROKEN" if row["broken"] else "ok"
+    struck = [one["disturbance"] for one in row["tries"] if one["struck"]]
+    faults = sum(row["call_faults"].values())
+    return (
+        f"{row['seed']:5d} {len(row['tries']):5d} {row['jobs_created']:5d} {row['jobs_completed']:5d} {faults:6d} "
+        f"{row['wall_seconds']:7.1f}  {verdict:<7}  {'; '.join(struck) or 'none reached'}"
+    )
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts over all runs: disturbances that struck and faults, by kind, and tries that failed by themselves."""
+    tries = [one for row in rows for one in row["tries"]]
+    faults: Counter[str] = Counter()
+    for row in rows:
+        faults.update(row["call_faults"])
+    own_failures = [one for one in tries if not one["struck"] and one["exit_code"] != 0]
+    return {
+        "runs": len(rows),
+        "broken_runs": sum(bool(row["broken"]) for row in rows),
+        "tries": len(tries),
+        "tries_that_failed_by_themselves": len(own_failures),
+        "struck": dict(Counter(one["disturbance"].split()[0] for one in tries if one["struck"])),
+        "faults": dict(faults),
+        "jobs_created": sum(row["jobs_created"] for row in rows),
+        "jobs_completed": sum(row["jobs_completed"] for row in rows),
+        "calls": sum(row["calls"] for row in rows),
+    }
+
+
+def _result(rows: Sequence[Mapping[str, Any]], undisturbed: Evidence) -> dict[str, Any]:
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "summary": _summary(rows),
+        "undisturbed_seconds": round(undisturbed.seconds, 1),
+        "machine": {
+            "cores": os.cpu_count(),
+            "load_average_1_minute": os.getloadavg()[0],
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("boto3", "prefect", "moto")},
+        },
+        "runs": rows,
+    }
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description="Chaos runs of a simulated sweep.")
+    parser.add_argument("--seeds", type=_seeds, default=range(50), help="FIRST:END, END not among them, or one seed")
+    parser.add_argument("--work-dir", type=Path, help="keep every run's folder below this one")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
+    return parser.parse_args(argv)
+
+
+def _seeds(text: str) -> range:
+    first, colon, end = text.partition(":")
+    if not first.isdigit() or (colon and not end.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither FIRST:END nor a seed, e.g. 0:50")
+    seeds = range(int(first), int(end) if colon else int(first) + 1)
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} holds no seed: END must be above FIRST")
+    return seeds
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

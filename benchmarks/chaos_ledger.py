@@ -1,0 +1,154 @@
+"""The promise that a chaos run is judged by: what must be true of the platform's ledger, the uploads and the report."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from benchmarks.chaos_proxy import Call
+from benchmarks.chaos_run import Evidence
+from benchmarks.chaos_world import NODE_COUNTS, PARALLEL_JOBS, QUOTA, REPEATS
+from scaling import names
+
+CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
+"""Uploads whose keys are made of their content: none is needed a second time."""
+_STOPPING_KINDS = {"sigterm", "sigint", "sigint_twice", "outage_then_sigterm"}
+"""Somebody asked for the end, so jobs are stopped (sweep.on_cancel) and their points get another attempt."""
+_RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times are in milliseconds
+_VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
+_VOLATILE_OF_POINT = {"job_name", "attempt", "created_at", "output_uri"}
+_COUNTS_STOPPED_ATTEMPTS = {"costs", "caveats"}
+_STOPPED_IN_HEADLINE = re.compile(r"; \d+ of \d+ jobs did not complete")
+
+
+def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None) -> list[str]:
+    """Every broken invariant in words, none for a run that kept the promise; `undisturbed`: the report to equal."""
+    if evidence.tries[-1].exit_code != 0:
+        last = evidence.tries[-1]
+        state = "hung" if last.exit_code is None else f"ended with {last.exit_code}"
+        return [f"not done after {len(evidence.tries)} tries: the last one {state}: {last.last_words}", *_all(evidence)]
+    return [*_all(evidence), *_report_problems(evidence, undisturbed)]
+
+
+def _all(evidence: Evidence) -> Iterator[str]:
+    yield from _job_problems(evidence)
+    yield from _attempt_problems(evidence)
+    yield from _load_problems(evidence)
+    yield from uploads_twice(evidence.calls)
+
+
+def _job_problems(evidence: Evidence) -> Iterator[str]:
+    """Exactly one completed job per point, no job of anything else, none that has not ended."""
+    completed: Counter[tuple[int, int]] = Counter()
+    for job in evidence.jobs:
+        name, status = job["TrainingJobName"], job["TrainingJobStatus"]
+        place = names.parse_job_name(name)
+        if place is None or names.sweep_of_job(name) != evidence.sweep:
+            yield f"{name} is no job of the sweep {evidence.sweep}"
+        elif status == "Completed":
+            completed[place[:2]] += 1
+        if status in ("InProgress", "Stopping"):
+            yield f"{name} is left {status}"
+    for nodes in NODE_COUNTS:
+        for repeat in range(1, REPEATS + 1):
+            count = completed.pop((nodes, repeat), 0)
+            if count != 1:
+                yield f"{nodes} nodes, repeat {repeat}: {count} completed jobs"
+    for nodes, repeat in completed:
+        yield f"{nodes} nodes, repeat {repeat} was never planned"
+
+
+def _attempt_problems(evidence: Evidence) -> Iterator[str]:
+    """A job that did not complete was stopped because somebody asked for it; a crash costs none."""
+    may_stop = any(done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS for done in evidence.tries)
+    for job in evidence.jobs:
+        name, status = job["TrainingJobName"], job["TrainingJobStatus"]
+        if status == "Stopped" and not may_stop:
+            yield f"{name} was stopped, and nobody had asked for that"
+        elif status == "Failed":
+            yield f"{name} failed: {job.get('FailureReason')}"
+    accepted = sum(call.label == "CreateTrainingJob" and call.status == 200 for call in evidence.calls)
+    if accepted > len(evidence.jobs):
+        yield f"{accepted} jobs were accepted, {len(evidence.jobs)} are listed"
+
+
+def _load_problems(evidence: Evidence) -> Iterator[str]:
+    if evidence.peak_nodes > QUOTA:
+        yield f"{evidence.peak_nodes} nodes in use at once, the quota is {QUOTA}"
+    if evidence.peak_jobs > PARALLEL_JOBS:
+        yield f"{evidence.peak_jobs} jobs at once, sweep.max_parallel_jobs is {PARALLEL_JOBS}"
+
+
+def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
+    """Content-addressed objects that were sent again, although an earlier upload had been accepted and answered.
+
+    An upload whose answer was lost on its way excuses one more.
+    """
+    accepted: Counter[str] = Counter()
+    unanswered: Counter[str] = Counter()
+    for call in calls:
+        if call.label in CONTENT_ADDRESSED and call.status == 200:
+            accepted[call.path] += 1
+            unanswered[call.path] += not call.answered
+    for path, count in accepted.items():
+        if count > 1 + unanswered[path]:
+            yield f"{path} was uploaded {count} times, {unanswered[path]} of them with a lost answer"
+
+
+def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) -> Iterator[str]:
+    if evidence.report is None:
+        yield "there is no report in the bucket"
+        return
+    if evidence.local_report != evidence.report:
+        yield "the report in the bucket and the one on disk differ"
+    listed = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in evidence.jobs}
+    reported = {point["job_name"]: point["status"] for point in evidence.report["points"]}
+    if reported != listed:
+        odd = sorted(set(reported.items()) ^ set(listed.items()))
+        yield f"the report's attempts are not the platform's jobs: {odd}"
+    if undisturbed is not None:
+        has_stopped = any(status != "Completed" for status in listed.values())
+        yield from differences(comparable(evidence.report, has_stopped), comparable(undisturbed, has_stopped), "report")
+
+
+def comparable(report: Mapping[str, Any], has_stopped: bool) -> dict[str, Any]:
+    """What two reports of the same points share: all but ids, times of day, paths, and what counts stopped attempts.
+
+    Left out: sweep_id, generated_at, config, provenance; of a point job_name, attempt, created_at, output_uri. With
+    stopped attempts also these attempts themselves, the sweep's costs and caveats, the summary's n_failed and flags,
+    and the headline's count of them.
+    """
+    left_out = _VOLATILE | (_COUNTS_STOPPED_ATTEMPTS if has_stopped else set())
+    kept = {name: value for name, value in report.items() if name not in left_out}
+    kept["points"] = {
+        f"{point['nodes']}x{point['repeat']}": {k: v for k, v in point.items() if k not in _VOLATILE_OF_POINT}
+        for point in report["points"]
+        if point["status"] == "Completed"
+    }
+    if has_stopped:
+        rows = report["summary"]
+        kept["headline"] = _STOPPED_IN_HEADLINE.sub("", report["headline"])
+        kept["summary"] = [{k: v for k, v in row.items() if k not in ("n_failed", "flags")} for row in rows]
+    return kept
+
+
+def differences(found: Any, wanted: Any, where: str) -> Iterator[str]:
+    """Where two JSON values differ, numbers beyond 1e-6 of them and 5 ms."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for name in sorted(found.keys() | wanted.keys()):
+            yield from differences(found.get(name), wanted.get(name), f"{where}.{name}")
+    elif isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            yield from differences(one, other, f"{where}[{number}]")
+    elif not _same(found, wanted):
+        yield f"{where}: {found!r}, undisturbed {wanted!r}"
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(found, numbers) and isinstance(wanted, numbers) and not isinstance(found, bool):
+        return math.isclose(found, wanted, rel_tol=_RELATIVE_TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE)
+    return bool(found == wanted)

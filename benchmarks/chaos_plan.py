@@ -1,0 +1,143 @@
+"""What is done to one chaos run, drawn from its seed: where its tries are struck, and how the network misbehaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal[
+    "kill",
+    "sigterm",
+    "sigint",
+    "sigint_twice",
+    "outage",
+    "outage_then_kill",
+    "outage_then_sigterm",
+    "worker_kill",
+    "worker_sigterm",
+]
+"""kill: SIGKILL. outage: the platform can't be reached for a while. worker_…: the same of a Prefect worker."""
+
+Moment = Literal["before", "after"]
+"""Of the platform's carrying out the call at which a run is struck."""
+
+CallFault = Literal["dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice"]
+"""What happens to one call on its way: see benchmarks/chaos_proxy.py."""
+
+_WORKER_EVERY = 5  # every fifth seed's first try is a worker's
+_KINDS: Mapping[Kind, int] = {
+    "kill": 5,
+    "sigterm": 2,
+    "sigint": 2,
+    "sigint_twice": 1,
+    "outage": 2,
+    "outage_then_kill": 1,
+    "outage_then_sigterm": 1,
+}
+"""Kind -> its weight."""
+_CALLS: Sequence[tuple[int, str, int]] = (
+    (9, "CreateTrainingJob", 6),
+    (4, "DescribeTrainingJob", 30),
+    (1, "PUT datasets", 3),
+    (1, "PUT contexts", 1),
+    (1, "PUT code", 1),
+    (1, "StartBuild", 1),
+    (1, "PUT record", 1),
+    (2, "PUT report", 6),
+    (1, "PUT history", 1),
+)
+"""(weight, label of a call, the last number at which a try is struck)."""
+_FAULT_SHARE = 0.012
+"""Of the calls, for each CallFault."""
+_API_OPERATIONS = ("CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTags")
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """The `number`-th call of this label (from 1) within a try, and what has happened to it by then."""
+
+    label: str
+    number: int
+    moment: Moment
+    delay_seconds: float
+    """Between the call and the strike; 0: the call itself is cut off."""
+
+    def __str__(self) -> str:
+        delay = f"+{self.delay_seconds:.1f}s" if self.delay_seconds else ""
+        return f"{self.moment} {self.label}#{self.number}{delay}"
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """How one try is struck. `outage_seconds` counts for the kinds of that name."""
+
+    kind: Kind
+    trigger: Trigger
+    outage_seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.trigger}"
+
+
+@dataclass(frozen=True)
+class ChaosPlan:
+    """One run: a disturbance for each of its first tries, none for the others; faults of single calls all the while."""
+
+    seed: int
+    disturbances: tuple[Disturbance, ...]
+    api_faults: tuple[Mapping[str, Any], ...] = ()
+    """Rules of the platform's own fault plan: throttles and 5xx of SageMaker."""
+    fault_share: float = _FAULT_SHARE
+
+    def call_fault(self, label: str, number: int) -> CallFault | None:
+        """What happens to the `number`-th call of this label in the run, whichever thread makes it."""
+        draws = random.Random(f"{self.seed}:{label}:{number}")
+        place = int(draws.random() / self.fault_share) if self.fault_share else len(CALL_FAULTS)
+        return CALL_FAULTS[place] if place < len(CALL_FAULTS) else None
+
+
+CALL_FAULTS: Sequence[CallFault] = (
+    "dropped",
+    "answer_lost",
+    "late_500",
+    "unavailable",
+    "delayed",
+    "request_twice",
+    "answer_twice",
+)
+UNDISTURBED = ChaosPlan(seed=-1, disturbances=(), fault_share=0.0)
+
+
+def draw_plan(seed: int) -> ChaosPlan:
+    """The same plan for the same seed. When a thread or process gets its turn is not in it."""
+    draws = random.Random(f"chaos:{seed}")
+    tries = draws.choices((1, 2, 3), weights=(2, 2, 1))[0]
+    disturbances = [_draw_disturbance(draws) for _ in range(tries)]
+    if seed % _WORKER_EVERY == _WORKER_EVERY - 1:
+        kind: Kind = draws.choice(("worker_kill", "worker_sigterm"))
+        disturbances[0] = Disturbance(kind, disturbances[0].trigger, 0.0)
+    return ChaosPlan(seed, tuple(disturbances), tuple(_draw_api_faults(draws)))
+
+
+def _draw_disturbance(draws: random.Random) -> Disturbance:
+    kind = draws.choices(list(_KINDS), weights=list(_KINDS.values()))[0]
+    _, label, last = draws.choices(_CALLS, weights=[weight for weight, _, _ in _CALLS])[0]
+    delay_seconds = draws.choice((0.0, draws.uniform(0.1, 1.5)))
+    moment: Moment = draws.choice(("before", "after"))
+    trigger = Trigger(label, draws.randint(1, last), moment, round(delay_seconds, 1))
+    return Disturbance(kind, trigger, round(draws.uniform(1.0, 5.0), 1))
+
+
+def _draw_api_faults(draws: random.Random) -> list[dict[str, Any]]:
+    """Up to three rules, each about one or two calls in a row: botocore and Prefect repeat those."""
+    rules: list[dict[str, Any]] = []
+    for _ in range(draws.randint(0, 3)):
+        first = draws.randint(1, 6)
+        rule = {"operation": draws.choice(_API_OPERATIONS), "calls": [first, first + draws.randint(0, 1)]}
+        if draws.random() < 0.5:
+            rules.append({"fault": "throttle", **rule})
+        else:
+            rules.append({"fault": "error", "code": "InternalFailure", "http_status": 500, **rule})
+    return rules

@@ -1,0 +1,222 @@
+"""The network between a flow and the platform: forwards HTTP, counts and records the calls, and can spoil them.
+
+Every call has a label: the operation of a JSON or query API (`CreateTrainingJob`), or for S3 the method and what the
+key is about (`PUT datasets`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlparse
+
+from benchmarks.chaos_plan import CallFault, Moment
+
+_HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
+_UPSTREAM_SECONDS = 60.0
+_DELAY_SECONDS = 0.7
+_SWEEP_OBJECTS = (
+    (re.compile(r"/config\.json$"), "record"),
+    (re.compile(r"/owner\.json$"), "owner"),
+    (re.compile(r"/stopped\.json$"), "stop-mark"),
+    (re.compile(r"/report/"), "report"),
+    (re.compile(r"/jobs/"), "output"),
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that reached the platform. `answered`: its answer was handed to the caller's connection."""
+
+    label: str
+    path: str
+    body_bytes: int
+    status: int
+    answered: bool
+
+
+Strike = Callable[[str, int, Moment], bool]
+"""(label, number within the try, moment) -> whether the call is cut off here."""
+
+
+class Proxy:
+    """Listens on loopback while it is entered. One platform, one run; every method may be called from any thread."""
+
+    def __init__(self, upstream: str, fault_of: Callable[[str, int], CallFault | None]) -> None:
+        place = urlparse(upstream)
+        self.upstream: tuple[str, int] = (str(place.hostname), int(place.port or 80))
+        self.fault_of = fault_of
+        self.calls: list[Call] = []
+        self.faults: Counter[str] = Counter()
+        self.strike: Strike | None = None
+        self._lock = threading.Lock()
+        self._numbers: Counter[str] = Counter()
+        self._numbers_of_try: Counter[str] = Counter()
+        self._down_until = 0.0
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.proxy = self
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="proxy", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def begin_try(self, strike: Strike | None) -> None:
+        """Count a try's calls from 1; `strike` is asked at each call."""
+        with self._lock:
+            self._numbers_of_try.clear()
+            self.strike = strike
+
+    def go_down(self, seconds: float) -> None:
+        """Nobody gets through, from now on for so long; calls on their way are lost too."""
+        self._down_until = time.monotonic() + seconds
+
+    def is_down(self) -> bool:
+        return time.monotonic() < self._down_until
+
+    def count(self, label: str) -> tuple[int, int]:
+        """(number in the run, number in the try) of a call that begins."""
+        with self._lock:
+            self._numbers[label] += 1
+            self._numbers_of_try[label] += 1
+            return self._numbers[label], self._numbers_of_try[label]
+
+    def note_fault(self, fault: str) -> None:
+        with self._lock:
+            self.faults[fault] += 1
+
+    def note_call(self, call: Call) -> None:
+        with self._lock:
+            self.calls.append(call)
+
+    def is_struck(self, label: str, number: int, moment: Moment) -> bool:
+        return self.strike is not None and self.strike(label, number, moment)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    proxy: Proxy
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that a killed process left behind is no news."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    reason: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def _handle(self) -> None:
+        proxy = self.server.proxy
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length or proxy.is_down():
+            return self._hang_up()
+        label = label_of(self.command, self.path, self.headers.get("X-Amz-Target", ""), body)
+        in_run, in_try = proxy.count(label)
+        if proxy.is_struck(label, in_try, "before") or proxy.is_down():
+            return self._hang_up()
+        fault = proxy.fault_of(label, in_run)
+        if fault is not None:
+            proxy.note_fault(fault)
+        if fault == "dropped":
+            return self._hang_up()
+        if fault == "unavailable":
+            return self._send(_unavailable(503, label))
+        if fault == "delayed":
+            time.sleep(_DELAY_SECONDS)
+        if fault == "request_twice":
+            self._forward(body)
+        answer = self._forward(body)
+        struck = proxy.is_struck(label, in_try, "after")
+        is_lost = struck or fault == "answer_lost" or proxy.is_down()
+        is_spoilt = is_lost or fault == "late_500"
+        proxy.note_call(Call(label, self.path, length, answer.status, answered=not is_spoilt))
+        if is_lost:
+            return self._hang_up()
+        if fault == "late_500":
+            return self._send(_unavailable(500, label))
+        self._send(answer, times=2 if fault == "answer_twice" else 1)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
+
+    def _forward(self, body: bytes) -> _Answer:
+        upstream = http.client.HTTPConnection(*self.server.proxy.upstream, timeout=_UPSTREAM_SECONDS)
+        try:
+            headers = {key: value for key, value in self.headers.items() if key.lower() not in (*_HOP_BY_HOP, "expect")}
+            upstream.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
+            answer = upstream.getresponse()
+            kept = [(key, value) for key, value in answer.getheaders() if key.lower() not in _HOP_BY_HOP]
+            if self.command == "HEAD":
+                kept.append(("Content-Length", answer.getheader("Content-Length") or "0"))
+            return _Answer(answer.status, answer.reason, kept, answer.read())
+        finally:
+            upstream.close()
+
+    def _send(self, answer: _Answer, times: int = 1) -> None:
+        """In one write, and no further answer after a doubled one: it must not be taken for the next call's."""
+        lines = [f"{self.protocol_version} {answer.status} {answer.reason}", *map(": ".join, answer.headers)]
+        if self.command != "HEAD":
+            lines.append(f"Content-Length: {len(answer.body)}")
+        head = "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1")
+        self.wfile.write((head + (b"" if self.command == "HEAD" else answer.body)) * times)
+        self.close_connection = self.close_connection or times > 1
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed: the table is the output."""
+
+
+def label_of(method: str, path: str, target: str, body: bytes) -> str:
+    """The label of a request, from its X-Amz-Target, its form's Action, or its S3 key."""
+    if target:
+        return target.rpartition(".")[2]
+    place = urlparse(path)
+    if method == "POST" and place.path == "/":
+        return parse_qs(body.decode(errors="replace")).get("Action", ["POST"])[0]
+    return f"{method} {_area(unquote(place.path))}"
+
+
+def _area(path: str) -> str:
+    """What an S3 path /bucket/prefix/… is about: datasets, contexts, code, history; of a sweep, which object."""
+    parts = path.strip("/").split("/")
+    if len(parts) < 3:
+        return "bucket"
+    if parts[2] != "sweeps":
+        return parts[2]
+    return next((name for pattern, name in _SWEEP_OBJECTS if pattern.search(path)), "sweeps")
+
+
+def _unavailable(status: int, label: str) -> _Answer:
+    """SlowDown or InternalError in the words of S3, the same of the JSON services."""
+    code = {500: "InternalError", 503: "SlowDown"}[status]
+    if " " in label:
+        body = f"<Error><Code>{code}</Code><Message>Please try again.</Message></Error>".encode()
+        return _Answer(status, code, [("Content-Type", "application/xml")], body)
+    code = {500: "InternalFailure", 503: "ServiceUnavailable"}[status]
+    body = json.dumps({"__type": code, "message": "Please try again."}).encode()
+    return _Answer(status, code, [("Content-Type", "application/x-amz-json-1.1")], body)

@@ -1,0 +1,218 @@
+"""One chaos run: tries of the same sweep, each struck as planned, until one ends well; returns what can be judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos_plan import ChaosPlan, Disturbance, Moment
+from benchmarks.chaos_proxy import Call, Proxy
+from benchmarks.chaos_world import Platform, Sampler, served_platform, write_benchmark, write_config
+from scaling import names
+
+TRY_SECONDS = 240.0
+_MORE_TRIES = 4
+"""Beyond the disturbed ones: a try that lost too many calls in a row may end by itself, and be resumed."""
+_SECOND_SIGNAL_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Try:
+    """One run of the command. `struck`: its disturbance's moment came; exit code None: still ran at the deadline."""
+
+    disturbance: str | None
+    struck: bool
+    exit_code: int | None
+    seconds: float
+    last_words: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run left behind, on the platform and on the way to it."""
+
+    plan: ChaosPlan
+    tries: Sequence[Try]
+    jobs: Sequence[Mapping[str, Any]]
+    """Descriptions of every training job that the platform knows."""
+    sweep: str | None
+    report: Mapping[str, Any] | None
+    local_report: Mapping[str, Any] | None
+    calls: Sequence[Call]
+    faults: Mapping[str, int]
+    peak_nodes: int
+    peak_jobs: int
+    seconds: float
+
+
+class Saboteur:
+    """Strikes one try, once, when its trigger's call comes by."""
+
+    def __init__(self, disturbance: Disturbance, proxy: Proxy) -> None:
+        self.struck = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self._disturbance, self._proxy = disturbance, proxy
+        self._lock = threading.Lock()
+
+    def __call__(self, label: str, number: int, moment: Moment) -> bool:
+        """Whether this call is cut off: those of a process that is gone, or in an outage."""
+        trigger = self._disturbance.trigger
+        with self._lock:
+            if self.struck or (label, number, moment) != (trigger.label, trigger.number, trigger.moment):
+                return False
+            self.struck = True
+        if trigger.delay_seconds:
+            _later(trigger.delay_seconds, self._act)
+            return False
+        self._act()
+        return self._disturbance.kind in ("kill", "worker_kill") or self._proxy.is_down()
+
+    def _act(self) -> None:
+        kind, seconds = self._disturbance.kind, self._disturbance.outage_seconds
+        if kind.startswith("outage"):
+            self._proxy.go_down(seconds)
+        if kind in ("kill", "worker_kill"):
+            self._signal(signal.SIGKILL)
+        elif kind in ("sigterm", "worker_sigterm"):
+            self._signal(signal.SIGTERM)
+        elif kind in ("sigint", "sigint_twice"):
+            self._signal(signal.SIGINT)
+            if kind == "sigint_twice":
+                _later(_SECOND_SIGNAL_SECONDS, lambda: self._signal(signal.SIGINT))
+        elif kind == "outage_then_kill":
+            _later(seconds / 2, lambda: self._signal(signal.SIGKILL))
+        elif kind == "outage_then_sigterm":
+            _later(seconds / 2, lambda: self._signal(signal.SIGTERM))
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the process; SIGKILL to its whole session, so that a worker's flow run goes with it."""
+        process = self.process
+        if process is None or process.poll() is not None:
+            return
+        if number == signal.SIGKILL:
+            _end_session(process)
+        else:
+            process.send_signal(number)
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 to all that is left of it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _later(seconds: float, act: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, act)
+    timer.daemon = True
+    timer.start()
+
+
+def run_chaos(plan: ChaosPlan, folder: Path, environment: Mapping[str, str]) -> Evidence:
+    """Disturb and resume a sweep until it is done; `folder` is made and holds all that is written."""
+    started = time.monotonic()
+    write_benchmark(folder)
+    with (
+        served_platform(folder / "platform", plan) as platform,
+        Proxy(platform.endpoint, plan.call_fault) as proxy,
+        Sampler(platform) as sampler,
+    ):
+        config = write_config(folder, proxy.endpoint)
+        tries = _run_tries(plan, platform, proxy, config, environment)
+        sweep = platform.sweep()
+        report_key = names.report_key("nodesweep", sweep or "", names.REPORT_JSON)
+        local = folder / "reports" / (sweep or "") / names.REPORT_JSON
+        return Evidence(
+            plan=plan,
+            tries=tries,
+            jobs=[platform.describe(job["TrainingJobName"]) for job in platform.jobs()],
+            sweep=sweep,
+            report=platform.read_json(report_key) if report_key in platform.keys(report_key) else None,
+            local_report=json.loads(local.read_bytes()) if local.is_file() else None,
+            calls=list(proxy.calls),
+            faults=dict(proxy.faults),
+            peak_nodes=sampler.peak_nodes,
+            peak_jobs=sampler.peak_jobs,
+            seconds=time.monotonic() - started,
+        )
+
+
+def _run_tries(
+    plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, environment: Mapping[str, str]
+) -> list[Try]:
+    """Start the sweep and resume it until a try ends well, hangs, or there were too many."""
+    tries: list[Try] = []
+    for number in range(len(plan.disturbances) + 1 + _MORE_TRIES):
+        disturbance = plan.disturbances[number] if number < len(plan.disturbances) else None
+        is_worker = disturbance is not None and disturbance.kind.startswith("worker")
+        log = config.parent / f"try-{number + 1}.log"
+        command = ["benchmarks.chaos_worker", str(config)] if is_worker else _command(config, platform)
+        process = _start(command, config.parent, environment, log)
+        try:
+            tries.append(_watch(process, disturbance, proxy, log))
+        finally:
+            if is_worker or process.poll() is None:  # as a service manager ends what a worker leaves behind
+                _end_session(process)
+        # A worker ends well whatever becomes of its flow run, so that its sweep is resumed in any case.
+        if tries[-1].exit_code is None or (tries[-1].exit_code == 0 and not is_worker):
+            break
+    return tries
+
+
+def _command(config: Path, platform: Platform) -> list[str]:
+    """The command that a person would give: a sweep that has begun is resumed, else it is started."""
+    sweep = platform.sweep()
+    resume = ["--resume", sweep] if sweep else []
+    return ["flows.cli", "run", str(config), *resume]
+
+
+def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as stream:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+
+
+def _watch(process: subprocess.Popen[bytes], disturbance: Disturbance | None, proxy: Proxy, log: Path) -> Try:
+    """Wait for the end of a try, with its saboteur at work; past the deadline it is killed."""
+    started = time.monotonic()
+    saboteur = None if disturbance is None else Saboteur(disturbance, proxy)
+    if saboteur is not None:
+        saboteur.process = process
+    proxy.begin_try(saboteur)
+    code: int | None
+    try:
+        code = process.wait(TRY_SECONDS)
+    except subprocess.TimeoutExpired:
+        _end_session(process)
+        process.wait()
+        code = None
+    return Try(
+        disturbance=None if disturbance is None else str(disturbance),
+        struck=saboteur is not None and saboteur.struck,
+        exit_code=code,
+        seconds=round(time.monotonic() - started, 1),
+        last_words=_last_words(log),
+    )
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a try's output that says anything, at most 200 characters; paths are from the run's folder."""
+    text = log.read_text(errors="replace").replace(str(log.parent), ".")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

@@ -1,0 +1,41 @@
+"""Becomes a Prefect worker that runs a benchmark's flow once: `python -m benchmarks.chaos_worker CONFIG`.
+
+Makes the work pool, the deployment and the flow run, then turns into `prefect worker start --run-once`, so that a
+signal to this process is one to the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectAlreadyExists
+
+from configs.load import load_config
+
+_REPOSITORY = Path(__file__).resolve().parents[1]
+_POOL = "chaos"
+
+
+def main(config_path: Path) -> None:
+    """Schedule the flow run, and become the worker."""
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=_POOL, type="process"))
+    entrypoint = "flows/scaling_benchmark.py:scaling_benchmark"
+    benchmark: Any = flow.from_source(source=str(_REPOSITORY), entrypoint=entrypoint)
+    benchmark.deploy(name="chaos", work_pool_name=_POOL, build=False, push=False, print_next_steps=False)
+    parameters = {"config": load_config(config_path).model_dump(mode="json")}
+    run_deployment("scaling-benchmark/chaos", parameters=parameters, timeout=0)
+    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", _POOL, "--type", "process", "--run-once"]
+    os.execv(sys.executable, worker)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

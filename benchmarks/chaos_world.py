@@ -1,0 +1,232 @@
+"""What a chaos run needs around it: a Prefect server and worker, a platform with the simulated engine, a benchmark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pandas as pd
+import yaml
+from botocore.config import Config
+
+from benchmarks.chaos_plan import ChaosPlan
+from infra.local.server import engine_factory, running
+from infra.local.server_contract import ServerConfig
+from scaling import names
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
+NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
+TIME_SCALE = 0.002
+# No noise: a job's name holds the sweep's time, so noise drawn by it would differ from sweep to sweep.
+_MODEL = {"noise_sigma": 0.0, "t_compute_seconds": 600.0}
+_SAMPLE_SECONDS = 0.1
+_SERVER_START_SECONDS = 180.0
+
+
+def write_benchmark(folder: Path) -> None:
+    """A dataset of three small files, an image context and training code below `folder`."""
+    for name in ("data", "image", "code"):
+        (folder / name).mkdir(parents=True)
+    for number in range(3):
+        pd.DataFrame({"label": [0, 1, 2 + number]}).to_parquet(folder / "data" / f"part-{number}.parquet")
+    (folder / "image" / "Dockerfile").write_text("FROM scratch\n")
+    (folder / "code" / "train.py").write_text("print('simulated')\n")
+
+
+def write_config(folder: Path, endpoint: str, endpoint_name: str = "config.yaml") -> Path:
+    """The benchmark's config in `folder`: 6 points, 2 jobs at once, on a quota that holds only some pairs of them."""
+    path = folder / endpoint_name
+    path.write_text(yaml.safe_dump(_config(folder, endpoint)))
+    return path
+
+
+def _config(folder: Path, endpoint: str) -> dict[str, Any]:
+    return {
+        "name": "chaos",
+        "dataset": {
+            "name": "tiny",
+            "source": str(folder / "data"),
+            "format": "parquet",
+            "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "label"}}],
+        },
+        "image": {"context": str(folder / "image")},
+        "training": {
+            "instance_type": INSTANCE_TYPE,
+            "max_runtime_seconds": 3600,
+            "source_dir": str(folder / "code"),
+            "entry_point": "train.py",
+            "distribution": {"kind": "none"},
+            "batch": {"policy": "fixed_global", "size": 1024},
+            "learning_rate": {"value": 0.1, "rule": "linear"},
+            "hyperparameters": {
+                "global-batch-size": "{global_batch_size}",
+                "per-replica-batch-size": "{per_replica_batch_size}",
+                "lr": "{learning_rate}",
+            },
+        },
+        "sweep": {
+            "node_counts": list(NODE_COUNTS),
+            "repeats": REPEATS,
+            "max_parallel_jobs": PARALLEL_JOBS,
+            "poll_interval_seconds": 0.2,
+        },
+        "report": {"directory": str(folder / "reports")},
+        "platform": {
+            "region": "us-east-1",
+            "bucket": "chaos",
+            "role_arn": "arn:aws:iam::000000000001:role/training",
+            "endpoint_url": endpoint,
+            "credentials": "placeholder",
+            "create_missing": True,
+        },
+    }
+
+
+class Platform:
+    """A served platform: its endpoint, and clients that reach it past the proxy."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.sagemaker, self.s3 = (_client(service, endpoint) for service in ("sagemaker", "s3"))
+
+    def jobs(self, **query: Any) -> list[dict[str, Any]]:
+        """Summaries of the training jobs that the platform lists."""
+        pages = self.sagemaker.get_paginator("list_training_jobs").paginate(**query)
+        return [job for page in pages for job in page["TrainingJobSummaries"]]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        return dict(self.sagemaker.describe_training_job(TrainingJobName=name))
+
+    def sweep(self) -> str | None:
+        """The sweep whose record the bucket holds, None before it is written."""
+        found = [key.split("/")[2] for key in self.keys("nodesweep/sweeps/") if key.endswith("/config.json")]
+        return found[0] if found else None
+
+    def keys(self, prefix: str) -> list[str]:
+        try:
+            pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket="chaos", Prefix=prefix)
+            return [item["Key"] for page in pages for item in page.get("Contents", ())]
+        except self.s3.exceptions.NoSuchBucket:
+            return []
+
+    def read_json(self, key: str) -> Any:
+        return json.loads(self.s3.get_object(Bucket="chaos", Key=key)["Body"].read())
+
+
+@contextmanager
+def served_platform(folder: Path, plan: ChaosPlan) -> Iterator[Platform]:
+    """The platform of one run, in this process, with the plan's faults."""
+    folder.mkdir(parents=True)
+    faults, model = folder / "faults.json", folder / "model.json"
+    faults.write_text(json.dumps({"faults": [dict(rule) for rule in plan.api_faults]}))
+    model.write_text(json.dumps(_MODEL))
+    quotas = {INSTANCE_TYPE: QUOTA}
+    config = ServerConfig(0, folder / "state", None, quotas, faults, 0.0, "simulated", model, TIME_SCALE)
+    # moto prints a line for each service that it does not have.
+    with (
+        (folder / "printed.log").open("w") as printed,
+        redirect_stdout(printed),
+        running(config, engine_factory(config)) as endpoint,
+    ):
+        yield Platform(endpoint)
+
+
+def _client(service: str, endpoint: str) -> Any:
+    # Patient, since the plan's throttles may hit these calls too.
+    retries = Config(retries={"total_max_attempts": 5}, proxies={})
+    return boto3.client(
+        service,
+        region_name="us-east-1",
+        endpoint_url=endpoint,
+        aws_access_key_id="any",
+        aws_secret_access_key="thing",
+        config=retries,
+    )
+
+
+class Sampler:
+    """Looks at the jobs in progress all the while: each simulated job has a clock of its own, so times tell nothing."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.peak_nodes = self.peak_jobs = 0
+        self._platform, self._over = platform, threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="sampler", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_SAMPLE_SECONDS):
+            running_jobs = self._platform.jobs(StatusEquals="InProgress")
+            places = [names.parse_job_name(job["TrainingJobName"]) for job in running_jobs]
+            self.peak_nodes = max(self.peak_nodes, sum(place[0] for place in places if place is not None))
+            self.peak_jobs = max(self.peak_jobs, len(running_jobs))
+
+
+@contextmanager
+def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
+    """A Prefect server for all runs; yields the environment that its clients need."""
+    port = _free_port()
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))},
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_CLI_WELCOME_MESSAGE": "false",
+        "DO_NOT_TRACK": "1",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"]
+    with (folder / "prefect-server.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait_for_server(server, f"http://127.0.0.1:{port}/api/health")
+        yield {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_for_server(server: subprocess.Popen[bytes], url: str) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + _SERVER_START_SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with opener.open(url, timeout=2):
+                return
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.2)
+    raise RuntimeError(f"the Prefect server did not answer at {url}")
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def forget(folder: Path) -> None:
+    """Remove what a run that passed has left behind."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,138 @@
+"""How often the intervals of T(N) and S(N) cover the truth: scaling/intervals.py on simulated sweeps.
+
+    .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7] [--output FILE.json]
+
+A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard deviation) and a number
+of repeats. Its sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the median of the distribution the times are drawn
+from, the true S(N) the ratio of two of them. S(1) = 1 is no estimate and has no interval. The standard error is over
+sweeps, since the S of one sweep share T(1). The exit code is 1 where a cell of at least 5 repeats covers T or S outside
+93 to 97 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from scaling.intervals import MIN_REPEATS, RESAMPLES, Interval, median_interval, ratio_interval
+
+NODE_COUNTS = (1, 2, 4, 8)
+# Amdahl's law with a serial fraction of 5 %. The intervals scale with the times, so that another law changes nothing.
+TRUE_SECONDS = tuple(3600 * (0.05 + 0.95 / nodes) for nodes in NODE_COUNTS)
+REQUIRED_COVERAGE = (0.93, 0.97)
+REQUIRED_FROM_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Share of intervals that contain the truth, its Monte-Carlo standard error, mean width relative to the truth."""
+
+    share: float
+    standard_error: float
+    mean_relative_width: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One noise level and number of repeats: what the intervals of T(N) and S(N) covered."""
+
+    noise: float
+    repeats: int
+    sweeps: int
+    train_seconds: Coverage
+    speedup: Coverage
+
+    @property
+    def meets_requirement(self) -> bool:
+        low, high = REQUIRED_COVERAGE
+        covered = (self.train_seconds.share, self.speedup.share)
+        return self.repeats < REQUIRED_FROM_REPEATS or all(low <= share <= high for share in covered)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Simulate, print, store."""
+    options = _parse(argv)
+    started = time.perf_counter()
+    print("noise    n    T covered     T width    S covered     S width")
+    cells = []
+    for noise in options.noise:
+        for repeats in options.repeats:
+            cells.append(simulate(noise, repeats, options.sweeps, options.seed))
+            print(_line(cells[-1]), flush=True)
+    if options.output:
+        result = {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "seed": options.seed,
+            "resamples": RESAMPLES,
+            "node_counts": NODE_COUNTS,
+            "seconds": round(time.perf_counter() - started, 1),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "cells": [asdict(cell) for cell in cells],
+        }
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if all(cell.meets_requirement for cell in cells) else 1
+
+
+def simulate(noise: float, repeats: int, sweeps: int, seed: int) -> Cell:
+    """Intervals of `sweeps` simulated sweeps against the truth; `repeats` at least 3."""
+    generator = np.random.default_rng([seed, repeats, round(noise * 1_000_000)])
+    times, speedups = [], []
+    for _ in range(sweeps):
+        runs = [(generator.lognormal(np.log(true), noise, repeats)).tolist() for true in TRUE_SECONDS]
+        times.append(list(_checked(zip(TRUE_SECONDS, map(median_interval, runs), strict=True))))
+        ratios = [ratio_interval(runs[0], some) for some in runs[1:]]
+        true_speedups = [TRUE_SECONDS[0] / true for true in TRUE_SECONDS[1:]]
+        speedups.append(list(_checked(zip(true_speedups, ratios, strict=True))))
+    return Cell(noise, repeats, sweeps, _coverage(times), _coverage(speedups))
+
+
+def _checked(pairs: Iterator[tuple[float, Interval | None]]) -> Iterator[tuple[bool, float]]:
+    """(whether the interval contains the truth, its width relative to it) of each pair."""
+    for truth, interval in pairs:
+        assert interval is not None
+        yield interval.contains(truth), (interval.high - interval.low) / truth
+
+
+def _coverage(sweeps: Sequence[Sequence[tuple[bool, float]]]) -> Coverage:
+    """`sweeps` x intervals x (contains the truth, relative width) -> their means."""
+    checked = np.asarray(sweeps, dtype=np.float64)
+    per_sweep = checked[:, :, 0].mean(axis=1)
+    error = per_sweep.std(ddof=1) / len(per_sweep) ** 0.5
+    return Coverage(float(per_sweep.mean()), float(error), float(checked[:, :, 1].mean()))
+
+
+def _line(cell: Cell) -> str:
+    columns = [
+        f"{covered.share * 100:5.2f} ± {covered.standard_error * 100:.2f} %  {covered.mean_relative_width * 100:6.1f} %"
+        for covered in (cell.train_seconds, cell.speedup)
+    ]
+    missed = "" if cell.meets_requirement else "  outside 93 to 97 %"
+    return f"{cell.noise * 100:3.0f} %  {cell.repeats:3d}  {'  '.join(columns)}{missed}"
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Coverage of the 95 % intervals of T(N) and S(N).")
+    parser.add_argument("--sweeps", type=int, default=8000, help="simulated sweeps per cell, at least 2")
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.02, 0.05, 0.1], help="sigma of the log of a time")
+    parser.add_argument("--repeats", type=int, nargs="+", default=[3, 5, 7, 10], help="runs per node count")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
+    options = parser.parse_args(argv)
+    if min(options.repeats) < MIN_REPEATS:
+        parser.error(f"--repeats: got {min(options.repeats)}; fewer than {MIN_REPEATS} runs have no interval")
+    if options.sweeps < 2:
+        parser.error(f"--sweeps: got {options.sweeps}; a standard error needs at least 2")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

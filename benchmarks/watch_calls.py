@@ -1,0 +1,240 @@
+"""How many calls the watcher of a sweep makes, and how late it knows of an end, on a simulated clock and platform.
+
+    .venv/bin/python benchmarks/watch_calls.py [--seed 1] [--output FILE.json]
+
+Each case runs a sweep's jobs as flows/sweep.py does: up to `parallel` at once, a new watch after each end. Counted are
+the calls of the watch alone, each of which takes 0.1 s. `describe_each` is what one DescribeTrainingJob per job and
+look, and DescribeLogStreams and GetLogEvents per node of each job and look, would have been at the same looks. The exit
+code is 1 where a case makes more calls in any 60 s than the burst and one a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from scaling import names
+from scaling.names import pretty_json
+from scaling.outcome import TERMINAL
+from tasks.follow import LogFollower
+from tasks.polling import CallBudget, Clock
+from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
+
+START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+SWEEP = "watched-20261120120000-0123abcd"
+_LIMITS = JobLimits(queue_seconds=7200.0, run_seconds=86_400.0)
+_WINDOW_SECONDS = 60.0
+
+
+class SimulatedTime:
+    """A clock that only calls and sleeps move."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.clock = Clock(monotonic=lambda: self.seconds, wait=self._wait, now=self.now)
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def _wait(self, seconds: float) -> bool:
+        self.seconds += seconds
+        return False
+
+
+@dataclass
+class SimulatedJob:
+    """A job that enters each (seconds after the start of time, secondary status) in turn."""
+
+    name: str
+    steps: list[tuple[float, str]]
+    listed_after_seconds: float = 0.0
+
+    def step_at(self, seconds: float) -> tuple[float, str]:
+        return self.steps[bisect_right(self.steps, seconds, key=lambda step: step[0]) - 1]
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """The job as it is in a list."""
+        at, state = self.step_at(seconds)
+        status = state if state in (*TERMINAL, "Stopping") else "InProgress"
+        return {
+            "TrainingJobName": self.name,
+            "TrainingJobStatus": status,
+            "SecondaryStatus": state,
+            "CreationTime": START + timedelta(seconds=self.steps[0][0]),
+            "LastModifiedTime": START + timedelta(seconds=at),
+        }
+
+    def describe(self, seconds: float) -> dict[str, Any]:
+        steps = [(at, state) for at, state in self.steps if at <= seconds]
+        transitions = [
+            {"Status": state, "StartTime": START + timedelta(seconds=at), "StatusMessage": f"it is {state}"}
+            for at, state in steps
+        ]
+        return self.summary(seconds) | {"SecondaryStatusTransitions": transitions}
+
+
+class SimulatedPlatform:
+    """The calls of SageMaker and CloudWatch Logs that a watch makes; `calls` has (seconds, operation) of each."""
+
+    class exceptions:
+        ClientError = ClientError
+
+    def __init__(self, time: SimulatedTime, call_seconds: float = 0.1, stop_seconds: float = 30.0) -> None:
+        self.time, self._call_seconds, self._stop_seconds = time, call_seconds, stop_seconds
+        self.jobs: dict[str, SimulatedJob] = {}
+        self.calls: list[tuple[float, str]] = []
+        self.described: list[str] = []
+        self.stopped: list[str] = []
+
+    def add(self, name: str, *steps: tuple[float, str], listed_after_seconds: float = 0.0) -> None:
+        """A job that is created now; its steps are counted from now on."""
+        now = self.time.seconds
+        self.jobs[name] = SimulatedJob(name, [(now + at, state) for at, state in steps], listed_after_seconds)
+
+    def _count(self, operation: str) -> float:
+        self.calls.append((self.time.seconds, operation))
+        self.time.seconds += self._call_seconds
+        return self.time.seconds
+
+    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
+        now = self._count("ListTrainingJobs")
+        since = query.get("LastModifiedTimeAfter")
+        least = float("-inf") if since is None else (since - START).total_seconds()
+        found = [
+            job
+            for job in self.jobs.values()
+            if job.steps[0][0] + job.listed_after_seconds <= now
+            and job.step_at(now)[0] > least
+            and query.get("NameContains", "") in job.name
+        ]
+        found.sort(key=lambda job: job.steps[0][0], reverse=query["SortOrder"] == "Descending")
+        start = int(query.get("NextToken", 0))
+        end = start + query["MaxResults"]
+        more = {"NextToken": str(end)} if end < len(found) else {}
+        return {"TrainingJobSummaries": [job.summary(now) for job in found[start:end]], **more}
+
+    def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+        now = self._count("DescribeTrainingJob")
+        self.described.append(TrainingJobName)
+        if TrainingJobName not in self.jobs:
+            missing: Any = {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}}
+            raise ClientError(missing, "DescribeTrainingJob")
+        return self.jobs[TrainingJobName].describe(now)
+
+    def stop_training_job(self, TrainingJobName: str) -> None:
+        now = self._count("StopTrainingJob")
+        self.stopped.append(TrainingJobName)
+        job = self.jobs[TrainingJobName]
+        job.steps = [step for step in job.steps if step[0] <= now]
+        job.steps += [(now, "Stopping"), (now + self._stop_seconds, "Stopped")]
+
+    def filter_log_events(self, **query: Any) -> dict[str, Any]:
+        self._count("FilterLogEvents")
+        return {"events": []}
+
+
+def busiest_window(calls: Sequence[tuple[float, str]], window_seconds: float = _WINDOW_SECONDS) -> int:
+    """The most calls that begin in any window of that length."""
+    times = [at for at, _ in calls]
+    return max((bisect_right(times, at + window_seconds) - place for place, at in enumerate(times)), default=0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sweep to watch: so many points of `nodes` in turn, with this pace, and jobs that train for so long."""
+
+    title: str
+    jobs: int
+    parallel: int
+    poll_seconds: float
+    queue_seconds: tuple[float, float]
+    train_seconds: tuple[float, float]
+    nodes: tuple[int, ...] = (1, 2, 4, 8)
+
+
+CASES = (
+    Case("4 x 3, one at a time", 12, 1, 15.0, (120.0, 300.0), (600.0, 3600.0)),
+    Case("4 x 3, four at a time", 12, 4, 15.0, (120.0, 300.0), (600.0, 3600.0)),
+    Case("4 x 3, one at a time, small and local", 12, 1, 0.5, (1.0, 3.0), (5.0, 20.0)),
+    Case("1,000 jobs, 20 at a time", 1000, 20, 15.0, (120.0, 300.0), (600.0, 3600.0)),
+    Case("1,000 jobs, all at once", 1000, 1000, 15.0, (120.0, 300.0), (3600.0, 14_400.0)),
+)
+
+
+def run_case(case: Case, seed: int) -> dict[str, Any]:
+    """Calls by operation and per job, the busiest minute, and the delays from an end to its being known."""
+    random.seed(seed)  # of the pauses' jitter
+    draw, sweep_time = random.Random(seed), SimulatedTime()
+    platform = SimulatedPlatform(sweep_time)
+    budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, sweep_time.clock)
+    follower = LogFollower(platform)
+    waiting = [_job_name(case, place) for place in range(case.jobs)]
+    active: list[str] = []
+    delays: list[float] = []
+    each = Counter[str]()
+    while waiting or active:
+        while waiting and len(active) < case.parallel:
+            queued, trained = draw.uniform(*case.queue_seconds), draw.uniform(*case.train_seconds)
+            steps = ((0.0, "Starting"), (queued / 2, "Downloading"), (queued, "Training"))
+            platform.add(waiting[0], *steps, (queued + trained, "Uploading"), (queued + trained + 5, "Completed"))
+            active.append(waiting.pop(0))
+        follower.begin(active, sweep_time.now())
+        first_call = len(platform.calls)
+        ended = watch(platform, active, case.poll_seconds, _LIMITS, sweep_time.clock, budget, follower.poll)
+        looks = sum(operation == "ListTrainingJobs" for _, operation in platform.calls[first_call:])
+        each["looks"] += looks * len(active)
+        each["streams"] += looks * sum((names.parse_job_name(name) or (0, 0, 0))[0] for name in active)
+        for description in ended:
+            active.remove(description["TrainingJobName"])
+            delays.append((sweep_time.now() - description["LastModifiedTime"]).total_seconds())
+    counts = Counter(operation for _, operation in platform.calls)
+    return {
+        "case": case.title,
+        "simulated_hours": round(sweep_time.seconds / 3600, 2),
+        "calls": dict(sorted(counts.items())),
+        "calls_per_job": round(len(platform.calls) / case.jobs, 1),
+        "calls_per_second": round(len(platform.calls) / sweep_time.seconds, 3),
+        "busiest_minute_calls": busiest_window(platform.calls),
+        "end_known_after_seconds": {
+            "median": round(sorted(delays)[len(delays) // 2], 1),
+            "longest": round(max(delays), 1),
+        },
+        "describe_each_calls_per_job": round((2 * each["looks"] + each["streams"]) / case.jobs, 1),
+    }
+
+
+def _job_name(case: Case, place: int) -> str:
+    nodes = case.nodes[place % len(case.nodes)]
+    return names.job_name(SWEEP, nodes, place // len(case.nodes) + 1, 1, "0123")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Simulate, print, store."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args(argv)
+    cases = [run_case(case, options.seed) for case in CASES]
+    print(json.dumps(cases, indent=1))
+    if options.output:
+        date = time.strftime("%Y-%m-%d", time.gmtime())
+        bounds = {"calls_per_second": CALLS_PER_SECOND, "burst_calls": BURST_CALLS}
+        options.output.write_bytes(pretty_json({"date": date, "seed": options.seed, "bounds": bounds, "cases": cases}))
+    allowed = BURST_CALLS + CALLS_PER_SECOND * _WINDOW_SECONDS
+    return 0 if all(case["busiest_minute_calls"] <= allowed for case in cases) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""The configs of this checkout by name, and what a form may change in one: what a deployment has in place of a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from configs.load import ConfigError, load_config
+from configs.models import BenchmarkConfig
+
+PRESETS_DIRECTORY = Path(__file__).resolve().parent
+_NO_BENCHMARKS = frozenset({"instances"})
+
+
+def preset_names() -> list[str]:
+    """Every benchmark under configs/ by its path without `.yaml`, e.g. `local`, `examples/mpi_g5`; sorted."""
+    found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in _files())
+    return sorted(name for name in found if name not in _NO_BENCHMARKS)
+
+
+def _files() -> list[Path]:
+    return [path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts]
+
+
+def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
+    """The preset with `changes` (dotted name to value; None: as in the preset). Raises ConfigError.
+
+    A change is what `nodesweep run --set` takes; later ones win.
+    """
+    if preset not in preset_names():
+        raise ConfigError(f"preset: got {preset!r}; expected one of {', '.join(preset_names())}")
+    overrides = [f"{name}={json.dumps(value)}" for name, value in changes.items() if value is not None]
+    return load_config(PRESETS_DIRECTORY / f"{preset}.yaml", overrides)

@@ -1,0 +1,76 @@
+"""What the commands are given: a config, a sweep, the goals of a report. Imports nothing heavy until it is needed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from configs.models import BenchmarkConfig, ReportConfig
+
+
+def read_config(path: Path, overrides: tuple[str, ...] = (), output: Path | None = None) -> BenchmarkConfig:
+    """Load a config; --output wins over report.directory."""
+    from configs.load import load_config
+
+    benchmark = load_config(path, overrides)
+    if output is None:
+        return benchmark
+    return benchmark.model_copy(update={"report": benchmark.report.model_copy(update={"directory": str(output)})})
+
+
+def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> BenchmarkConfig:
+    """The config a sweep was started with: from --config, else from what this machine remembers of it."""
+    if path is not None:
+        return read_config(path, output=output)
+    from configs.load import ConfigError, parse_config
+    from scaling.names import SWEEP_RECORD
+
+    record = (output or Path("reports")) / sweep_id / SWEEP_RECORD
+    if not record.is_file():
+        raise ConfigError(
+            f"{record}: this machine does not know sweep {sweep_id}; say where it runs with --config FILE"
+        )
+    try:
+        config = json.loads(record.read_bytes())["config"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ConfigError(
+            f"{record}: damaged, not the record of a sweep; say where the sweep runs with --config FILE"
+        ) from None
+    benchmark = parse_config(config, origin=str(record))
+    directory = {"directory": str(output or Path("reports"))}
+    return benchmark.model_copy(update={"report": benchmark.report.model_copy(update=directory)})
+
+
+def check_sweep_id(sweep_id: str | None) -> None:
+    from scaling.names import is_sweep_id
+
+    if sweep_id is None or not is_sweep_id(sweep_id):
+        raise click.BadParameter(f"{sweep_id!r} is not a sweep id; they look like local-20261120191500-1a2b3c4d")
+
+
+def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
+    """The report's rules with the goals of the command line. Raises click.UsageError for one out of bounds."""
+    from pydantic import ValidationError
+
+    from configs.models import RecommendationConfig
+
+    try:
+        changed = RecommendationConfig.model_validate(rules.recommendation.model_dump() | goals)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise click.UsageError(f"{first['loc'][0]}: {first['msg']}, got {first['input']}") from None
+    return rules.model_copy(update={"recommendation": changed})
+
+
+def with_tolerance(rules: ReportConfig, tolerance: float | None) -> ReportConfig:
+    """The report's rules with that tolerance of the final metric. Raises click.UsageError for one below zero."""
+    if tolerance is None:
+        return rules
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise click.UsageError(f"--tolerance: got {tolerance}; expected a number from 0 on, in the metric's unit")
+    return rules.model_copy(update={"parity": rules.parity.model_copy(update={"tolerance": tolerance})})

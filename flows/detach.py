@@ -1,0 +1,63 @@
+"""Submit every job of a sweep and leave; `collect` makes the report from the platform alone."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from prefect import flow
+
+from configs.models import BenchmarkConfig
+from flows.preflight import preflight
+from flows.scaling_benchmark import start_sweep
+from flows.sweep import submit_point
+from scaling.plan import SweepPlan
+from tasks.errors import JobRefused, PreflightRefused
+from tasks.owner import leave_running
+from tasks.polling import STOP
+from tasks.storage import ensure_bucket
+
+logger = logging.getLogger("nodesweep.flow")
+
+
+@dataclass(frozen=True)
+class DetachedSweep:
+    """A sweep that runs by itself; `refused` says why a job was not accepted."""
+
+    sweep_id: str
+    job_names: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+@flow(name="detached-sweep", flow_run_name="detached-{config.name}")
+def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
+    """Start every job of a sweep and return once they are accepted. No failed point is tried again.
+
+    Args:
+        config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
+    """
+    STOP.clear()
+    plan = preflight(config)
+    _refuse_queue(config, plan)
+    ensure_bucket(config.platform)
+    inputs, _ = start_sweep(config, None)
+    leave_running(config.platform, inputs.sweep_id)  # first: a reaper must not meet a job without it
+    accepted, refused = [], []
+    for point in plan.points:
+        try:
+            accepted.append(submit_point(config, plan, inputs, point)["TrainingJobName"])
+        except JobRefused as error:
+            logger.error("%s", error)
+            refused.append(str(error))
+    return DetachedSweep(inputs.sweep_id, tuple(accepted), tuple(refused))
+
+
+def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
+    if len(plan.points) > config.sweep.max_parallel_jobs:
+        raise PreflightRefused(
+            (
+                f"sweep.max_parallel_jobs: is {config.sweep.max_parallel_jobs}, and --detach starts all "
+                f"{len(plan.points)} jobs at once; set it to {len(plan.points)} where the quota holds their nodes "
+                "together, or run without --detach",
+            )
+        )

@@ -1,0 +1,93 @@
+"""What came back from a job: its description, metrics, utilisation and last log lines as one outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from configs.models import BenchmarkConfig
+from scaling.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
+from scaling.plan import PlannedPoint
+from tasks.errors import JobRefused
+from tasks.jobs import describe_training_job
+from tasks.results import read_job_log, read_job_metrics
+from tasks.utilisation import read_job_utilisation
+
+logger = logging.getLogger("nodesweep.sweep")
+
+
+def collect_outcome(
+    config: BenchmarkConfig, sweep_id: str, point: PlannedPoint, attempt: int, description: Mapping[str, Any]
+) -> JobOutcome:
+    """Metrics and utilisation of a job that ended and, where it did not complete, its last log lines."""
+    name = description["TrainingJobName"]
+    completed = description["TrainingJobStatus"] == "Completed"
+    metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
+    log_tail = [] if completed else read_job_log(config.platform, name)
+    utilisation = read_job_utilisation(config.platform, description)
+    outcome = read_outcome(description, metrics, log_tail, utilisation=utilisation, **place_of(config, point, attempt))
+    return name_queue_deadline(outcome, config.sweep.queue_deadline_seconds)
+
+
+def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
+    """The outcome, its reason put right where the job was stopped because it did not begin to train in time.
+
+    The platform knows only that it was stopped; told by its times, a report that is made anew says the same.
+    """
+    waited = outcome.clocks.submit_to_end_seconds
+    trained = "Training" in outcome.phases
+    if outcome.status != "Stopped" or trained or waited is None or waited < queue_deadline_seconds:
+        return outcome
+    reason = (
+        f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds) and was stopped; "
+        "look for capacity in another region or instance type, or wait longer"
+    )
+    return replace(outcome, reason=reason)
+
+
+def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
+    """What an outcome says of its point, under JobOutcome's names."""
+    return {
+        "nodes": point.nodes,
+        "repeat": point.repeat,
+        "attempt": attempt,
+        "world_size": point.world_size,
+        "global_batch_size": point.global_batch_size,
+        "per_replica_batch_size": point.per_replica_batch_size,
+        "learning_rate": point.learning_rate,
+        "batch_policy": config.training.batch.policy,
+        "learning_rate_rule": config.training.learning_rate.rule,
+    }
+
+
+def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
+    """The outcome with what became of the instances it kept, which is known only after the next job or the release."""
+    description = describe_training_job(config.platform, outcome.job_name)
+    return outcome if description is None else replace(outcome, **warm_pool_facts(description))
+
+
+def refused_outcome(
+    config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, error: JobRefused
+) -> JobOutcome:
+    """A point that SageMaker would not start: a failed one, with the refusal as its reason."""
+    return JobOutcome(
+        job_name=job_name,
+        status="Failed",
+        platform_kind=platform_kind(config.platform.role_arn),
+        instance_type=config.training.instance_type,
+        reason=str(error),
+        **place_of(config, point, attempt),
+    )
+
+
+def say_outcome(outcome: JobOutcome) -> None:
+    """One line on how a job ended."""
+    if outcome.completed:
+        seconds = outcome.clocks.train_seconds
+        logger.info(
+            "%s: trained for %s", outcome.job_name, "an unknown time" if seconds is None else f"{seconds:.1f} s"
+        )
+    else:
+        logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason)

@@ -1,0 +1,70 @@
+"""The preflight: the rules that need no platform, then those that ask the account; nothing is spent by either."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from configs.catalogue import InstanceType, load_catalogue
+from configs.models import BenchmarkConfig, PlatformConfig
+from scaling.plan import SweepPlan, plan_sweep
+from scaling.preflight.requirements import mpi4py_is_installed, own_code_is_unpacked
+from tasks.errors import PreflightRefused
+from tasks.image_bases import with_base_image
+from tasks.preflight import ask_platform, check_online
+from tasks.preflight_rule import Findings
+from tasks.pricing import current_price, look_up_price
+from tasks.source import read_ingredients
+
+logger = logging.getLogger("nodesweep.preflight")
+
+Priced = tuple[InstanceType, tuple[str, ...]]
+"""An instance type with its price, and notices."""
+
+
+def preflight(config: BenchmarkConfig) -> SweepPlan:
+    """The plan at the current price, once it breaks no rule; a flow's first stage.
+
+    Nothing is asked of the platform where a rule is broken that needs no platform. Raises PreflightRefused with every
+    problem.
+    """
+    plan = plan_offline(config)
+    _refuse(plan)
+    plan, notices = plan_online(config, plan, look_up_price, ask_platform)
+    for notice in notices:
+        logger.info("notice: %s", notice)
+    _refuse(plan)
+    return plan
+
+
+def plan_offline(config: BenchmarkConfig) -> SweepPlan:
+    """The plan with the problems that the config shows, and the files that image and code are made of."""
+    plan = _plan_at(config, load_catalogue().get(config.training.instance_type))
+    ingredients = read_ingredients(config)
+    missing, doubts = mpi4py_is_installed(config, ingredients), own_code_is_unpacked(config, ingredients)
+    return replace(plan, problems=(*plan.problems, *missing), hints=(*plan.hints, *doubts))
+
+
+def plan_online(
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    price: Callable[[PlatformConfig, InstanceType], Priced] = current_price,
+    ask: Callable[[BenchmarkConfig, InstanceType, SweepPlan], Findings] = check_online,
+) -> tuple[SweepPlan, tuple[str, ...]]:
+    """The plan at the current price with the problems that the platform's answers show, and the notices."""
+    instance, notices = price(config.platform, load_catalogue().get(config.training.instance_type))
+    found = ask(config, instance, plan)
+    current = _plan_at(config, instance)
+    return replace(current, problems=(*current.problems, *found.problems)), (*found.notices, *notices)
+
+
+def _plan_at(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
+    """The plan at the instance's price; its rules see the container that image.framework stands for."""
+    image = with_base_image(config.image, config.platform.region, instance)
+    return plan_sweep(config.model_copy(update={"image": image}), instance)
+
+
+def _refuse(plan: SweepPlan) -> None:
+    if plan.problems:
+        raise PreflightRefused(plan.problems)

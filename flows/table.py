@@ -1,0 +1,111 @@
+"""`nodesweep report --csv`: the report of a table of anyone's measured times. Runs no flow, needs no Prefect."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from configs.catalogue import UnknownInstanceType, load_catalogue
+from configs.models import ParityConfig, ReportConfig
+from scaling import names
+from scaling.cost import Price, price_of, unknown_price
+from scaling.measured import MeasuredTableError, read_measured
+from scaling.measured_text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
+from scaling.outcome import JobOutcome
+from scaling.report import ScalingReport, build_report
+from scaling.report.render import render_files
+from scaling.speedup import choose_train_clock
+from tasks.files import write_files
+
+
+def report_table(
+    table: Path,
+    directory: Path,
+    region: str | None = None,
+    rules: ReportConfig | None = None,
+    goal: Literal["maximize", "minimize"] | None = None,
+) -> tuple[ScalingReport, Path]:
+    """The report of a CSV of measured times, under <directory>/<folder named after the file>.
+
+    Nodes of a catalogued instance type have a price in a known region: the table's own, else `region`. `goal` says
+    which final metric is the better one; without it, any other than the baseline's counts as worse. Raises
+    MeasuredTableError.
+    """
+    name = names.report_folder_name(table.stem)
+    with _no_cyclic_collection():
+        rules = rules or ReportConfig()
+        outcomes = read_measured_file(table)
+        if goal is not None or rules.parity != ParityConfig():
+            outcomes = _with_goal(outcomes, goal)
+        price = _table_price(outcomes, region)
+        if rules.recommendation.deadline_seconds is not None and choose_train_clock(outcomes) == "throughput":
+            raise MeasuredTableError("samples_per_second: a rate meets no deadline; give train_seconds instead")
+        source = {"source": _printable(table.name)}
+        report = build_report(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
+        files = render_files(report)
+    return report, write_files(directory, name, files)
+
+
+def _with_goal(outcomes: Sequence[JobOutcome], goal: str | None) -> list[JobOutcome]:
+    """The outcomes with that goal of their final metric. Raises MeasuredTableError where none has a final metric."""
+    if all(outcome.final_metric is None for outcome in outcomes):
+        raise MeasuredTableError(
+            "final_metric: the table has none, so there is nothing for a goal or tolerance to judge"
+        )
+    return [
+        replace(outcome, metrics={"final_metric": {**metric, "goal": goal}})
+        if (metric := outcome.final_metric) is not None
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+@contextmanager
+def _no_cyclic_collection() -> Iterator[None]:
+    """A large table is one growing tree without cycles; the collector would walk all of it again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_measured_file(table: Path) -> list[JobOutcome]:
+    """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises MeasuredTableError."""
+    try:
+        with table.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+            refuse_other_files(head)
+            body = head + stream.read(MAX_TABLE_BYTES + 1 - len(head))
+    except OSError as error:
+        raise MeasuredTableError(f"{_printable(str(table))}: cannot be read: {error.strerror}") from None
+    return read_measured(body)
+
+
+def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
+    """The catalogue's price of the table's nodes, or the reason why there is none."""
+    instance_type = next((outcome.instance_type for outcome in outcomes if outcome.instance_type), None)
+    given = next((outcome.region for outcome in outcomes if outcome.region), None)
+    if given is not None and region not in (None, given):
+        raise MeasuredTableError(f"region: the table says {given}, but {region} was asked for; give one of them")
+    if instance_type is None:
+        return unknown_price(None, "the table has no instance_type")
+    region = given or region
+    if region is None:
+        return unknown_price(instance_type, "the table has no region, and none was given")
+    try:
+        return price_of(load_catalogue().get(instance_type), region)
+    except UnknownInstanceType:
+        return unknown_price(instance_type, "it is not in the catalogue")
+
+
+def _printable(text: str) -> str:
+    """A file's name without what would act on a terminal or can't be encoded."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,116 @@
+"""What moto's ECR says, as it is with a real registry behind it: addresses that can be pushed to, and pushed images."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, runtime_checkable
+from wsgiref.types import StartResponse, WSGIApplication
+
+from botocore.exceptions import ClientError
+
+from infra.local.api import DEFAULT_REGION, credential_scope
+from infra.local.in_process import ClientFactory
+from infra.local.state.ecr_snapshot import ensure_repository, put_image
+
+_TARGET = "AmazonEC2ContainerRegistry_V20150921."
+_ENDPOINT = re.compile(rb"https://\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com")
+_REGISTRY = re.compile(rb"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(?=/)")
+_REPOSITORY = re.compile(rb'"repositoryName": ?"([^"]+)"')
+
+
+class Registry(Protocol):
+    """A registry that asks ECR about pushes."""
+
+    address: str
+    backend: str | None
+    rules: Any
+
+    def close(self) -> None:
+        """End it."""
+
+
+@runtime_checkable
+class HasRegistry(Protocol):
+    """An image store with a real registry."""
+
+    @property
+    def registry(self) -> Registry:
+        """It."""
+
+
+class EcrRegistry:
+    """The rules of a registry's pushes (`infra.local.engine.registry.PushRules`), and the answers that point to it."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address.encode()
+        self._lock = threading.Lock()
+        self._region_by_repository: dict[str, str] = {}
+        self._clients: ClientFactory | None = None
+
+    def connect(self, clients: ClientFactory) -> None:
+        """Where ECR's state is."""
+        self._clients = clients
+
+    def refusal(self, repository: str, tag: str, digest: str) -> str | None:
+        """ECR's words for a tag of an immutable repository that names another image already, or None."""
+        ecr = self._ecr(repository)
+        try:
+            mutability = ecr.describe_repositories(repositoryNames=[repository])["repositories"][0][
+                "imageTagMutability"
+            ]
+            found = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+        except ClientError:  # neither repository nor tag
+            return None
+        if mutability != "IMMUTABLE" or not found or found[0]["imageDigest"] == digest:
+            return None
+        return (
+            f"The image tag '{tag}' already exists in the '{repository}' repository and cannot be overwritten because "
+            "the repository is immutable."
+        )
+
+    def pushed(self, repository: str, tag: str, digest: str) -> None:
+        """Register the image; a missing repository is made, with immutable tags."""
+        ecr = self._ecr(repository)
+        ensure_repository(ecr, repository)
+        try:
+            put_image(ecr, repository, tag, digest)
+        except ecr.exceptions.ImageAlreadyExistsException:
+            return  # the same image again
+
+    def wrap(self, moto: WSGIApplication) -> WSGIApplication:
+        """moto with ECR's answers rewritten."""
+
+        def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+            if not environ.get("HTTP_X_AMZ_TARGET", "").startswith(_TARGET):
+                return moto(environ, start_response)
+            return self._rewrite(moto, environ, start_response)
+
+        return application
+
+    def _rewrite(
+        self, moto: WSGIApplication, environ: dict[str, Any], start_response: StartResponse
+    ) -> Iterable[bytes]:
+        answers: list[tuple[str, list[tuple[str, str]], Any]] = []
+
+        def keep(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
+            answers.append((status, headers, exc_info))
+            return lambda data: None
+
+        body = b"".join(moto(environ, keep))
+        scope = credential_scope(environ)
+        with self._lock:
+            for name in _REPOSITORY.findall(body):
+                self._region_by_repository[name.decode()] = scope.region if scope else DEFAULT_REGION
+        body = _REGISTRY.sub(self._address, _ENDPOINT.sub(b"http://" + self._address, body))
+        status, headers, exc_info = answers[-1]
+        kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
+        start_response(status, [*kept, ("Content-Length", str(len(body)))], exc_info)
+        return [body]
+
+    def _ecr(self, repository: str) -> Any:
+        assert self._clients is not None
+        with self._lock:
+            region = self._region_by_repository.get(repository, DEFAULT_REGION)
+        return self._clients("ecr", region)

@@ -1,0 +1,47 @@
+"""Which engine works on this machine, and the container engine put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.local.engine.container_cli import ContainerCli
+from infra.local.engine.container_engine import ContainerEngine
+from infra.local.engine.container_images import ContainerImageStore
+from infra.local.engine.errors import EngineError
+from infra.local.engine.registry import Registry
+from infra.local.state.files import read_json
+
+ENGINE_FILE = "engine.json"
+"""In the state folder: the engine whose folder it is."""
+_NOT_FOUND = "neither podman nor docker is on PATH"
+
+
+def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
+    """("container" or "process", why): the folder's engine, else containers where they were seen to work."""
+    used = read_json(state_dir / ENGINE_FILE)
+    if used is not None:
+        return str(used["engine"]), f"that of {state_dir}"
+    cli = ContainerCli.find(state_dir / "containers")
+    if cli is None:
+        return "process", _NOT_FOUND
+    problem = cli.problem(state_dir / "containers", needs_registry=registry is None)
+    return ("process", problem) if problem else ("container", f"{cli.name} works here")
+
+
+def make_container_engine(
+    state_dir: Path, endpoint_url: str, registry: str | None
+) -> tuple[ContainerEngine, ContainerImageStore]:
+    """The engine and its image store. Raises EngineError where containers don't work here, with the reason."""
+    settings = state_dir.resolve() / "containers"
+    cli = ContainerCli.find(settings)
+    problem = _NOT_FOUND if cli is None else cli.problem(settings, needs_registry=registry is None)
+    if cli is None or problem:
+        raise EngineError(f"--engine container: {problem}; use --engine process, or auto")
+    face = Registry(state_dir.resolve() / "registry", registry)
+    try:
+        cli = ContainerCli.find(settings, [face.address]) or cli  # its address is in the settings now
+        images = ContainerImageStore(state_dir, cli, face)
+        return ContainerEngine(state_dir / "engine", images, cli, endpoint_url), images
+    except BaseException:
+        face.close()
+        raise

@@ -1,0 +1,124 @@
+"""Counts what a fault plan counts: calls of API operations, and jobs that a rule's pattern matches."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.local.api import ApiError, validation_error
+from infra.local.faults.plan import (
+    ApiRule,
+    CapacityRule,
+    ErrorRule,
+    FaultPlan,
+    JobRule,
+    PendingRule,
+    TrainingRule,
+    check_rules,
+)
+from infra.local.model_validation import service_model
+from infra.local.settings import SettingsError
+
+ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"
+"""In a job's Environment: a JSON list of job rules for this job."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobFaults:
+    """What is to happen to one job."""
+
+    pending_seconds: float = 0.0
+    capacity_error: str | None = None
+    """FailureReason after the Pending time, None for a job that goes on."""
+    training: tuple[TrainingRule, ...] = ()
+
+
+class FaultInjector:
+    """The plan at work. Every method may be called from any thread."""
+
+    def __init__(self, plan: FaultPlan) -> None:
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._calls: Counter[int] = Counter()
+        self._jobs: Counter[int] = Counter()
+        self._targets = [
+            (service_model(rule.service).metadata["targetPrefix"], rule.operation) for rule in plan.api_rules
+        ]
+
+    def watches(self, target_prefix: str, operation: str) -> bool:
+        """Whether a rule is about calls of this operation."""
+        return (target_prefix, operation) in self._targets
+
+    def check_call(self, target_prefix: str, operation: str, request: Mapping[str, Any]) -> None:
+        """Count the call for every rule about it; raise the ApiError of the first whose turn it is."""
+        with self._lock:
+            due = [
+                rule
+                for index, (rule, target) in enumerate(zip(self._plan.api_rules, self._targets, strict=True))
+                if target == (target_prefix, operation) and self._counts(rule, request) and self._is_due(index, rule)
+            ]
+        if due:
+            logger.info("fault: %s is answered with %s", operation, _error(due[0]).code)
+            raise _error(due[0])
+
+    def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
+        """What the plan, and the job's own Environment, have in store for a new job. Raises ValidationException."""
+        own = own_rules(environment)
+        with self._lock:
+            matching = [rule for index, rule in enumerate(self._plan.job_rules) if self._strikes(index, rule, name)]
+        return _combined([*matching, *own])
+
+    def _counts(self, rule: ApiRule, request: Mapping[str, Any]) -> bool:
+        return rule.jobs is None or fnmatch.fnmatchcase(str(request.get("TrainingJobName", "")), rule.jobs)
+
+    def _is_due(self, index: int, rule: ApiRule) -> bool:
+        self._calls[index] += 1
+        first, last = rule.calls
+        return first <= self._calls[index] <= last
+
+    def _strikes(self, index: int, rule: JobRule, name: str) -> bool:
+        if not fnmatch.fnmatchcase(name, rule.jobs):
+            return False
+        self._jobs[index] += 1
+        return rule.max_jobs is None or self._jobs[index] <= rule.max_jobs
+
+
+def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
+    """The job rules in a job's NODESWEEP_FAULTS. Raises ValidationException for what is none."""
+    text = environment.get(ENVIRONMENT_VARIABLE)
+    if text is None:
+        return []
+    try:
+        entries = json.loads(text)
+        rules = check_rules(entries if isinstance(entries, list) else [entries], f"Environment {ENVIRONMENT_VARIABLE}")
+    except ValueError as error:
+        raise validation_error(f"Environment {ENVIRONMENT_VARIABLE} is not JSON: {error}") from error
+    except SettingsError as error:
+        raise validation_error(str(error)) from error
+    job_rules = [rule for rule in rules if not isinstance(rule, ApiRule)]
+    if len(job_rules) < len(rules):
+        raise validation_error(f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are no faults of a job.")
+    return job_rules
+
+
+def _combined(rules: list[JobRule]) -> JobFaults:
+    capacity = next((rule for rule in rules if isinstance(rule, CapacityRule)), None)
+    return JobFaults(
+        pending_seconds=sum(rule.seconds for rule in rules if isinstance(rule, PendingRule | CapacityRule)),
+        capacity_error=f"CapacityError: {capacity.message}" if capacity else None,
+        training=tuple(rule for rule in rules if isinstance(rule, TrainingRule)),
+    )
+
+
+def _error(rule: ApiRule) -> ApiError:
+    if isinstance(rule, ErrorRule):
+        return ApiError(rule.code, rule.message, rule.http_status)
+    return ApiError("ThrottlingException", "Rate exceeded")

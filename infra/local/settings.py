@@ -1,0 +1,43 @@
+"""What a user gives the platform in files beside the command line: quotas, and the errors of all such files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+
+class SettingsError(Exception):
+    """A file can't be used; the message names the file, the entry, what it holds and what is allowed."""
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Raises SettingsError where it can't be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"{path} can't be read: {reason}") from error
+
+
+def digest(path: Path) -> str:
+    """Which content a file has; "" where it can't be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def read_quotas(path: Path) -> dict[str, int]:
+    """Quotas by instance type, or by a quota's full name. Raises SettingsError."""
+    try:
+        quotas: Any = json.loads(read_text(path))
+    except ValueError as error:
+        raise SettingsError(f"{path} is not JSON: {error}") from error
+    if not isinstance(quotas, dict):
+        raise SettingsError(f'{path}: expected a JSON object such as {{"ml.local.small": 8}}, got {quotas!r}')
+    for name, count in quotas.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise SettingsError(f"{path}: {name} is {count!r}; a quota is a whole number of instances, 0 or more")
+    return quotas

@@ -1,0 +1,1 @@
+"""The simulated engine: nothing runs; a job's times are computed from a stated performance model."""

@@ -1,0 +1,312 @@
+"""The way of one simulated job through its phases, on a virtual clock.
+
+Whenever the record changes, its times move back so that the last change is now: nothing lies in the future, and the
+distances are those of the model. With a time scale a virtual second takes so many real ones, otherwise none.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import tarfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.local.api import SIMULATED_ACCOUNT_ID
+from infra.local.faults.injector import JobFaults
+from infra.local.faults.plan import INTERNAL_ERROR, AlgorithmErrorRule, SpotInterruptionRule, TrainingRule
+from infra.local.in_process import ClientFactory
+from infra.local.interfaces import ImageStore
+from infra.local.s3_objects import S3Location
+from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
+from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
+from infra.local.training.execution import LOG_GROUP, Change, Ending, WaitEnded, concerns, missing_image
+from infra.local.training.metrics import MetricMatcher
+from infra.local.training.record import TrainingJob
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What the simulated engine was started with. `time_scale`: real seconds that a virtual second takes, 0 to 1."""
+
+    model: PerformanceModel
+    time_scale: float = 0.0
+
+
+class SimulatedRunner:
+    """Runs jobs by computing their times. See `infra.local.training.runner.JobRunner`."""
+
+    account_id = SIMULATED_ACCOUNT_ID
+    has_virtual_clock = True
+
+    def __init__(
+        self, simulation: Simulation, images: ImageStore, clients: ClientFactory, cold_start_seconds: float
+    ) -> None:
+        self.simulation = simulation
+        self.images = images
+        self.clients = clients
+        self.cold_start_seconds = cold_start_seconds
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ValidationException for an Environment that no model can be made of."""
+        model_of_job(self.simulation.model, request.get("Environment", {}))
+
+    def capacity_problem(self, job: TrainingJob) -> str | None:
+        """There is room for any number of nodes of any type."""
+        return None
+
+    def isolation(self) -> str:
+        return "simulated"
+
+    def starting_text(self, job: TrainingJob) -> str:
+        return "Simulated: nothing runs, every time is computed from a performance model."
+
+    def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
+        SimulatedExecution(job, change, self, faults, stop).run()
+
+    def clean_up(self, job: TrainingJob) -> None:
+        """There is nothing of it but its record."""
+
+
+class SimulatedExecution:
+    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record; nothing is raised."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        change: Change,
+        runner: SimulatedRunner,
+        faults: JobFaults,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job, self._change, self._runner, self._faults, self._stop = job, change, runner, faults, stop
+        self._clock = clock
+        self._scale = runner.simulation.time_scale
+        request = job.request
+        self._model = model_of_job(runner.simulation.model, request.get("Environment", {}))
+        self._work = plan_workload(self._model, job.name, job.instance_count, request.get("HyperParameters", {}))
+        self._rules = [rule for rule in faults.training if concerns(rule, job)]
+        self._times_struck: Counter[int] = Counter()
+        self._matcher = MetricMatcher(request["AlgorithmSpecification"].get("MetricDefinitions", []))
+        self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
+        self._wait_seconds = faults.pending_seconds
+        self._done_seconds = 0.0
+        """Of the program's clock, in what a further segment need not do again."""
+        self._trained_seconds = 0.0
+        self._retries = 0
+        self._printed: list[tuple[float, str]] = []
+        """(virtual seconds since the creation, line)"""
+        self._last = job.creation_time
+        self._lapse = 0.0
+        self._elapsed = 0.0
+        """Virtual seconds since the last change of the record, and since the creation."""
+
+    def run(self) -> None:
+        ending = self._segment()
+        while self._goes_on(ending):
+            ending = self._segment()
+        self._write_log()
+        if ending.status == "Failed":
+            self._record(lambda job, now: job.fail(ending.reason or INTERNAL_ERROR, now))
+        else:
+            self._enter(ending.status)
+
+    def _segment(self) -> Ending:
+        try:
+            return self._run_phases()
+        except WaitEnded as wait:
+            return wait.ending
+        except Exception as error:
+            logger.exception("Job %s: the platform failed", self._job.name)
+            return Ending("Failed", f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
+        finally:
+            self._record(lambda job, now: job.end_segment(now))
+
+    def _run_phases(self) -> Ending:
+        if problem := missing_image(self._runner.images, self._job):
+            return Ending("Failed", f"ClientError: {problem}")
+        self._pass(self._start_seconds)
+        if self._wait_seconds > 0:
+            if self._job.secondary_status != "Pending":
+                self._enter("Pending")
+            self._pass(self._wait_seconds)
+            self._wait_seconds = 0.0
+        if self._faults.capacity_error is not None:
+            return Ending("Failed", self._faults.capacity_error)
+        self._record(lambda job, now: job.begin_segment(now))
+        self._pass(self._model.download_seconds)
+        self._enter("Training")
+        ending = self._train()
+        return self._upload() if ending.status == "Completed" else ending
+
+    # -- training -------------------------------------------------------------------------------------------------
+
+    def _train(self) -> Ending:
+        """Pass the time until the first of: the end of the work, MaxRuntimeInSeconds, a fault."""
+        setup = self._model.setup_seconds
+        lines = [
+            (setup + at - self._done_seconds, line)
+            for at, line in log_lines(self._work, self._model.final_metric)
+            if at >= self._done_seconds
+        ]
+        end_seconds = setup + self._work.train_seconds - self._done_seconds
+        left_seconds = self._job.max_runtime_seconds - self._trained_seconds
+        struck = self._next_fault(lines, min(end_seconds, left_seconds))
+        before = self._elapsed
+        try:
+            self._pass(struck[0] if struck else min(end_seconds, left_seconds))
+        finally:
+            spent = self._elapsed - before
+            self._trained_seconds += spent
+            self._printed += [(before + at, line) for at, line in lines if at <= spent]
+        if struck is not None:
+            self._keep_checkpoint(max(0.0, spent - setup))
+            return self._strike(struck[1])
+        return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
+
+    def _next_fault(self, lines: Sequence[tuple[float, str]], end_seconds: float) -> tuple[float, int] | None:
+        """(seconds after Training began, number of the rule) of the first fault before the end, or None."""
+        due: list[tuple[float, int]] = []
+        for number, rule in enumerate(self._rules):
+            times = 1 if isinstance(rule, AlgorithmErrorRule) else rule.times
+            at = rule.after_seconds
+            if rule.at_line is not None:
+                at = next((moment for moment, line in lines if re.search(rule.at_line, line)), None)
+            if at is not None and at <= end_seconds and self._times_struck[number] < times:
+                due.append((at, number))
+        return min(due, default=None)
+
+    def _strike(self, number: int) -> Ending:
+        rule: TrainingRule = self._rules[number]
+        self._times_struck[number] += 1
+        if isinstance(rule, SpotInterruptionRule):
+            return Ending("Interrupted", restart_after_seconds=rule.restart_after_seconds)
+        if isinstance(rule, AlgorithmErrorRule):
+            return Ending("Failed", f"AlgorithmError: {rule.node} was killed by the fault plan, exit code: 137")
+        return Ending("Failed", INTERNAL_ERROR)
+
+    def _keep_checkpoint(self, spent_seconds: float) -> None:
+        """With CheckpointConfig a further segment goes on at the last validation, otherwise at the beginning."""
+        if self._job.request.get("CheckpointConfig"):
+            interval = self._work.train_seconds / VALIDATIONS
+            self._done_seconds = interval * int((self._done_seconds + spent_seconds) / interval)
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def _upload(self) -> Ending:
+        """output.tar.gz with metrics.json. There is no model."""
+        self._enter("Uploading")
+        self._pass(self._model.upload_seconds)
+        content = metrics(self._work, self._model.final_metric, self._clock() - self._model.upload_seconds)
+        target = S3Location.parse(f"{self._job.output_prefix}/output.tar.gz")
+        try:
+            s3 = self._runner.clients("s3", self._job.region)
+            s3.put_object(Bucket=target.bucket, Key=target.key, Body=_archive("metrics.json", content))
+        except (ClientError, BotoCoreError) as error:
+            return Ending("Failed", f"ClientError: Artifact upload failed:{error}")
+        return Ending("Completed")
+
+    def _write_log(self) -> None:
+        """Every line at its time, into one stream, that of algo-1; other nodes have none. Metrics are matched in it."""
+        now = self._clock()
+        events: list[dict[str, Any]] = [
+            {"timestamp": int((now - self._elapsed + at) * 1000), "message": line} for at, line in self._printed
+        ]
+        if not events:
+            return
+        for event in events:
+            self._matcher.feed(event["message"], event["timestamp"])
+        final = self._matcher.final()
+        self._record(lambda job, now: setattr(job, "final_metrics", final))
+        logs = self._runner.clients("logs", self._job.region)
+        stream = f"{self._job.name}/algo-1-{events[0]['timestamp']}"
+        try:
+            self._create_log_group(logs)
+            logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
+            logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
+        except (ClientError, BotoCoreError):
+            logger.exception("Job %s: its log could not be written", self._job.name)
+
+    def _create_log_group(self, logs: Any) -> None:
+        try:
+            logs.create_log_group(logGroupName=LOG_GROUP)
+        except logs.exceptions.ResourceAlreadyExistsException:
+            return
+
+    # -- between segments -----------------------------------------------------------------------------------------
+
+    def _goes_on(self, ending: Ending) -> bool:
+        """Whether another segment follows; if so, the job is brought to where that begins."""
+        if ending.status == "Interrupted":
+            self._enter("Interrupted")
+            self._enter("Restarting")
+            self._start_seconds = 0.0
+            self._wait_seconds = ending.restart_after_seconds + self._cold_start_seconds()
+            return True
+        is_internal = ending.status == "Failed" and (ending.reason or "").startswith("InternalServerError")
+        if not is_internal or self._retries >= self._job.retry_attempts or self._stop.is_set():
+            return False
+        self._retries += 1
+        self._start_seconds = self._cold_start_seconds()
+        retry = f"retry {self._retries} of {self._job.retry_attempts} after an InternalServerError"
+        self._enter(
+            "Starting", f"Preparing the instances for training: {retry}. {self._runner.starting_text(self._job)}"
+        )
+        return True
+
+    def _cold_start_seconds(self) -> float:
+        return self._model.startup_seconds + self._runner.cold_start_seconds
+
+    # -- the virtual clock ----------------------------------------------------------------------------------------
+
+    def _pass(self, seconds: float) -> None:
+        """Let virtual time pass. Raises WaitEnded for a stop, and for MaxWaitTimeInSeconds."""
+        left_seconds = self._job.max_wait_seconds - self._elapsed
+        passed = min(seconds, left_seconds)
+        if self._scale > 0:
+            began = time.monotonic()
+            if self._stop.wait(passed * self._scale):
+                passed = min(passed, (time.monotonic() - began) / self._scale)
+        self._lapse += passed
+        self._elapsed += passed
+        if self._stop.is_set():
+            raise WaitEnded(Ending("Stopped"))
+        if seconds > left_seconds:
+            raise WaitEnded(Ending("MaxWaitTimeExceeded"))
+
+    def _enter(self, secondary_status: str, message: str | None = None) -> None:
+        self._record(lambda job, now: job.enter(secondary_status, now, message))
+
+    def _record(self, apply: Callable[[TrainingJob, float], None]) -> None:
+        """Apply a change that happens now, and move all earlier times so that the last change lies `lapse` ago."""
+        now = self._clock()
+        shift_seconds = now - self._lapse - self._last
+
+        def moved(job: TrainingJob) -> None:
+            job.shift(shift_seconds)
+            apply(job, now)
+
+        self._change(moved)
+        self._last, self._lapse = now, 0.0
+
+
+def _archive(name: str, content: Mapping[str, Any]) -> bytes:
+    """A .tar.gz with one JSON file."""
+    body = json.dumps(content).encode()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        member = tarfile.TarInfo(name)
+        member.size, member.mtime = len(body), int(content["run_stop_unix_seconds"])
+        archive.addfile(member, io.BytesIO(body))
+    return buffer.getvalue()

@@ -1,0 +1,74 @@
+"""Images of the simulated engine: a build is not carried out, it only gives its context a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from infra.local.api import SIMULATED_ACCOUNT_ID
+from infra.local.interfaces import BuiltImage, ImageBuildError
+from infra.local.state.files import read_json, write_json
+
+SIMULATED_LABEL = "nodesweep.simulated"
+_OWN = re.compile(
+    rf"{SIMULATED_ACCOUNT_ID}\.dkr\.ecr\.[^/]+/(?P<repository>[^@:]+)(?:@(?P<digest>sha256:[0-9a-f]{{64}})|:(?P<tag>.+))?"
+)
+
+
+class SimulatedImageStore:
+    """Remembers what was "built". See `infra.local.interfaces.ImageStore`."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._index = state_dir / "simulated-images.json"
+        self._lock = threading.Lock()
+        self._images: list[tuple[str, str, str]] = [tuple(entry) for entry in read_json(self._index) or []]
+
+    def build(
+        self,
+        context: Path,
+        repository: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
+        deadline_seconds: float,
+    ) -> BuiltImage:
+        """Digest the context and tag the digest; the same context and arguments have the same one."""
+        if not (context / "Dockerfile").is_file():
+            raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
+        digest = _digest(context, build_args)
+        on_line("[simulated] nothing is built: the digest is that of the build's context and arguments")
+        with self._lock:
+            kept = [entry for entry in self._images if entry[:2] != (repository, tag)]
+            self._images = [*kept, (repository, tag, digest)]
+            write_json(self._index, self._images)
+        return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
+
+    def resolve(self, image_uri: str) -> Path | None:
+        """The index for an image that was built here, and for every image of another registry: none is pulled."""
+        match = _OWN.fullmatch(image_uri)
+        if match is None:
+            return self._index
+        for repository, tag, digest in self.images():
+            wanted = digest == match["digest"] if match["digest"] else tag == (match["tag"] or "latest")
+            if wanted and repository == match["repository"]:
+                return self._index
+        return None
+
+    def images(self) -> Sequence[tuple[str, str, str]]:
+        with self._lock:
+            return list(self._images)
+
+
+def _digest(context: Path, build_args: Mapping[str, str]) -> str:
+    files = {
+        path.relative_to(context).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in context.rglob("*")
+        if path.is_file()
+    }
+    content = json.dumps(["simulated", files, dict(build_args)], sort_keys=True)
+    return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"

@@ -1,0 +1,160 @@
+"""The performance model: how long a simulated job's phases and steps take, by node count and batch size.
+
+Per step, on N nodes with a global batch of B samples and S samples in the whole job at one node:
+
+    compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)                (Amdahl)
+    all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
+                    + 2 * (N - 1) * latency_seconds                                                 (ring; 0 at N = 1)
+    step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z),   z standard normal, from (seed, job name)
+    train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from infra.local.api import validation_error
+from infra.local.settings import SettingsError, read_text
+
+ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
+"""In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field of the model for this job."""
+
+
+class PerformanceModel(BaseModel):
+    """What the times of simulated jobs are computed from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    t_compute_seconds: float = Field(default=600.0, gt=0, description="Compute time of `samples` at one node.")
+    samples: int = Field(default=1_000_000, ge=1, description="Samples of the whole job, all epochs together.")
+    serial_share: float = Field(default=0.01, ge=0, le=1, description="Share of the compute time that nodes don't cut.")
+    gradient_bytes: float = Field(default=1e8, ge=0, description="Bytes that every step all-reduces.")
+    bandwidth_bytes_per_second: float = Field(default=1.25e9, gt=0, description="Of a node's link, one direction.")
+    latency_seconds: float = Field(default=5e-5, ge=0, description="Of one of the ring's 2 (N - 1) messages.")
+    noise_sigma: float = Field(default=0.02, ge=0, le=2, description="Of the log-normal factor on a job's step time.")
+    seed: int = Field(default=0, description="Another seed, other noise; a job's noise follows from it and its name.")
+    global_batch_size: int = Field(default=1024, ge=1, description="For jobs whose hyperparameters say nothing of it.")
+    processes_per_node: int = Field(default=1, ge=1, description="Where the job's batch sizes don't tell.")
+    startup_seconds: float = Field(default=120.0, ge=0, description="Starting; a job on a warm pool is spared it.")
+    download_seconds: float = Field(default=30.0, ge=0, description="Downloading.")
+    setup_seconds: float = Field(default=20.0, ge=0, description="Of Training, before the program's clock starts.")
+    upload_seconds: float = Field(default=10.0, ge=0, description="Uploading.")
+    final_metric: float = Field(default=0.9, description="Value of validation_accuracy at the end, at every N.")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What one job does by the model. `step_seconds` has the noise in it."""
+
+    nodes: int
+    processes_per_node: int
+    global_batch_size: int
+    per_replica_batch_size: int
+    accumulate_grad_batches: int
+    steps: int
+    epochs: int
+    samples: int
+    step_seconds: float
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.processes_per_node
+
+    @property
+    def train_seconds(self) -> float:
+        return self.steps * self.step_seconds
+
+
+def read_model(path: Path) -> PerformanceModel:
+    """The model in a YAML or JSON file: some of its fields, the others keep their defaults. Raises SettingsError."""
+    try:
+        content: Any = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: expected fields of the model such as {{t_compute_seconds: 600}}, got {content!r}")
+    try:
+        return PerformanceModel.model_validate(content)
+    except ValidationError as error:
+        raise SettingsError("\n".join(f"{path}: {problem}" for problem in _problems(error))) from error
+
+
+def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> PerformanceModel:
+    """The model with what a job's Environment replaces. Raises ValidationException naming every broken variable."""
+    given = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+    if not given:
+        return model
+    try:
+        return PerformanceModel.model_validate({**model.model_dump(), **given})
+    except ValidationError as error:
+        raise validation_error(
+            "; ".join(f"Environment {ENVIRONMENT_PREFIX}{problem}" for problem in _problems(error, str.upper))
+        ) from error
+
+
+def plan_workload(model: PerformanceModel, job_name: str, nodes: int, hyperparameters: Mapping[str, str]) -> Workload:
+    """Batch sizes and steps from the job's hyperparameters, where they say, and the time of a step by the model."""
+    given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
+    accumulate = _whole(given.get("accumulate-grad-batches")) or 1
+    total, replica = _whole(given.get("global-batch-size")), _whole(given.get("per-replica-batch-size"))
+    processes = model.processes_per_node
+    if total and replica and total % (replica * accumulate * nodes) == 0:
+        processes = total // (replica * accumulate * nodes)
+    world_size = nodes * processes
+    if total is None:
+        total = replica * accumulate * world_size if replica else model.global_batch_size
+    noise = random.Random(f"{model.seed}:{job_name}").gauss(0, 1)
+    return Workload(
+        nodes=nodes,
+        processes_per_node=processes,
+        global_batch_size=total,
+        per_replica_batch_size=replica or max(1, total // (world_size * accumulate)),
+        accumulate_grad_batches=accumulate,
+        steps=_whole(given.get("max-steps")) or max(1, model.samples // total),
+        epochs=_whole(given.get("epochs")) or 1,
+        samples=model.samples,
+        step_seconds=step_seconds(model, nodes, total) * math.exp(model.noise_sigma * noise),
+    )
+
+
+def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) -> float:
+    """Seconds of one optimiser step without noise, by the formula above."""
+    serial = model.serial_share
+    compute = model.t_compute_seconds * global_batch_size / model.samples * (serial + (1 - serial) / nodes)
+    transfer = 2 * (nodes - 1) / nodes * model.gradient_bytes / model.bandwidth_bytes_per_second
+    return compute + transfer + 2 * (nodes - 1) * model.latency_seconds
+
+
+def _whole(text: str | None) -> int | None:
+    """A whole number above zero as hyperparameters spell it (64, "64" in JSON quotes), None for anything else."""
+    try:
+        value: Any = json.loads(text) if text is not None else None
+        number = int(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return number if number > 0 and number == float(value) else None
+
+
+def _problems(error: ValidationError, spell: Any = str) -> list[str]:
+    problems = []
+    for item in error.errors(include_url=False):
+        name = spell(str(item["loc"][0]))
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(spell(field) for field in PerformanceModel.model_fields)
+            problems.append(f"{name}: unknown; known are {known}")
+        else:
+            problems.append(f"{name}: {item['msg']}, got {item['input']!r}")
+    return problems

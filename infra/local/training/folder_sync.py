@@ -1,0 +1,153 @@
+"""Copies what the nodes write to a folder (checkpoints, TensorBoard logs) to S3 while they train, and back before.
+
+One S3 prefix for all nodes, as on AWS: a file of the same name in several nodes' folders is algo-1's. What a node
+removes stays in S3. A file that changes while it is read is uploaded again in the next pass.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, Self
+
+from boto3.exceptions import S3UploadFailedError
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.local.interfaces import Node
+from infra.local.periodic import PeriodicThread
+from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
+
+SYNC_SECONDS = 2.0
+CHECKPOINTS_PATH = "/opt/ml/checkpoints"
+TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
+_TRANSFER = TransferConfig(use_threads=False)
+
+logger = logging.getLogger(__name__)
+
+
+class RestoreError(Exception):
+    """Checkpoints can't be brought back; the text is FailureReason's, after "ClientError: "."""
+
+
+@dataclass(frozen=True)
+class SyncedFolder:
+    """A folder in every node's /opt/ml and the S3 prefix it is copied to."""
+
+    path: str
+    """Below /opt/ml, without a leading slash."""
+    target: S3Location
+    restored: bool
+
+    def on(self, node: Node) -> Path:
+        return node.opt_ml / self.path
+
+
+def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
+    """Of a request: CheckpointConfig's, and TensorBoardOutputConfig's (under <prefix>/<job>/tensorboard-output)."""
+    folders = []
+    if checkpoints := request.get("CheckpointConfig"):
+        path = below_opt_ml(checkpoints.get("LocalPath") or CHECKPOINTS_PATH)
+        folders.append(SyncedFolder(path, S3Location.parse(checkpoints["S3Uri"].rstrip("/") + "/"), restored=True))
+    if board := request.get("TensorBoardOutputConfig"):
+        path = below_opt_ml(board.get("LocalPath") or TENSORBOARD_PATH)
+        uri = f"{board['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/tensorboard-output/"
+        folders.append(SyncedFolder(path, S3Location.parse(uri), restored=False))
+    return folders
+
+
+def below_opt_ml(local_path: str) -> str:
+    """/opt/ml/checkpoints/ as checkpoints. Raises ValueError for a path that is not below /opt/ml."""
+    parts = PurePosixPath(local_path).parts
+    if parts[:3] != ("/", "opt", "ml") or len(parts) < 4 or ".." in parts:
+        raise ValueError(
+            f"LocalPath {local_path} is not below /opt/ml, the only tree that each node of the local platform has to "
+            "itself: use a folder below it, which SageMaker takes as well"
+        )
+    return "/".join(parts[3:])
+
+
+class FolderSync:
+    """Keeps the folders of one segment's nodes in S3: `restore` before, then as a context manager while they run.
+
+    Leaving it copies what has changed once more: the nodes have ended by then.
+    """
+
+    def __init__(
+        self, s3: Any, folders: Sequence[SyncedFolder], nodes: Sequence[Node], interval_seconds: float = SYNC_SECONDS
+    ) -> None:
+        self._s3 = s3
+        self._folders = folders
+        self._nodes = nodes
+        self._uploaded: dict[str, tuple[str, int, int]] = {}
+        self._passes = PeriodicThread("folder-sync", self._upload_changes, repeat(interval_seconds))
+
+    def restore(self) -> None:
+        """Make the folders, and fill those of checkpoints with what is in S3. Raises RestoreError."""
+        for folder in self._folders:
+            for node in self._nodes:
+                folder.on(node).mkdir(parents=True, exist_ok=True)
+            if folder.restored:
+                self._download(folder)
+
+    def __enter__(self) -> Self:
+        if self._folders:
+            self._passes.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._passes.stop()
+        self._upload_changes()
+
+    def _upload_changes(self) -> None:
+        """What can't be uploaded is tried again in the next pass: the sync must not end the job."""
+        for folder in self._folders:
+            for name, path in self._files(folder).items():
+                try:
+                    status = path.stat()
+                    version = (str(path), status.st_mtime_ns, status.st_size)
+                    key = folder.target.key + name
+                    if self._uploaded.get(key) != version:
+                        self._s3.upload_file(str(path), folder.target.bucket, key, Config=_TRANSFER)
+                        self._uploaded[key] = version
+                except FileNotFoundError:
+                    continue  # the program has replaced or removed it meanwhile
+                except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
+                    logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
+
+    def _files(self, folder: SyncedFolder) -> dict[str, Path]:
+        """Name below the folder -> file, over all nodes; the first node's counts."""
+        found: dict[str, Path] = {}
+        for node in self._nodes:
+            root = folder.on(node)
+            for path in sorted(root.rglob("*")):
+                if path.is_file():
+                    found.setdefault(path.relative_to(root).as_posix(), path)
+        return found
+
+    def _download(self, folder: SyncedFolder) -> None:
+        target = folder.target
+        try:
+            for key in list_keys(self._s3, target):
+                name = key.removeprefix(target.key)
+                if not name or ".." in PurePosixPath(name).parts or name.startswith("/"):
+                    continue  # no name a node could have written
+                for node in self._nodes:
+                    path = folder.on(node) / name
+                    download(self._s3, S3Location(target.bucket, key), path)
+                    self._note_restored(key, path)
+        except ClientError as error:
+            raise RestoreError(
+                f"Checkpoint download failed:{target} ({error_code(error)}: {error_message(error)})"
+            ) from error
+
+    def _note_restored(self, key: str, path: Path) -> None:
+        """What has just come from S3 needn't go back; of several nodes' copies, the first counts."""
+        status = path.stat()
+        self._uploaded.setdefault(key, (str(path), status.st_mtime_ns, status.st_size))

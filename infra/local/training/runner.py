@@ -1,0 +1,75 @@
+"""What runs a job: an engine with this machine's processes, or a simulation. The manager knows only this much of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from infra.local.api import ACCOUNT_ID
+from infra.local.faults.injector import JobFaults
+from infra.local.training.execution import Change, JobExecution, Means
+from infra.local.training.launch_path import launch_path_note
+from infra.local.training.limits import check_runnable
+from infra.local.training.record import TrainingJob
+
+
+class JobRunner(Protocol):
+    """Runs one job at a time. `account_id` is in the ARNs of its jobs."""
+
+    @property
+    def account_id(self) -> str:
+        """Twelve digits that no AWS account has."""
+
+    @property
+    def has_virtual_clock(self) -> bool:
+        """Whether a job's waits (Pending, lack of capacity, MaxWaitTimeInSeconds) pass in `run`, not in the queue."""
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ValidationException for a request that the job can't be run of."""
+
+    def capacity_problem(self, job: TrainingJob) -> str | None:
+        """Why there is no room for the job at all (the text after "CapacityError: "), or None."""
+
+    def isolation(self) -> str:
+        """How nodes are kept apart, in one phrase."""
+
+    def starting_text(self, job: TrainingJob) -> str:
+        """What is said of the nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""
+
+    def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
+        """Bring the job to its end in the calling thread."""
+
+    def clean_up(self, job: TrainingJob) -> None:
+        """Remove what a job left that a killed server ran."""
+
+
+class EngineRunner:
+    """Runs jobs with an engine: their nodes are real."""
+
+    account_id = ACCOUNT_ID
+    has_virtual_clock = False
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ValidationException for what this machine's nodes can't have."""
+        check_runnable(request)
+
+    def capacity_problem(self, job: TrainingJob) -> str | None:
+        return self._means.engine.capacity_problem(job.instance_type, job.instance_count)
+
+    def isolation(self) -> str:
+        return self._means.engine.isolation("ml.local.small")
+
+    def starting_text(self, job: TrainingJob) -> str:
+        emulated = f"Emulated nodes: {self._means.engine.isolation(job.instance_type)}"
+        note = launch_path_note(job.request)
+        return f"{note} {emulated}" if note else emulated
+
+    def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
+        JobExecution(job, change, self._means, faults, stop).run()
+
+    def clean_up(self, job: TrainingJob) -> None:
+        self._means.engine.clean_up(job.spec())

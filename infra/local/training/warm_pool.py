@@ -1,0 +1,90 @@
+"""Warm pools: what a job's instances do after its end, as a function of its record and the time.
+
+A pool belongs to the job that keeps it; it moves when a matching job reuses it. Nothing runs meanwhile: status and
+retained time follow from when it became available, when it was reused or released, and its keep-alive period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class WarmPool:
+    """A job's pool. Times are Unix seconds, None while it has not come to that."""
+
+    keep_alive_seconds: int
+    available_since: float | None = None
+    ended_at: float | None = None
+    """When it was reused, released, or lost with its job."""
+    reused_by: str | None = None
+
+    def status(self, now: float) -> str:
+        """InUse, Available, Reused or Terminated."""
+        if self.reused_by is not None:
+            return "Reused"
+        if self.ended_at is not None:
+            return "Terminated"
+        if self.available_since is None:
+            return "InUse"
+        return "Available" if now < self.available_since + self.keep_alive_seconds else "Terminated"
+
+    def retained_seconds(self, now: float) -> int:
+        """How long it was kept for the next job, so far: billed like training time."""
+        if self.available_since is None:
+            return 0
+        end = min(self.available_since + self.keep_alive_seconds, now if self.ended_at is None else self.ended_at)
+        return max(0, round(end - self.available_since))
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """AWS's WarmPoolStatus."""
+        answer: dict[str, Any] = {"Status": self.status(now)}
+        if self.available_since is not None:
+            answer["ResourceRetainedBillableTimeInSeconds"] = self.retained_seconds(now)
+        return answer | ({"ReusedByJob": self.reused_by} if self.reused_by is not None else {})
+
+    def keep(self, now: float) -> None:
+        """The job has ended and its instances are in order; a period of 0 keeps nothing."""
+        self.available_since = now
+        if self.keep_alive_seconds == 0:
+            self.ended_at = now
+
+    def end(self, now: float, reused_by: str | None = None) -> None:
+        """Move to another job, or give the instances back; a pool that ended before stays as it is."""
+        if self.status(now) in ("InUse", "Available"):
+            self.ended_at, self.reused_by = now, reused_by
+
+
+def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
+    """Whether a job that ended so leaves its instances to a pool: not if they may be at fault themselves."""
+    if not was_launched:
+        return False
+    return secondary_status != "Failed" or (failure_reason or "").startswith(("AlgorithmError", "ClientError"))
+
+
+def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must be equal for a job to reuse a pool, after AWS's developer guide ("Matching training jobs")."""
+    resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
+    return (
+        request["RoleArn"],
+        *(resources.get(name) for name in ("InstanceType", "InstanceCount", "VolumeKmsKeyId", "VolumeSizeInGB")),
+        tuple(sorted(vpc.get("SecurityGroupIds", []))),
+        tuple(sorted(vpc.get("Subnets", []))),
+        bool(request.get("EnableInterContainerTrafficEncryption")),
+        bool(request.get("EnableNetworkIsolation")),
+        *_session_tags(request),
+    )
+
+
+def instances_in(pools: Iterable[tuple[WarmPool, int]], now: float) -> int:
+    """Instances that pools hold, in use or not; pairs of a pool and its instance count."""
+    return sum(count for pool, count in pools if pool.status(now) in ("InUse", "Available"))
+
+
+def _session_tags(request: Mapping[str, Any]) -> tuple[Any, ...]:
+    """With session tag chaining, the keys of the tags count too."""
+    if not (request.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining"):
+        return (False, ())
+    return (True, tuple(sorted(tag["Key"] for tag in request.get("Tags", []))))

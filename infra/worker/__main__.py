@@ -1,0 +1,63 @@
+"""`python -m infra.worker up | down | status` (machine.py) `| automations [--notify BLOCK]` (automations.py)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from infra.worker.machine import REPOSITORY, Machine, MachineError, down, status, up
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m infra.worker", description=__doc__)
+    parser.add_argument("verb", choices=("up", "down", "status", "automations"))
+    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs")
+    parser.add_argument("--port", type=int, default=4200, help="of the Prefect server; the next one is the worker's")
+    parser.add_argument("--platform-port", type=int, default=4570, help="of the local platform")
+    parser.add_argument("--notify", metavar="TYPE/NAME", help="automations: notification block, e.g. slack-webhook/ops")
+    parser.add_argument("--remove", action="store_true", help="automations: delete those of an earlier call")
+    arguments = parser.parse_args()
+    if arguments.verb == "automations":
+        return _automations(arguments.notify, arguments.remove)
+    # From the environment: on a command line every process of the machine could read the password in it.
+    database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
+    machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
+    try:
+        return _do(arguments.verb, machine)
+    except MachineError as error:
+        print(f"nodesweep: {error}", file=sys.stderr)
+        return 1
+
+
+def _automations(notification_block: str | None, remove: bool) -> int:
+    """At the server of PREFECT_API_URL."""
+    from infra.worker import automations  # seconds of Prefect, which the other verbs don't need
+
+    try:
+        names = automations.remove() if remove else automations.set_up(notification_block)
+    except automations.AutomationError as error:
+        print(f"nodesweep: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names) or "there was none")
+    return 0
+
+
+def _do(verb: str, machine: Machine) -> int:
+    if verb == "up":
+        up(machine)
+        print(f"Prefect: {machine.api_url.removesuffix('/api')}   logs: {machine.folder}")
+        print(f"  export PREFECT_API_URL={machine.api_url}")
+        print("  prefect deployment run scaling-benchmark/local")
+    elif verb == "down":
+        down(machine)
+    else:
+        running = status(machine)
+        print("\n".join(f"{name}: {'runs' if alive else 'does not run'}" for name, alive in running.items()))
+        return 0 if all(running.values()) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Automations at the Prefect server, none until this command is given: runs without a process, notifications.
+
+python -m infra.worker automations                                 runs whose process is gone become Crashed
+python -m infra.worker automations --notify slack-webhook/ops      and a message on each regression and failure
+python -m infra.worker automations --remove                        none of them
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from prefect.automations import Automation
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState, SendNotification
+from prefect.events.schemas.automations import EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
+from prefect.exceptions import ObjectNotFound
+
+PREFIX = "nodesweep: "
+_HEARTBEAT = "prefect.flow-run.heartbeat"
+_OVER = frozenset(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
+_SILENT_SECONDS = 90  # three heartbeats of prefect.yaml's 30 s
+_TAGGED = ResourceSpecification({"prefect.resource.id": "prefect.tag.nodesweep", "prefect.resource.role": "tag"})
+
+
+class AutomationError(Exception):
+    """A notification block that is not there; the message says how to make it."""
+
+
+def set_up(notification_block: str | None) -> list[str]:
+    """Make the automations anew, in place of those of an earlier call; their names. Raises AutomationError."""
+    wanted = [gone_runs()]
+    if notification_block is not None:
+        wanted += notifications(_block_id(notification_block))
+    remove()
+    for automation in wanted:
+        automation.create()
+    return [automation.name for automation in wanted]
+
+
+def remove() -> list[str]:
+    """Delete every automation that set_up() has made; their names."""
+    with get_client(sync_client=True) as client:
+        ours = [automation for automation in client.read_automations() if automation.name.startswith(PREFIX)]
+        for automation in ours:
+            client.delete_automation(automation.id)
+    return [automation.name for automation in ours]
+
+
+def gone_runs() -> Automation:
+    """Prefect does not notice when a flow's process ends together with its worker; the missing heartbeat tells."""
+    return Automation(
+        name=f"{PREFIX}runs whose process is gone",
+        trigger=EventTrigger(
+            after={_HEARTBEAT},
+            expect={_HEARTBEAT} | _OVER,
+            match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=timedelta(seconds=_SILENT_SECONDS),
+        ),
+        actions=[
+            ChangeFlowRunState(
+                name=None, state=StateType.CRASHED, message=f"no heartbeat for {_SILENT_SECONDS} s", force=False
+            )
+        ],
+    )
+
+
+def notifications(block_id: UUID) -> list[Automation]:
+    """A message on an established regression and one on a run that failed or crashed; a refused budget is a failure."""
+    regression = EventTrigger(
+        expect={"nodesweep.regression"},
+        match=ResourceSpecification({"prefect.resource.id": "nodesweep.sweep.*"}),
+        posture=Posture.Reactive,
+        threshold=1,
+    )
+    failure = EventTrigger(
+        expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
+        match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
+        match_related=_TAGGED,
+        posture=Posture.Reactive,
+        threshold=1,
+    )
+    return [
+        Automation(
+            name=f"{PREFIX}regression",
+            trigger=regression,
+            actions=[_message(block_id, "nodesweep: regression", "{{ event.payload.message }}")],
+        ),
+        Automation(
+            name=f"{PREFIX}failure",
+            trigger=failure,
+            actions=[_message(block_id, "nodesweep: {{ flow_run.name }} failed", "{{ flow_run.state.message }}")],
+        ),
+    ]
+
+
+def _message(block_id: UUID, subject: str, body: str) -> SendNotification:
+    return SendNotification(block_document_id=block_id, subject=subject, body=body)
+
+
+def _block_id(slug: str) -> UUID:
+    kind, _, name = slug.partition("/")
+    try:
+        with get_client(sync_client=True) as client:
+            return client.read_block_document_by_name(name, kind).id
+    except ObjectNotFound:
+        raise AutomationError(
+            f"no notification block {slug!r}; make one in the UI under Blocks, and give it as type/name"
+        ) from None

@@ -1,0 +1,184 @@
+"""Everything that runs the deployments, on one machine: Prefect server, work pool with a worker, platform, deployments.
+
+python -m infra.worker up      # make up
+python -m infra.worker down    # make down
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.process_identity import start_ticks
+from infra.local.state.files import write_json
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+POOL = "nodesweep"
+HOST = "127.0.0.1"
+_START_SECONDS = 120.0  # 14-20 s on two quiet cores the first time, several times that on busy ones
+_DEPLOY_SECONDS = 180.0
+_STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
+_PLATFORM_STOP_SECONDS = 200.0
+
+
+class MachineError(Exception):
+    """Something did not come up; the message names it and where its log is."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it all lies: state in `folder`, the server on `port` (the worker on the next), the platform.
+
+    `platform_options` are further options of `nodesweep local start`, e.g. ("--engine", "simulated").
+    """
+
+    folder: Path
+    port: int = 4200
+    platform_port: int = 4570
+    database_url: str | None = None
+    platform_options: tuple[str, ...] = ()
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{HOST}:{self.port}/api"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of every process here: own home, own server, no telemetry, no proxy for local calls."""
+        own = {
+            "PREFECT_HOME": str(self.folder / "prefect"),
+            "PREFECT_API_URL": self.api_url,
+            "PREFECT_UI_API_URL": self.api_url,  # under another host name the UI can't reach its API
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_LOGGING_EXTRA_LOGGERS": "nodesweep",
+            "PREFECT_WORKER_QUERY_SECONDS": "3",
+            "PREFECT_CLI_PROMPT": "false",
+            "DO_NOT_TRACK": "1",
+            "NODESWEEP_HOME": str(REPOSITORY),
+            "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), HOST))),
+        }
+        if self.database_url is not None:
+            own["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = self.database_url
+        return {**os.environ, **own}
+
+
+def up(machine: Machine) -> None:
+    """Start what does not run yet, in order; a second call changes nothing. Raises MachineError."""
+    machine.folder.mkdir(parents=True, exist_ok=True)
+    _platform(machine, "start", _START_SECONDS)
+    server = ("server", "start", "--host", HOST, "--port", str(machine.port))
+    _start(machine, "server", server, machine.environment)
+    _wait_for_server(machine)
+    _prefect(machine, "work-pool", "create", POOL, "--type", "process", "--overwrite", seconds=_START_SECONDS)
+    _prefect(machine, "deploy", "--all", seconds=_DEPLOY_SECONDS)
+    worker = ("worker", "start", "--pool", POOL, "--name", "machine", "--with-healthcheck")
+    _start(machine, "worker", worker, _without_database(machine.environment))
+
+
+def down(machine: Machine) -> None:
+    """End what runs, worker first; a run that is under way is given its 30 s."""
+    for name in ("worker", "server"):
+        _stop(machine, name)
+    _platform(machine, "stop", _PLATFORM_STOP_SECONDS)
+
+
+def status(machine: Machine) -> dict[str, bool]:
+    """Which of the processes run."""
+    return {name: _pid(machine, name) is not None for name in ("server", "worker")}
+
+
+def _start(machine: Machine, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    if _pid(machine, name) is not None:
+        return
+    command = [sys.executable, "-m", "prefect", *arguments]
+    environment = dict(environment)
+    if name == "worker":
+        environment["PREFECT_WORKER_WEBSERVER_PORT"] = str(machine.port + 1)
+    with open(machine.folder / f"{name}.log", "ab") as log:
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    write_json(machine.folder / f"{name}.json", {"pid": process.pid, "start_ticks": start_ticks(process.pid)})
+
+
+def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
+    """The database is the server's alone, and its URL holds a password."""
+    return {name: value for name, value in environment.items() if not name.startswith("PREFECT_SERVER_DATABASE")}
+
+
+def _wait_for_server(machine: Machine) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() < deadline:
+        if _pid(machine, "server") is None:
+            break
+        try:
+            with opener.open(f"{machine.api_url}/health", timeout=5):
+                return
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.5)
+    raise MachineError(
+        f"the Prefect server did not come up at {machine.api_url}; its log: {machine.folder / 'server.log'}"
+    )
+
+
+def _prefect(machine: Machine, *arguments: str, seconds: float) -> None:
+    command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=machine.environment, capture_output=True, text=True, timeout=seconds,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"`prefect {' '.join(arguments)}` gave no answer within {seconds:.0f} s") from None
+    if done.returncode != 0:
+        raise MachineError(f"`prefect {' '.join(arguments)}` failed:\n{(done.stderr or done.stdout).strip()}")
+
+
+def _platform(machine: Machine, verb: str, seconds: float) -> None:
+    command = [sys.executable, "-m", "infra.local", verb, "--port", str(machine.platform_port)]
+    command += ["--state-dir", str(machine.folder / "platform")]
+    command += machine.platform_options if verb == "start" else ()
+    try:
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=_without_database(os.environ), capture_output=True, text=True,
+            timeout=seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"the local platform gave no answer to {verb} within {seconds:.0f} s") from None
+    if done.returncode != 0:
+        raise MachineError(f"the local platform, {verb}: {done.stderr.strip()}")
+
+
+def _pid(machine: Machine, name: str) -> int | None:
+    """The process of that name, if it still runs; a number that was given to another process does not count."""
+    try:
+        record = json.loads((machine.folder / f"{name}.json").read_text())
+        pid, began = int(record["pid"]), record["start_ticks"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if began is not None and start_ticks(pid) == began else None
+
+
+def _stop(machine: Machine, name: str) -> None:
+    """SIGTERM, and SIGKILL to the whole group after the grace."""
+    pid = _pid(machine, name)
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while _pid(machine, name) is not None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if _pid(machine, name) is not None:
+        os.killpg(pid, signal.SIGKILL)
+    (machine.folder / f"{name}.json").unlink(missing_ok=True)

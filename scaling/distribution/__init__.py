@@ -1,0 +1,58 @@
+"""How a training job is distributed: per option what is sent, what must be true, and what is known to be wrong with it.
+
+    distribution_hyperparameters(config.training.distribution, instance)    # before JSON-encoding
+    problems, hints = check_distribution(config, instance)
+
+`python -m scaling.distribution > docs/distribution.md` writes the table for users.
+"""
+
+from __future__ import annotations
+
+from configs.catalogue import InstanceType
+from configs.distribution import DistributionConfig
+from configs.models import BenchmarkConfig
+from scaling.distribution.images import image_facts
+from scaling.distribution.option import Job, Option, Value, ranks_per_replica
+from scaling.distribution.options import OPTIONS
+
+__all__ = [
+    "OPTIONS",
+    "check_distribution",
+    "distribution_hyperparameters",
+    "option_of",
+    "processes_per_node",
+    "ranks_per_replica",
+]
+
+_BY_KIND = {option.kind: option for option in OPTIONS}
+
+
+def option_of(distribution: DistributionConfig) -> Option:
+    return _BY_KIND[distribution.kind]
+
+
+def distribution_hyperparameters(distribution: DistributionConfig, instance: InstanceType) -> dict[str, Value]:
+    """What the option adds to the user's hyperparameters, as the SDK v2 would, before JSON-encoding."""
+    return option_of(distribution).hyperparameters(distribution, instance)
+
+
+def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
+    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else one."""
+    given = getattr(distribution, "processes_per_node", None)
+    if given is not None:
+        return int(given)
+    return 1 if option_of(distribution).launcher == "plain" else max(1, instance.devices)
+
+
+def check_distribution(config: BenchmarkConfig, instance: InstanceType) -> tuple[list[str], list[str]]:
+    """(problems, hints): what refuses the sweep, and what its plan should say. No order between the rules."""
+    job = Job(
+        training=config.training,
+        node_counts=config.sweep.node_counts,
+        instance=instance,
+        image=image_facts(config),
+        processes_per_node=processes_per_node(config.training.distribution, instance),
+    )
+    option = option_of(config.training.distribution)
+    problems = [problem for rule in option.rules for problem in rule(job)]
+    return problems, [hint for rule in option.hints for hint in rule(job)]

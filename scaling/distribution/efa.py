@@ -1,0 +1,38 @@
+"""The Elastic Fabric Adapter: which settings it wants, who gives them, and mpirun's arguments with them.
+
+Sources: sagemaker-training 5.1.4 (lists of instance types, what its runners export), AWS developer guide, "Run a
+distributed model parallel training job" (the three settings), libfabric prov/efa (a process that asks an adapter
+without RDMA read for it is aborted).
+"""
+
+from __future__ import annotations
+
+from configs.catalogue import InstanceType
+
+PROVIDER, DEVICE_RDMA, FORK_SAFE = "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "RDMAV_FORK_SAFE"
+TOOLKIT_EFA_TYPES = frozenset(
+    {"ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge",
+     "ml.p4de.24xlarge", "ml.p5.48xlarge", "ml.p5e.48xlarge", "ml.trn1.32xlarge", "ml.p6e-gb200.36xlarge"}
+)  # fmt: skip
+"""Where sagemaker-training 5.1.4 exports FI_PROVIDER=efa by itself (SM_EFA_NCCL_INSTANCES)."""
+_RDMA_FAMILIES = frozenset({"p4d", "p4de", "p5", "p5e", "p5en", "trn1", "trn1n"})
+
+
+def has_device_rdma(instance: InstanceType) -> bool:
+    """Whether the adapter reads device memory over RDMA; p3dn, g4dn and g5 have an adapter that can't."""
+    return instance.efa and instance.family in _RDMA_FAMILIES
+
+
+def efa_settings(instance: InstanceType) -> dict[str, str]:
+    """The environment that a rank on this instance type wants, empty without an adapter."""
+    if not instance.efa:
+        return {}
+    rdma = {DEVICE_RDMA: "1"} if has_device_rdma(instance) else {}
+    return {PROVIDER: "efa", **rdma, FORK_SAFE: "1"}
+
+
+def mpi_options(custom: str, efa_flags: bool, instance: InstanceType) -> str:
+    """The user's arguments, then `-x NAME=value` of every EFA setting that they don't give themselves."""
+    given = {argument.partition("=")[0] for argument in custom.split()}
+    settings = efa_settings(instance) if efa_flags else {}
+    return " ".join([custom, *(f"-x {name}={value}" for name, value in settings.items() if name not in given)]).strip()

@@ -1,0 +1,76 @@
+"""Which node of a failed job failed first, as far as the platform's reason and the nodes' logs tell.
+
+FailureReason names the node sometimes only (SAGEMAKER.md). A node that fails takes the others with it: they lose their
+connection and fail too, so what comes first counts, and a lost connection names nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_LINES = 20
+"""Kept of the failed node's log, and as many of the others' together."""
+# "AlgorithmError: algo-2: …"; further in, a reason may name the peer that was lost.
+_BLAMED = re.compile(r"(?:\w+: )?(?P<host>algo-[1-9]\d*)\b")
+_LINE = re.compile(r"(?P<host>algo-[1-9]\d*): (?P<text>.*)", re.DOTALL)
+_FAILURE = re.compile(
+    r"\b\w*(?:Error|Exception)\b|\bkilled\b|segmentation fault|core dumped|out of memory"
+    r"|\bexit code:? -?[1-9]|\bsig(?:kill|segv|bus|fpe|ill)\b",
+    re.IGNORECASE,
+)
+# What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone.
+_CONSEQUENCE = re.compile(
+    r"connection (?:closed|reset|refused|lost|aborted)|broken pipe|socket time(?:out|d out)|failed to recv|read timeout"
+    r"|recvvalue\w* failed|remote process exited|ncclRemoteError|ncclSystemError|timed out waiting|pair closure|sigterm"
+    r"|Dist(?:Network|Store)Error|BrokenPipeError|Connection\w*Error|ChildFailedError",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class FailureLog:
+    """The last log lines of a job that did not complete; `host` is the node that failed first, None: not known."""
+
+    host: str | None
+    lines: tuple[str, ...]
+    other_lines: tuple[str, ...]
+
+
+def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
+    """Split a job's log ("algo-N: text" in time order) into the failed node's last lines and the others'.
+
+    The node is the one that `reason` begins with, else the one with the first line that tells of a failure of its own.
+    Where it is not known, or the job did not fail but was stopped, the lines stay together.
+    """
+    host = (_blamed(reason) or _first_to_fail(log)) if failed else None
+    own = [line for line in log if host is None or _host(line) == host]
+    others = [line for line in log if host is not None and _host(line) != host]
+    return FailureLog(host, tuple(own[-MAX_LINES:]), tuple(others[-MAX_LINES:]))
+
+
+def name_host(reason: str | None, host: str | None) -> str | None:
+    """The reason with the node in it, at its end, where it does not begin with one."""
+    if host is None or _blamed(reason) is not None:
+        return reason
+    said = f"{host} failed first, by its log"
+    return f"{reason} ({said})" if reason else said
+
+
+def _blamed(reason: str | None) -> str | None:
+    match = _BLAMED.match(reason or "")
+    return match["host"] if match else None
+
+
+def _host(line: str) -> str | None:
+    match = _LINE.match(line)
+    return match["host"] if match else None
+
+
+def _first_to_fail(log: Sequence[str]) -> str | None:
+    for line in log:
+        match = _LINE.match(line)
+        if match and _FAILURE.search(match["text"]) and not _CONSEQUENCE.search(match["text"]):
+            return match["host"]
+    return None

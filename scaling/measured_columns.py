@@ -1,0 +1,164 @@
+"""The columns of a table of measured times: which there are, and how one cell of each is read.
+
+A reader gets a cell as it stands and gives its value, None for one of blanks alone; it raises BadCell with what it
+expected. docs/measured-tables.md describes the columns for users.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import reprlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+TIME_COLUMNS = ("train_seconds", "samples_per_second")
+# Beyond these no training run was ever measured: 1 microsecond to 31 years, a million nodes.
+_SECONDS = (1e-6, 1e9)
+_SAMPLES_PER_SECOND = (1e-9, 1e12)
+_USD = (1e-9, 1e9)
+_MAX_COUNT = 1_000_000
+_MAX_SAMPLES = 1_000_000_000_000
+_MAX_TEXT = 64
+_STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
+_POLICIES = ("fixed_global", "fixed_per_replica")
+# float() also takes "1_0", other scripts' digits and "infinity"; a measured number is none of these.
+_BLANKS = " \t\r\n\u00a0"
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+
+Reader = Callable[[str], Any]
+
+
+class BadCell(ValueError):
+    """The cell can't be read; the message says what was expected."""
+
+
+def number(cell: str) -> float | None:
+    """Any finite number."""
+    if _NUMBER.fullmatch(cell) and math.isfinite(value := float(cell)):
+        return value
+    stripped = cell.strip(_BLANKS)
+    if not stripped:
+        return None
+    if stripped == cell:
+        raise BadCell("expected a plain finite number such as 39.2, without a unit or thousands separators")
+    return number(stripped)
+
+
+def positive(unit: str, bounds: tuple[float, float]) -> Reader:
+    """A number above zero within `bounds`."""
+    low, high = bounds
+
+    def read(cell: str) -> float | None:
+        value = number(cell)
+        if value is not None and not low <= value <= high:
+            raise BadCell(f"expected {unit} above zero, from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def whole(maximum: int, required: bool = False) -> Reader:
+    """A whole number from 1; 2.0 is one."""
+
+    def read(cell: str) -> int | None:
+        value = number(cell)
+        if value is None and not required:
+            return None
+        if value is None or not value.is_integer() or not 1 <= value <= maximum:
+            raise BadCell(f"expected a whole number from 1 to {maximum:,}")
+        return int(value)
+
+    return read
+
+
+def status(cell: str) -> str:
+    """Completed, Failed or Stopped in any case; an empty cell is Completed."""
+    found = _STATUSES.get(cell.lower() or "completed")
+    if found is None:
+        raise BadCell(f"allowed: {', '.join(_STATUSES.values())}")
+    return found
+
+
+def batch_policy(cell: str) -> str | None:
+    if cell and cell not in _POLICIES:
+        raise BadCell(f"allowed: {', '.join(_POLICIES)}")
+    return cell or None
+
+
+def text(cell: str) -> str | None:
+    """A short name; control characters would reach terminals and files that show it."""
+    if not cell.isprintable() or len(cell) > _MAX_TEXT:
+        raise BadCell(f"expected at most {_MAX_TEXT} characters, none of them a control character")
+    return cell or None
+
+
+def _remembered(read: Reader) -> Reader:
+    """For columns with few different values: reading each of them once halves the time of a large table."""
+    return lru_cache(maxsize=256)(lambda cell: read(cell.strip(_BLANKS)))
+
+
+COLUMNS: dict[str, Reader] = {
+    "nodes": _remembered(whole(_MAX_COUNT, required=True)),
+    "train_seconds": positive("seconds", _SECONDS),
+    "samples_per_second": positive("samples per second", _SAMPLES_PER_SECOND),
+    "repeat": whole(_MAX_COUNT, required=True),
+    "billable_seconds": positive("seconds", _SECONDS),
+    "cost_usd": positive("USD", _USD),
+    "instance_type": _remembered(text),
+    "region": _remembered(text),
+    "status": _remembered(status),
+    "batch_policy": _remembered(batch_policy),
+    "global_batch_size": _remembered(whole(_MAX_SAMPLES)),
+    "world_size": _remembered(whole(_MAX_COUNT)),
+    "final_metric": number,
+}
+TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})
+
+
+def header_problems(names: Sequence[str]) -> list[str]:
+    """What is wrong with a header of these (lower-case) names."""
+    problems = [
+        f"unknown column {shown(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
+        for name in names
+        if name not in COLUMNS
+    ]
+    problems += [
+        f"column {name!r} stands {names.count(name)} times"
+        for name in dict.fromkeys(names)
+        if name in COLUMNS and names.count(name) > 1
+    ]
+    if "nodes" not in names:
+        problems.append("no column 'nodes', the number of nodes of each run")
+    times = [name for name in TIME_COLUMNS if name in names]
+    if not times:
+        problems.append(f"no column of times; give one of {', '.join(TIME_COLUMNS)}")
+    if len(times) > 1:
+        problems.append(f"columns {' and '.join(times)} both stand there; give one of them")
+    return problems
+
+
+def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
+    """The reader for a table whose decimal mark is the comma, first seen in `comma_line`; a dot may be either there."""
+
+    def read_comma(cell: str) -> Any:
+        if "." in cell:
+            raise BadCell(
+                f"a dot is ambiguous beside the decimal comma of line {comma_line}; "
+                "use one decimal mark in the whole table and no thousands separators"
+            )
+        return read(cell.replace(",", ".", 1))
+
+    return read_comma
+
+
+def shown(cell: str) -> str:
+    """Quoted, with control characters escaped, and cut where it is long."""
+    return reprlib.repr(cell)
+
+
+def _meant(name: str) -> str:
+    nearest = difflib.get_close_matches(name[:_MAX_TEXT], COLUMNS, n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""

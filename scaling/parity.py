@@ -1,0 +1,135 @@
+"""Convergence parity: whether a point trained the same model as the baseline, only faster (METHODOLOGY 5).
+
+A point's time is a time-to-train where its final metric is within the tolerance of the baseline's, or reached the
+target metric; otherwise it measures throughput only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+from scipy.special import stdtr
+
+from configs.models import ParityConfig
+from scaling.formats import format_value
+from scaling.parts import Part
+
+Verdict = Literal["baseline", "same", "reached_target", "different", "unknown"]
+TESTED_FROM_REPEATS = 3
+SIGNIFICANCE = 0.05
+
+
+class FinalMetric(Part):
+    """The validation metric a run ended with."""
+
+    name: str | None = Field(description="Name the program gave it.")
+    value: float = Field(description="Median over the runs, or the run's own value.")
+    goal: str | None = Field(description="maximize or minimize; null: the program did not say.")
+
+
+class Parity(Part):
+    """Whether a node count trained the same model as the baseline."""
+
+    verdict: Verdict = Field(
+        description="baseline; same: within the tolerance; reached_target; different: throughput only; unknown."
+    )
+    reason: str = Field(description="What the verdict rests on.")
+
+
+def judge_parity(
+    metric: FinalMetric | None,
+    values: Sequence[float],
+    base: FinalMetric | None,
+    base_values: Sequence[float],
+    rule: ParityConfig,
+    runs: int | None = None,
+) -> Parity:
+    """Judge the runs at one node count against the baseline's.
+
+    `values` are the runs' own final metrics, `metric` their median where all `runs` of them gave the same one. Where
+    the baseline has a metric, a point without one, or with another, is not shown to have trained the same model.
+    """
+    if base is not None and metric is None:
+        return Parity(verdict="different", reason=_why_none(values, len(values) if runs is None else runs))
+    if metric is None:
+        return Parity(verdict="unknown", reason="no run gave a final metric")
+    if base is not None and (base.name, base.goal) != (metric.name, metric.goal):
+        return Parity(verdict="different", reason=f"{_described(metric)} instead of the baseline's {_described(base)}")
+    if _reaches(metric, rule.target_metric):
+        reason = f"{format_value(metric.value)} reached the target {format_value(rule.target_metric)}"
+        return Parity(verdict="reached_target", reason=reason)
+    if base is None:
+        return Parity(verdict="unknown", reason="the baseline has no final metric")
+    if min(len(values), len(base_values)) >= TESTED_FROM_REPEATS:
+        return _test(values, base_values, metric.goal, rule.tolerance)
+    worse = _shortfall(base.value - metric.value, metric.goal)
+    within = _within(worse, rule.tolerance)
+    reason = (
+        f"{format_value(metric.value)} against the baseline's {format_value(base.value)}, "
+        f"tolerance {format_value(rule.tolerance)}; fewer than {TESTED_FROM_REPEATS} runs each, so not tested"
+    )
+    return Parity(verdict="same" if within else "different", reason=reason)
+
+
+def target_for(metric: FinalMetric | None, base: FinalMetric | None, target: float | None) -> float | None:
+    """The target metric where it is about this metric: the baseline's, if that has one."""
+    if base is None:
+        return target
+    return target if metric is not None and (metric.name, metric.goal) == (base.name, base.goal) else None
+
+
+def _why_none(values: Sequence[float], runs: int) -> str:
+    if len(values) < runs:
+        return f"{runs - len(values)} of {runs} runs gave no final metric"
+    return "its runs gave different final metrics"
+
+
+def _described(metric: FinalMetric) -> str:
+    return f"{metric.name or 'unnamed metric'} ({metric.goal or 'no goal'})"
+
+
+def _reaches(metric: FinalMetric, target: float | None) -> bool:
+    if target is None or metric.goal not in ("maximize", "minimize"):
+        return False
+    return metric.value >= target if metric.goal == "maximize" else metric.value <= target
+
+
+def _shortfall(difference: float, goal: str | None) -> float:
+    """How much worse than the baseline, from base - value; without a goal every difference is one."""
+    if goal == "maximize":
+        return difference
+    return -difference if goal == "minimize" else abs(difference)
+
+
+def _within(worse_by: float, tolerance: float) -> bool:
+    """Whether it is at most the tolerance; 0.96 - 0.94 exceeds 0.02 by rounding alone."""
+    return worse_by <= tolerance or math.isclose(worse_by, tolerance)
+
+
+def _test(values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float) -> Parity:
+    """One-sided Welch t-test that the mean is not worse by the tolerance or more; both sides where there is no goal."""
+    difference = statistics.mean(base_values) - statistics.mean(values)
+    p_value = _p_not_worse(_shortfall(difference, goal), values, base_values, tolerance)
+    same = p_value < SIGNIFICANCE
+    reason = (
+        f"one-sided t-test against a loss of {format_value(tolerance)}: p = {p_value:.2g} "
+        f"({len(values)} and {len(base_values)} runs)"
+    )
+    return Parity(verdict="same" if same else "different", reason=reason)
+
+
+def _p_not_worse(worse_by: float, values: Sequence[float], base_values: Sequence[float], tolerance: float) -> float:
+    """P of a mean this close if it were truly worse by the tolerance; 0 or 1 where the runs do not vary at all."""
+    counts = (len(values), len(base_values))
+    errors = [statistics.stdev(sample) / math.sqrt(len(sample)) for sample in (values, base_values)]
+    error = math.hypot(*errors)
+    if error == 0:
+        return 0.0 if _within(worse_by, tolerance) else 1.0
+    # Welch-Satterthwaite, by shares of the variance: squares of tiny or huge deviations would be 0 or overflow.
+    shares = [(each / error) ** 2 for each in errors]
+    freedom = 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
+    return float(stdtr(freedom, (worse_by - tolerance) / error))

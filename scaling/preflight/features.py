@@ -1,0 +1,172 @@
+"""Rules for spot, warm pools, network, keys and channels.
+
+Source, unless a rule names its own: the API reference of CreateTrainingJob and the developer guide's pages on managed
+spot training and warm pools. The SDKs check none of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePath
+
+from configs.job import FileSystemConfig, S3ChannelConfig
+from scaling.preflight.sweep import Sweep
+
+# Families of the catalogue with an instance store (EC2 user guide, "Instance store volumes").
+_INSTANCE_STORE = frozenset({"g4dn", "g5", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "trn1", "trn1n"})
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+def spot_waits_as_long_as_it_runs(sweep: Sweep) -> list[str]:
+    """MaxWaitTimeInSeconds holds waiting and running, so it is at least MaxRuntimeInSeconds."""
+    spot, runtime = sweep.training.spot, sweep.training.max_runtime_seconds
+    if spot is None or spot.max_wait_seconds >= runtime:
+        return []
+    return [
+        f"training.spot.max_wait_seconds: {spot.max_wait_seconds} is less than max_runtime_seconds {runtime}, and it "
+        f"covers waiting and running together; use {runtime} or more, or lower max_runtime_seconds"
+    ]
+
+
+def spot_has_no_warm_pool(sweep: Sweep) -> list[str]:
+    """Nodes that can be taken away are not kept."""
+    if sweep.training.spot is None or not sweep.training.keep_alive_seconds:
+        return []
+    return [
+        f"training.keep_alive_seconds: {sweep.training.keep_alive_seconds}, but spot nodes can't be kept in a warm "
+        "pool; leave out keep_alive_seconds or spot"
+    ]
+
+
+def file_systems_are_in_a_vpc(sweep: Sweep) -> list[str]:
+    """A file system is reached through the VPC it lies in."""
+    if sweep.training.vpc is not None:
+        return []
+    return [
+        f"training.extra_channels.{name}: {channel.type} {channel.id} is reached through a VPC only; set training.vpc "
+        "to the file system's subnet and a security group that lets the nodes reach it"
+        for name, channel in sweep.training.extra_channels.items()
+        if isinstance(channel, FileSystemConfig)
+    ]
+
+
+def volume_key_has_a_volume(sweep: Sweep) -> list[str]:
+    """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its hardware."""
+    if sweep.training.volume_kms_key_id is None or sweep.instance.family not in _INSTANCE_STORE:
+        return []
+    return [
+        f"training.volume_kms_key_id: {sweep.instance.instance_type} trains on its own NVMe disks, which its hardware "
+        "encrypts and for which SageMaker takes no key; leave it out"
+    ]
+
+
+def channels_have_one_name(sweep: Sweep) -> list[str]:
+    """The toolkit makes SM_CHANNEL_<NAME> of a name, in capitals."""
+    counts = Counter(name.upper() for name in (sweep.config.dataset.channel, *sweep.training.extra_channels))
+    return [
+        f"training.extra_channels: {count} channels (dataset.channel is one) become SM_CHANNEL_{name}; rename one"
+        for name, count in counts.items()
+        if count > 1
+    ]
+
+
+def shipped_program_reads_files(sweep: Sweep) -> list[str]:
+    """Under Pipe the channel's folder holds no file; the program in infra/image reads Parquet and CSV files."""
+    if sweep.config.dataset.input_mode != "Pipe" or not _is_shipped_program(sweep):
+        return []
+    return [
+        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
+        "starts as early, or File"
+    ]
+
+
+def _is_shipped_program(sweep: Sweep) -> bool:
+    image = sweep.config.image
+    ours = PurePath(image.context).parts[-2:] == ("infra", "image")
+    return ours and image.uri is None and sweep.training.source_dir is None
+
+
+# -- hints -------------------------------------------------------------------------------------------------------------
+
+
+def spot_resumes_from_checkpoints(sweep: Sweep) -> list[str]:
+    """An interrupted job starts again, with what CheckpointConfig kept."""
+    if sweep.training.spot is None or sweep.training.checkpoints is not None:
+        return []
+    return [
+        "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
+        "where the program can resume"
+    ]
+
+
+def retries_are_in_one_clock(sweep: Sweep) -> list[str]:
+    """RetryStrategy repeats inside one job, after InternalServerError alone; both limits cover all its attempts."""
+    attempts, spot = sweep.training.retry_attempts, sweep.training.spot
+    if attempts is None:
+        return []
+    limit = "max_runtime_seconds and spot.max_wait_seconds cover" if spot else "max_runtime_seconds covers"
+    return [
+        f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks then hold every start, "
+        f"and {limit} all of them together; sweep.max_attempts starts a new job with clocks of its own"
+    ]
+
+
+def warm_pool_is_reused(sweep: Sweep) -> list[str]:
+    """A pool goes to the next job of the same instance count (and type, role, VPC, volume), and is billed meanwhile."""
+    keep, runtime = sweep.training.keep_alive_seconds, sweep.training.max_runtime_seconds
+    if not keep:
+        return []
+    if sweep.config.sweep.repeats == 1:
+        return [
+            f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat "
+            f"each occurs once: nothing is reused, and every job's nodes are billed up to {keep} s longer; leave it "
+            "out, or raise sweep.repeats"
+        ]
+    between = _most_jobs_between(sweep.node_order)
+    if between * runtime <= keep:
+        return []
+    jobs = "1 job runs" if between == 1 else f"{between} jobs run"
+    return [
+        f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to {jobs} between two "
+        f"of them, each for up to {runtime} s, so a pool kept {keep} s may end unused and its time is paid for "
+        "nothing; one node count per sweep reuses it always"
+    ]
+
+
+def _most_jobs_between(node_order: tuple[int, ...]) -> int:
+    """Between two neighbouring jobs of one node count; the ends of the sweep don't count."""
+    last: dict[int, int] = {}
+    most = 0
+    for place, nodes in enumerate(node_order):
+        most = max(most, place - last.get(nodes, place - 1) - 1)
+        last[nodes] = place
+    return most
+
+
+def encryption_slows(sweep: Sweep) -> list[str]:
+    """The API reference: training might take longer, the more the nodes exchange."""
+    if not sweep.training.encrypt_inter_container_traffic or max(sweep.config.sweep.node_counts) == 1:
+        return []
+    return [
+        "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange gradients, so the curve "
+        "is that of encrypted training; don't compare it with one without"
+    ]
+
+
+def own_program_reads_a_stream(sweep: Sweep) -> list[str]:
+    """Pipe mode gives a FIFO per epoch in place of files."""
+    dataset = sweep.config.dataset
+    modes = {} if _is_shipped_program(sweep) else {dataset.channel: ("dataset", dataset.input_mode)}
+    modes |= {
+        name: (f"training.extra_channels.{name}", channel.input_mode)
+        for name, channel in sweep.training.extra_channels.items()
+        if isinstance(channel, S3ChannelConfig)
+    }
+    return [
+        f"{section}.input_mode: Pipe gives the program /opt/ml/input/data/{name}_<epoch>, a stream that is read once, "
+        "and no files; FastFile starts as early and gives files"
+        for name, (section, mode) in modes.items()
+        if mode == "Pipe"
+    ]

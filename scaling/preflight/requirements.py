@@ -1,0 +1,76 @@
+"""Whether mpi4py is there for launchers that start every rank with it, as far as files tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from configs.models import BenchmarkConfig
+from scaling import distribution
+from scaling.distribution import rules
+
+_PACKAGE = "mpi4py"
+_REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-containers/")
+"""AWS's containers, which bring mpi4py up to PyTorch 2.10, and what somebody has built on them."""
+_CODE_FOLDER = re.compile(r"^\s*(COPY|ADD)\s.*[\s\"]/opt/ml/code\b", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What the image is built of and the code is sent with.
+
+    `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and requirements*.txt -> its text.
+    """
+
+    base_images: tuple[str, ...]
+    packages: Mapping[str, str]
+
+
+def mpi4py_is_installed(config: BenchmarkConfig, ingredients: Ingredients) -> list[str]:
+    """The problem of a build that can't have mpi4py; none where a base may hold it, which is a hint's matter.
+
+    The toolkit's mpirun starts `python -m mpi4py`, and the nodes would end with "No module named mpi4py".
+    """
+    chosen, image = config.training.distribution, config.image
+    needed = rules.mpi4py_is_there in distribution.option_of(chosen).hints
+    if not needed or image.uri is not None or image.framework is not None or not ingredients.base_images:
+        return []
+    if any(_REGISTRY.match(base) for base in ingredients.base_images):
+        return []
+    if any(_names_package(path, text) for path, text in ingredients.packages.items()):
+        return []
+    places = f"image.context {image.context}"
+    if config.training.source_dir is not None:
+        places += f" or training.source_dir {config.training.source_dir}"
+    return [
+        f"training.distribution.kind: {chosen.kind} starts every rank by `python -m mpi4py`, and no requirements*.txt "
+        f"or Dockerfile in {places} names mpi4py, nor is the image built on an AWS Deep Learning Container "
+        f"({', '.join(ingredients.base_images)}); add mpi4py to requirements.txt"
+    ]
+
+
+def own_code_is_unpacked(config: BenchmarkConfig, ingredients: Ingredients) -> list[str]:
+    """The hint that source_dir may not be what runs: sagemaker-training unpacks it into an empty /opt/ml/code only.
+
+    It says "is not empty, abandoning unzipping sourcedir.tar.gz" and starts what the image has there
+    (sagemaker_training/files.py, download_and_extract).
+    """
+    if config.training.source_dir is None or config.image.uri is not None:
+        return []
+    texts = (text for path, text in ingredients.packages.items() if path.rpartition("/")[2] == "Dockerfile")
+    if not any(_CODE_FOLDER.search(text) for text in texts):
+        return []
+    return [
+        f"training.source_dir: the Dockerfile in image.context {config.image.context} puts files into /opt/ml/code, "
+        "and the toolkit unpacks source_dir only where that folder is empty: in a container the image's program runs; "
+        "take an image without code (image.uri of an AWS container, or a context without those lines)"
+    ]
+
+
+def _names_package(path: str, text: str) -> bool:
+    """Whether a requirement is mpi4py; in a Dockerfile, whether any instruction names it (python3-mpi4py of apt)."""
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    if path.rpartition("/")[2] == "Dockerfile":
+        return any(_PACKAGE in line for line in lines)
+    return any(re.match(r"mpi4py(?![\w.-])", line, re.IGNORECASE) for line in lines)

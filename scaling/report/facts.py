@@ -1,0 +1,92 @@
+"""What a report says beside its tables: where it comes from, what it was measured under, what the sweep cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scaling.formats import UNKNOWN, format_interval, format_seconds, format_usd, jobs_text, nodes_text
+from scaling.outcome import TrainClock
+from scaling.recommend import Basis, Rule
+from scaling.report.model import ScalingReport
+from scaling.report.tables import price_text, time_unit
+
+RULE_TEXTS: Mapping[Rule, str] = {
+    "efficiency": "the largest node count that is efficient enough",
+    "deadline": "the cheapest node count that meets the deadline",
+}
+BASIS_TEXTS: Mapping[Basis, str] = {
+    "interval": "the unfavourable bound of each interval",
+    "point": "point estimates, where fewer than 3 runs have no interval",
+}
+_CLOCK_TEXTS: Mapping[TrainClock, str] = {
+    "program": "program: inside the training program, run_start to run_stop",
+    "training_phase": "training_phase: the platform's Training phase",
+    "measured": "measured: as given",
+    "throughput": "throughput: seconds per sample of a given rate",
+}
+
+
+def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
+    """What a reader asks first."""
+    facts = [("sweep", report.sweep_id), ("generated", report.generated_at), ("scaling", report.policy_label)]
+    created = sorted(point.created_at for point in report.points if point.created_at)
+    if created:
+        facts.append(("jobs accepted", created[0] if created[0] == created[-1] else f"{created[0]} to {created[-1]}"))
+    baseline = report.baseline
+    if baseline is not None:
+        base = next(row for row in report.summary if row.nodes == baseline.nodes)
+        spread = format_interval(base.train.seconds_interval, format_seconds)
+        seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
+        parts = [f"{nodes_text(baseline.nodes)}, {seconds}", spread]
+        facts.append(("baseline", " ".join(filter(None, [*parts, "(relative)" if baseline.relative else ""]))))
+    if report.train_clock is not None:
+        facts.append(("train clock", _CLOCK_TEXTS[report.train_clock]))
+    if report.platform.isolation is not None:
+        facts.append(("isolation", report.platform.isolation))
+    return [*facts, ("price", price_text(report.price))]
+
+
+def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
+    """What the sweep was measured under, as far as it is known."""
+    shown = {
+        "instance type": report.conditions.instance_type,
+        "region": report.conditions.region,
+        "image": report.conditions.image_uri,
+        "dataset digest": report.conditions.dataset_digest,
+        "launcher": report.conditions.launcher,
+        "batch policy": report.conditions.batch_policy,
+        "learning-rate rule": report.conditions.learning_rate_rule,
+        "start": report.conditions.start,
+    }
+    return [(name, value) for name, value in shown.items() if value is not None]
+
+
+def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
+    """What the run gave, without what the conditions say already."""
+    said = {value for _, value in condition_facts(report)}
+    return [(key, value) for key, value in _flatten(report.provenance) if value not in said]
+
+
+def costs_text(report: ScalingReport) -> str | None:
+    """What the whole sweep cost; None where nothing of it is known."""
+    costs = report.costs
+    if costs.spent_usd is None:
+        return None
+    text = f"The whole sweep cost {format_usd(costs.spent_usd)}, attempts that did not complete included"
+    if costs.warm_pool_usd is not None:
+        text += f", and {format_usd(costs.warm_pool_usd)} for warm pools"
+    if costs.attempts_without_cost:
+        text += f"; the cost of {jobs_text(costs.attempts_without_cost)} is not known"
+    return f"{text}."
+
+
+def _flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, text) of a nested mapping's leaves; null reads as unknown."""
+    for key, value in mapping.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            yield f"{prefix}{key}", ", ".join(str(entry) for entry in value)
+        else:
+            yield f"{prefix}{key}", UNKNOWN if value is None else str(value)

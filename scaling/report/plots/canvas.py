@@ -1,0 +1,279 @@
+"""What the plots of a report share: colours, axes, markers with their values on hover, and how a figure is written.
+
+matplotlib's object-oriented API, no pyplot. It takes about a second to import, so it is imported when a plot is made.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+from scaling.formats import nodes_text
+from scaling.intervals import Interval
+from scaling.names import PlotKind
+from scaling.report.model import ScalingReport
+from scaling.report.table import thinned, titled
+from scaling.speedup import SummaryRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# On a page each of these becomes var(--NAME, colour): its light and dark styles set it. Alone, the colour holds.
+COLOURS = {
+    "ink": "#1b2127",
+    "muted": "#5f6b76",
+    "grid": "#e1e5e9",
+    "accent": "#0a66c2",
+    "bad": "#b3261e",
+    "hollow": "#fefefe",
+    "starting": "#8a5a00",
+    "pending": "#737b84",
+    "downloading": "#00796b",
+    "uploading": "#8e24aa",
+}
+# A page of thousands of node counts or runs would draw as many markers; evenly spaced ones show the shape as well.
+MAX_MARKERS = 100
+# On a phone 4.7 inches are drawn about as wide as they are, so that the text stays readable.
+WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
+HOLLOW: dict[str, Any] = {"markerfacecolor": COLOURS["hollow"], "markeredgecolor": COLOURS["accent"], "markersize": 8}
+DASHED = (0, (5, 4))
+DOTTED = (0, (1, 2))
+_HASH_SALT = "nodesweep"
+_MIN_TICK_RATIO = 1.3
+_MAX_TICKS = 9
+_TITLE_CHARACTERS = 38
+_TAG = re.compile(r"<[^>]*>")
+_ID = re.compile(r'(\bid="|url\(#|xlink:href="#)')
+_COLOUR = re.compile("|".join(COLOURS.values()))
+_NAMES = {colour: name for name, colour in COLOURS.items()}
+
+
+@dataclass
+class Drawing:
+    """One plot: the figure, what a screen reader says instead of it, and how to read it.
+
+    `tips` maps the gid of a marker to what it shows on hover.
+    """
+
+    kind: PlotKind
+    title: str
+    figure: Figure
+    axes: Axes
+    numbers: str = ""
+    caption: str = ""
+    tips: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def drawing_style() -> Iterator[None]:
+    """Text stays text: in the SVG, and a dollar sign in a name starts no formula. Equal reports give equal bytes."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": _HASH_SALT, "text.parse_math": False}):
+        yield
+
+
+def begin(
+    kind: PlotKind, what: str, report: ScalingReport, subtitle: str, height_inches: float = HEIGHT_INCHES
+) -> Drawing:
+    """An empty plot with its titles, the platform's kind among them."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout=layout)
+    axes = figure.add_subplot()
+    title = titled(what, report)
+    axes.set_title(_wrapped(title, what), color=COLOURS["ink"], fontsize=12.5, loc="left", pad=24)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 8)}
+    axes.annotate(subtitle, (0, 1), color=COLOURS["muted"], fontsize=10.5, annotation_clip=False, **place)
+    axes.tick_params(colors=COLOURS["muted"], labelsize=11, length=0)
+    axes.grid(color=COLOURS["grid"], linewidth=0.9)
+    axes.set_axisbelow(True)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return Drawing(kind, title, figure, axes)
+
+
+def _wrapped(title: str, what: str) -> str:
+    """The title on one line, or broken behind `what`, with which it begins, and where a line would be too long."""
+    if len(title) <= _TITLE_CHARACTERS:
+        return title
+    parts = (what, title.removeprefix(what).strip())
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, _TITLE_CHARACTERS))
+
+
+def finish(drawing: Drawing, x_label: str, y_label: str, legend_columns: int = 2) -> None:
+    """Axis labels, and the legend below the axes, where it covers nothing."""
+    drawing.axes.set_xlabel(x_label, color=COLOURS["muted"], fontsize=11)
+    drawing.axes.set_ylabel(y_label, color=COLOURS["muted"], fontsize=11)
+    drawing.figure.legend(
+        *drawing.axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=legend_columns,
+        frameon=False,
+        labelcolor=COLOURS["ink"],
+        fontsize=10.5,
+        columnspacing=1.4,
+    )
+
+
+def mark(drawing: Drawing, x: float, y: float, tip: str, **style: Any) -> None:
+    """One marker that shows `tip` on hover."""
+    (line,) = drawing.axes.plot([x], [y], **{"marker": "o", "color": COLOURS["accent"], "linestyle": "none", **style})
+    name_artist(drawing, line, tip)
+
+
+def name_artist(drawing: Drawing, artist: Any, tip: str) -> None:
+    """Let a drawn shape show `tip` on hover."""
+    gid = f"tip-{len(drawing.tips) + 1}"
+    artist.set_gid(gid)
+    drawing.tips[gid] = tip
+
+
+def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float, str]], label: str) -> None:
+    """Measured points (row, y, tip) over node counts and the line through them; hollow where T is no time-to-train."""
+    drawing.axes.plot(
+        [row.nodes for row, _, _ in points],
+        [y for _, y, _ in points],
+        color=COLOURS["accent"],
+        linewidth=2,
+        marker="o",
+        label=label,
+    )
+    first_hollow = True
+    for row, y, tip in points:
+        if "throughput_only" in row.flags:
+            mark(drawing, row.nodes, y, tip, label="throughput only" if first_hollow else None, **HOLLOW)
+            first_hollow = False
+        else:
+            mark(drawing, row.nodes, y, tip)
+
+
+def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]], label: str) -> None:
+    """A vertical bar with caps from the lower to the upper bound at each node count."""
+    if not bars:
+        return
+    middles = [(interval.low + interval.high) / 2 for _, interval in bars]
+    reach = [(interval.high - interval.low) / 2 for _, interval in bars]
+    drawing.axes.errorbar(
+        [nodes for nodes, _ in bars],
+        middles,
+        yerr=reach,
+        fmt="none",
+        ecolor=COLOURS["ink"],
+        elinewidth=1.3,
+        capsize=4,
+        label=label,
+    )
+
+
+def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
+    """A cross on the axis for a node count without a completed run."""
+    missing = thinned([row for row in rows if row.train_seconds is None], MAX_MARKERS)
+    for place, row in enumerate(missing):
+        mark(
+            drawing,
+            row.nodes,
+            0.03,
+            f"{nodes_text(row.nodes)}: not completed",
+            marker="x",
+            color=COLOURS["bad"],
+            markersize=8,
+            markeredgewidth=2,
+            transform=drawing.axes.get_xaxis_transform(),
+            label="not completed" if place == 0 else None,
+        )
+
+
+def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | None = None) -> None:
+    """log2 from the first to the last node count (or `last`, where a line goes further), ticks at the counts."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis = drawing.axes.xaxis
+    nodes = [row.nodes for row in rows]
+    drawing.axes.set_xscale("log", base=2)
+    furthest = max(nodes[-1], last or 0)
+    # Half of a label's width to the left of the first point, whose label then keeps clear of those of the other axis.
+    drawing.axes.set_xlim(nodes[0] / max(1.2, (furthest / nodes[0]) ** 0.08), furthest * 1.35)
+    axis.set_major_locator(FixedLocator(spaced(nodes if last is None else [*nodes, int(last)])))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text at (nodes, y), `offset` points away; an axes' `align` is left, center or right."""
+
+    nodes: int
+    y: float
+    text: str
+    offset: tuple[float, float]
+    align: str
+
+
+def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
+    """As many of the labels, by ascending node count, as there is room for."""
+    labelled = set(spaced([label.nodes for label in labels]))
+    for label in labels:
+        if label.nodes in labelled:
+            place: dict[str, Any] = {"textcoords": "offset points", "xytext": label.offset, "ha": label.align}
+            drawing.axes.annotate(label.text, (label.nodes, label.y), color=COLOURS["ink"], fontsize=11, **place)
+
+
+def spaced(nodes: Sequence[int]) -> list[int]:
+    """The ascending counts that are far enough apart on the log axis for a label each; the last one always."""
+    ratio = max(_MIN_TICK_RATIO, (nodes[-1] / nodes[0]) ** (1 / _MAX_TICKS))
+    kept: list[int] = []
+    for count in reversed(nodes):
+        if not kept or kept[-1] / count >= ratio:
+            kept.append(count)
+    return kept[::-1]
+
+
+def to_svg(drawing: Drawing) -> str:
+    """A whole SVG file on white, a <title> in each marker; ids are the plot's own, so that a page can hold several."""
+    buffer = io.StringIO()
+    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    drawing.figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
+    drawing.figure.set_layout_engine("none")  # the PNG keeps the SVG's layout instead of making it again
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].strip() + "\n"
+    # matplotlib's style element would hold for the whole page.
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
+    text = text.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
+    for gid, tip in drawing.tips.items():
+        text = text.replace(f'<g id="{gid}">', f'<g id="{gid}"><title>{escape(tip)}</title>', 1)
+    text = _TAG.sub(lambda tag: _ID.sub(rf"\g<1>{drawing.kind}-", tag[0]), text)
+    end = text.index(">") + 1
+    return f'{text[:end]}\n <rect width="100%" height="100%" fill="#ffffff"/>{text[end:]}'
+
+
+def to_page_svg(svg: str) -> str:
+    """The <svg> for within a page: no background, no fixed size, colours that follow the page's CSS variables."""
+    text = svg.replace(' <rect width="100%" height="100%" fill="#ffffff"/>', "", 1)
+    text = _TAG.sub(lambda tag: _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]}, {found[0]})", tag[0]), text)
+    # Width and height would fix the size; the viewBox alone lets the page scale it.
+    return re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+
+
+def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
+    """The same plot as a PNG on white."""
+    buffer = io.BytesIO()
+    drawing.figure.savefig(buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def powers_of_two(bottom: float, top: float) -> list[float]:
+    """Ticks of a log2 axis, at most about ten."""
+    first, last = math.floor(math.log2(bottom)), math.ceil(math.log2(top))
+    step = math.ceil((last - first + 1) / (_MAX_TICKS + 1))
+    return [2.0**power for power in range(first, last + 1, step)]

@@ -1,0 +1,171 @@
+"""What a run costs against how long it trains, with the Pareto front; node-hours where costs are not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.formats import format_seconds, format_usd, format_value, join_words, nodes_text
+from scaling.recommend import pareto_front
+from scaling.report.model import ScalingReport
+from scaling.report.plots.canvas import COLOURS, HOLLOW, MAX_MARKERS, Drawing, begin, finish, mark, spaced
+from scaling.report.table import thinned
+from scaling.report.tables import cost_origin
+from scaling.speedup import SummaryRow
+
+_SECONDS_PER_HOUR = 3600
+_NICE_SECONDS = [
+    *(factor * 10.0**power for power in range(-9, 1) for factor in (1, 2, 5)),
+    *(10.0, 15, 20, 30),
+    *(60.0 * minutes for minutes in (1, 2, 3, 5, 10, 15, 20, 30)),
+    *(3600.0 * hours for hours in (1, 2, 4, 8, 12, 24, 48, 96, 240)),
+    *(3600.0 * 10**power for power in range(3, 9)),
+]
+_MAX_TIME_TICKS = 5
+_MAX_NAMED = 8
+
+
+@dataclass(frozen=True)
+class _Spend:
+    """One node count: y is its run cost in USD, or its node-time."""
+
+    row: SummaryRow
+    seconds: float
+    y: float
+    on_front: bool
+
+
+def draw_cost(report: ScalingReport) -> Drawing:
+    """Every node count whose time and cost are known; the axis says which unit."""
+    in_usd = any(row.costs.total_usd is not None and row.train_seconds is not None for row in report.summary)
+    per_sample = report.train_clock == "throughput"
+    spends = _in_usd(report) if in_usd else _in_node_time(report, per_sample)
+    unit = "run cost" if in_usd else "node-seconds per sample" if per_sample else "node-hours (N x T)"
+    time = "time per sample" if per_sample else "train time"
+    drawing = begin("cost", f"{unit[0].upper()}{unit[1:]} against {time}", report, report.policy_label)
+    shown = thinned(spends, MAX_MARKERS)
+    write = format_usd if in_usd else _plain
+    _draw_front(drawing, shown)
+    _draw_points(drawing, shown, unit, write)
+    _set_axes(drawing, shown, write)
+    finish(drawing, f"{time} (log scale)", f"{unit}, USD" if in_usd else unit)
+    drawing.numbers = "; ".join(_describe(spend, unit, write) for spend in thinned(shown, 20))
+    drawing.caption = _caption(report, in_usd)
+    return drawing
+
+
+def _in_usd(report: ScalingReport) -> list[_Spend]:
+    return [
+        _Spend(row, row.train_seconds, row.costs.total_usd, row.nodes in report.pareto)
+        for row in report.summary
+        if row.train_seconds is not None and row.costs.total_usd is not None
+    ]
+
+
+def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
+    """The same with N x T in place of the cost; the front is judged by the same rule."""
+    unit = 1 if per_sample else _SECONDS_PER_HOUR
+    measured = [(row, row.train_seconds) for row in report.summary if row.train_seconds is not None]
+    spends = [(row, seconds, row.nodes * seconds / unit) for row, seconds in thinned(measured, MAX_MARKERS)]
+    costs = [row.costs.model_copy(update={"total_usd": y}) for row, _, y in spends]
+    front = pareto_front(
+        [row.model_copy(update={"costs": each}) for (row, _, _), each in zip(spends, costs, strict=True)]
+    )
+    return [_Spend(row, seconds, y, row.nodes in front) for row, seconds, y in spends]
+
+
+def _describe(spend: _Spend, unit: str, write: Any) -> str:
+    parts = [format_seconds(spend.seconds), f"{unit} {write(spend.y)}"]
+    parts += ["Pareto front"] if spend.on_front else []
+    parts += ["throughput only"] if "throughput_only" in spend.row.flags else []
+    return f"{nodes_text(spend.row.nodes)}: {', '.join(parts)}"
+
+
+def _plain(value: float) -> str:
+    return format_value(value, 3)
+
+
+def _caption(report: ScalingReport, in_usd: bool) -> str:
+    front = "Pareto front: no other node count is both faster and cheaper."
+    if in_usd:
+        missing = [row.nodes for row in report.summary if row.train_seconds is not None and row.costs.total_usd is None]
+        if missing:
+            front = f"{front.replace('count', 'count with a known cost')} {_not_drawn(missing)}"
+        pools = " The warm pool that it keeps is included." if report.costs.warm_pool_usd else ""
+        return f"{front} The cost of a run is {cost_origin(report)}.{pools}"
+    reason = report.price.reason or "no billable time was read"
+    return f"{front} Costs are not known ({reason}), so node-time stands in for them."
+
+
+def _not_drawn(missing: Sequence[int]) -> str:
+    if len(missing) > _MAX_NAMED:
+        return f"{len(missing)} node counts are not drawn: cost unknown."
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{join_words([*missing[:-1], nodes_text(missing[-1])])} {verb} not drawn: cost unknown."
+
+
+def _draw_front(drawing: Drawing, spends: Sequence[_Spend]) -> None:
+    front = sorted((spend.seconds, spend.y) for spend in spends if spend.on_front)
+    if front:
+        times, spent = [x for x, _ in front], [y for _, y in front]
+        drawing.axes.plot(times, spent, color=COLOURS["accent"], linewidth=2, marker="o", label="Pareto front")
+
+
+def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: Any) -> None:
+    labelled = set(spaced([spend.row.nodes for spend in spends]))
+    seen: set[str | None] = set()
+    for spend in spends:
+        style: dict[str, Any] = {}
+        kind = None
+        if "throughput_only" in spend.row.flags:
+            kind, style = "throughput only", HOLLOW
+        elif not spend.on_front:
+            kind, style = "not on the front", {"marker": "D", "color": COLOURS["muted"]}
+        label = None if kind in seen else kind
+        seen.add(kind)
+        mark(drawing, spend.seconds, spend.y, _describe(spend, unit, write), label=label, **style)
+        if spend.row.nodes in labelled:
+            place: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 7)}
+            text = f"N = {spend.row.nodes}"
+            drawing.axes.annotate(text, (spend.seconds, spend.y), color=COLOURS["ink"], fontsize=10.5, **place)
+
+
+def _set_axes(drawing: Drawing, spends: Sequence[_Spend], write: Any) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    axes = drawing.axes
+    shortest, longest = min(spend.seconds for spend in spends), max(spend.seconds for spend in spends)
+    axes.set_xscale("log", base=2)
+    room = max(1.25, (longest / shortest) ** 0.1)
+    axes.set_xlim(shortest / room, longest * room**2)
+    axes.set_ylim(0, max(spend.y for spend in spends) * 1.2 or 1)
+    axes.xaxis.set_major_locator(FixedLocator(_time_ticks(shortest, longest)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick_text(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: "0" if value == 0 else write(value).removesuffix(".00"))
+    )
+
+
+def _time_ticks(shortest: float, longest: float) -> list[float]:
+    """Round times within the range, or its ends where there are fewer than two."""
+    inside = [seconds for seconds in _NICE_SECONDS if shortest * 0.95 <= seconds <= longest * 1.05]
+    if len(inside) < 2:
+        return [shortest, longest] if longest / shortest > 1.2 else [longest]
+    kept: list[float] = []
+    ratio = max((longest / shortest) ** (1 / _MAX_TIME_TICKS), 1.3)
+    for seconds in inside:
+        if not kept or seconds / kept[-1] >= ratio * (1 - 1e-9):
+            kept.append(seconds)
+    return kept
+
+
+def _tick_text(seconds: float) -> str:
+    """20 s, 5 min, 2 h: a round time without its zeros."""
+    size, unit = next(((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size), (0, ""))
+    if size and math.isclose(seconds / size, round(seconds / size)):
+        return f"{seconds / size:,.0f} {unit}"
+    return format_seconds(seconds)

@@ -1,0 +1,107 @@
+"""Where the time of a job goes: one bar per node count, stacked from the platform's phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scaling.formats import format_percent, format_seconds, nodes_text
+from scaling.report.model import ScalingReport
+from scaling.report.plots.canvas import COLOURS, HEIGHT_INCHES, Drawing, begin, finish, name_artist
+from scaling.report.table import thinned
+from scaling.speedup import SummaryRow
+
+MAX_BARS = 12
+# In the order they happen; each told by its hatching too, not by colour alone.
+_STYLES: Mapping[str, tuple[str, str]] = {
+    "Starting": ("starting", "////"),
+    "Pending": ("pending", ".."),
+    "Downloading": ("downloading", "\\\\\\\\"),
+    "Training": ("accent", ""),
+    "Uploading": ("uploading", "xxx"),
+}
+_OTHER = "other phases"
+_OTHER_STYLE = ("muted", "--")
+
+
+def draw_phases(report: ScalingReport) -> Drawing | None:
+    """Median seconds of each phase; None where no node count has any."""
+    rows = thinned([row for row in report.summary if row.phases], MAX_BARS)
+    if not rows:
+        return None
+    stacks = [_stack(row) for row in rows]
+    drawing = begin(
+        "phases", "Phases of a job", report, "median of the runs", max(HEIGHT_INCHES, 1.9 + 0.3 * len(rows))
+    )
+    unit, name = _unit(max(sum(stack.values()) for stack in stacks))
+    present = [phase for phase in (*_STYLES, _OTHER) if any(phase in stack for stack in stacks)]
+    for phase in present:
+        _draw_phase(drawing, phase, rows, stacks, present, unit)
+    for place, stack in enumerate(stacks):
+        total = sum(stack.values())
+        where: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 0), "va": "center"}
+        drawing.axes.annotate(
+            format_seconds(total), (total / unit, place), color=COLOURS["ink"], fontsize=10.5, **where
+        )
+    _set_axes(drawing, rows, max(sum(stack.values()) for stack in stacks) / unit)
+    finish(drawing, f"{name} in each phase", "", legend_columns=3)
+    drawing.numbers = "; ".join(_describe(row, stack) for row, stack in zip(rows, stacks, strict=True))
+    left_out = sum(bool(row.phases) for row in report.summary) - len(rows)
+    drawing.caption = "A job is waited for through all of its phases; the speedup is that of the training alone."
+    if left_out:
+        drawing.caption += f" {left_out} node counts are not drawn."
+    return drawing
+
+
+def _stack(row: SummaryRow) -> dict[str, float]:
+    """The row's phases in order; those of other names added up."""
+    stack = {phase: row.phases[phase] for phase in _STYLES if phase in row.phases}
+    other = [seconds for phase, seconds in row.phases.items() if phase not in _STYLES]
+    return stack | ({_OTHER: sum(other)} if other else {})
+
+
+def _unit(longest: float) -> tuple[float, str]:
+    if longest >= 2 * 3600:
+        return 3600, "hours"
+    return (60, "minutes") if longest >= 120 else (1, "seconds")
+
+
+def _draw_phase(
+    drawing: Drawing,
+    phase: str,
+    rows: Sequence[SummaryRow],
+    stacks: Sequence[Mapping[str, float]],
+    present: Sequence[str],
+    unit: float,
+) -> None:
+    colour, hatch = _STYLES.get(phase, _OTHER_STYLE)
+    before = present[: present.index(phase)]
+    starts = [sum(stack.get(earlier, 0.0) for earlier in before) / unit for stack in stacks]
+    bars = drawing.axes.barh(
+        range(len(rows)),
+        [stack.get(phase, 0.0) / unit for stack in stacks],
+        left=starts,
+        height=0.66,
+        color=COLOURS[colour],
+        edgecolor=COLOURS["hollow"],
+        linewidth=0.6,
+        hatch=hatch,
+        label=phase,
+    )
+    for row, stack, bar in zip(rows, stacks, bars, strict=True):
+        if phase in stack:
+            share = format_percent(stack[phase] / (sum(stack.values()) or 1))
+            name_artist(drawing, bar, f"{nodes_text(row.nodes)}: {phase} {format_seconds(stack[phase])} ({share})")
+
+
+def _describe(row: SummaryRow, stack: Mapping[str, float]) -> str:
+    parts = ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in stack.items())
+    return f"{nodes_text(row.nodes)}: {parts}"
+
+
+def _set_axes(drawing: Drawing, rows: Sequence[SummaryRow], longest: float) -> None:
+    axes = drawing.axes
+    axes.set_yticks(range(len(rows)), [nodes_text(row.nodes) for row in rows])
+    axes.set_ylim(len(rows) - 0.45, -0.55)
+    axes.set_xlim(0, longest * 1.22 or 1)
+    axes.grid(visible=False, axis="y")

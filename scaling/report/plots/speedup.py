@@ -1,0 +1,159 @@
+"""Speedup over node counts, on log2-log2 axes: ideal line, intervals, single runs, the best identifiable law."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scaling.fit_models import LawFit
+from scaling.formats import format_interval, format_seconds, format_speedup, join_words, nodes_text
+from scaling.report.model import ScalingReport
+from scaling.report.plots.canvas import (
+    COLOURS,
+    DASHED,
+    DOTTED,
+    MAX_MARKERS,
+    Drawing,
+    Label,
+    begin,
+    draw_intervals,
+    draw_labels,
+    draw_missing,
+    finish,
+    mark_curve,
+    powers_of_two,
+    set_node_axis,
+)
+from scaling.report.table import thinned
+from scaling.speedup import Baseline, SummaryRow
+
+MAX_DOTS_PER_NODE_COUNT = 100
+
+
+def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
+    """The headline's plot; `baseline` is the report's."""
+    rows = report.summary
+    curve = thinned([(row, row.speedup) for row in rows if row.speedup is not None], MAX_MARKERS)
+    drawing = begin("speedup", "Speedup", report, report.policy_label)
+    furthest = _draw_law(drawing, report, baseline)
+    last = max(rows[-1].nodes, furthest or 0)
+    _draw_ideal(drawing, baseline.nodes, last)
+    _draw_runs(drawing, _run_dots(report, baseline))
+    label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
+    mark_curve(drawing, [(row, speedup, _describe(row)) for row, speedup in curve], label)
+    bars = [(row.nodes, row.train.speedup_interval) for row, _ in curve]
+    draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval")
+    draw_labels(drawing, [_label(row, speedup, baseline) for row, speedup in curve])
+    draw_missing(drawing, rows)
+    set_node_axis(drawing, rows, furthest)
+    _set_speedup_axis(drawing, [speedup for _, speedup in curve], last / baseline.nodes)
+    over = f"speedup over {nodes_text(baseline.nodes)}{' (relative)' if baseline.relative else ''}"
+    finish(drawing, "nodes", over)
+    drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
+    drawing.caption = _caption(report, baseline)
+    return drawing
+
+
+def _label(row: SummaryRow, speedup: float, baseline: Baseline) -> Label:
+    """Below the point, or above it where it is above the ideal line."""
+    above = speedup > row.nodes / baseline.nodes
+    offset, align = ((-7, 7), "right") if above else ((7, -14), "left")
+    return Label(row.nodes, speedup, format_speedup(speedup), offset, align)
+
+
+def _describe(row: SummaryRow) -> str:
+    parts = [format_speedup(row.speedup), format_interval(row.train.speedup_interval, format_speedup)]
+    notes = [f"n = {row.n}", *(["throughput only"] if "throughput_only" in row.flags else [])]
+    return f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)} ({', '.join(notes)})"
+
+
+def _caption(report: ScalingReport, baseline: Baseline) -> str:
+    unit = " per sample" if report.train_clock == "throughput" else ""
+    seconds = format_seconds(baseline.train_seconds)
+    text = f"T({baseline.nodes}) = {seconds}{unit} on {nodes_text(baseline.nodes)}."
+    law = best_law(report)
+    if law is not None:
+        text += f" Thin line: {law.law}, the best identifiable law."
+    extrapolation = report.fits.extrapolation
+    if law is not None and extrapolation.supported.value:
+        text += f" Dotted: extrapolated to {nodes_text(extrapolation.nodes or 0)}."
+    single = [row.nodes for row in report.summary if row.n == 1]
+    if single and len(single) <= 8:
+        text += f" No interval from repeats at n = 1 ({join_words(single)})."
+    return text
+
+
+def _draw_ideal(drawing: Drawing, first: int, last: float) -> None:
+    drawing.axes.plot(
+        [first, last], [1, last / first], color=COLOURS["muted"], linestyle=DASHED, linewidth=1.3, label="ideal"
+    )
+
+
+def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, float]]:
+    """(nodes, speedup) of every run, where a node count has several."""
+    times: dict[int, list[float]] = {}
+    for point in report.points:
+        if (seconds := report.train_seconds(point)) is not None:
+            times.setdefault(point.nodes, []).append(seconds)
+    return [
+        (nodes, baseline.train_seconds / each)
+        for nodes, seconds in thinned(list(times.items()), MAX_MARKERS)
+        if len(seconds) > 1
+        for each in thinned(seconds, MAX_DOTS_PER_NODE_COUNT)
+    ]
+
+
+def _draw_runs(drawing: Drawing, dots: Sequence[tuple[int, float]]) -> None:
+    if dots:
+        nodes, speedups = [dot[0] for dot in dots], [dot[1] for dot in dots]
+        style: dict[str, Any] = {"color": COLOURS["accent"], "alpha": 0.35, "markersize": 5, "markeredgewidth": 0}
+        drawing.axes.plot(nodes, speedups, "o", label="single runs", **style)
+
+
+def best_law(report: ScalingReport) -> LawFit | None:
+    """The best-ranked law whose parameters the points can tell."""
+    return next((fit for fit in report.fits.laws if fit.identifiable.value), None)
+
+
+def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> int | None:
+    """The best identifiable law over the measured range, dotted beyond it where supported; returns how far it goes."""
+    law = best_law(report)
+    if law is None:
+        return None
+    fitted = [
+        row.nodes for row in report.summary if row.train_seconds is not None and "throughput_only" not in row.flags
+    ]
+    counts = [float(nodes) for nodes in np.geomspace(fitted[0], fitted[-1], 33)]
+    # Ring alone asks for the ratio of steps; it is fitted under a fixed per-replica batch only, where this is it.
+    known = [(nodes, law.predict(nodes, fitted[0] / nodes)) for nodes in counts]
+    style: dict[str, Any] = {"color": COLOURS["uploading"], "linewidth": 1.1, "zorder": 2.5}
+    nodes, seconds = zip(*known, strict=True)
+    drawing.axes.plot(nodes, [baseline.train_seconds / each for each in seconds], label=f"{law.law} law", **style)
+    beyond = report.fits.extrapolation
+    if not beyond.supported.value or beyond.nodes is None or beyond.train_seconds is None:
+        return None
+    path = [known[-1], (float(beyond.nodes), beyond.train_seconds)]
+    drawing.axes.plot(
+        [each[0] for each in path],
+        [baseline.train_seconds / each[1] for each in path],
+        linestyle=DOTTED,
+        label="extrapolated",
+        **style,
+    )
+    return beyond.nodes
+
+
+def _set_speedup_axis(drawing: Drawing, speedups: Sequence[float], ideal: float) -> None:
+    """Ticks at powers of two; room for a label below the lowest point."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axes = drawing.axes
+    bottom, top = min(speedups), max(*speedups, ideal)
+    axes.set_yscale("log", base=2)
+    room = max(1.35, (top / bottom) ** 0.13)
+    axes.set_ylim(bottom / room, top * 1.35)
+    axes.yaxis.set_major_locator(FixedLocator(powers_of_two(bottom, top)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.yaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,80 @@
+"""points.csv: one row per attempt, every clock and fact in its own column; unknown is an empty field."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+from pydantic import BaseModel
+
+from scaling.cost import RunCosts
+from scaling.parity import FinalMetric
+from scaling.report.model import DeviceFacts, Point, PointClocks, SampleCounts, ScalingReport, SteadyWindow
+
+# Fields that are models of their own, and the prefix of their columns: samples.padded becomes samples_padded.
+_NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
+    "clocks": (PointClocks, ""),
+    "final_metric": (FinalMetric, "final_metric_"),
+    "steady": (SteadyWindow, "steady_"),
+    "samples": (SampleCounts, "samples_"),
+    "device": (DeviceFacts, "device_"),
+    "costs": (RunCosts, ""),
+}
+_LEFT_OUT = ("log_tail", "other_log_tail")
+# Beyond this many rows a column in which nothing is known is left out: it would cost megabytes to say so.
+MANY_POINTS = 10_000
+# Mappings with keys of their own: phases.Training becomes phases_Training.
+_OPEN = ("phases", "planned", "utilisation")
+# What a spreadsheet takes for a formula (OWASP, CSV Injection).
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def render_csv(report: ScalingReport) -> str:
+    """The attempts as CSV. A text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    # Column by column: reading one field of every point is several times faster than dumping every point.
+    columns = [
+        column for name in Point.model_fields if name not in _LEFT_OUT for column in _columns(name, report.points)
+    ]
+    if len(report.points) > MANY_POINTS:
+        columns = [(heading, values) for heading, values in columns if values.count(None) < len(values)]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([_defused(heading) for heading, _ in columns])
+    writer.writerows(zip(*(_safe(values) for _, values in columns), strict=True))
+    return buffer.getvalue()
+
+
+def _columns(name: str, points: Sequence[Point]) -> Iterator[tuple[str, list[Any]]]:
+    """(heading, one value per point) of the columns that a field of Point becomes."""
+    values = list(map(attrgetter(name), points))
+    if name in _OPEN:
+        for key in dict.fromkeys(chain.from_iterable(values)):
+            yield f"{name}_{key}", [entries.get(key) for entries in values]
+    elif name in _NESTED:
+        model, prefix = _NESTED[name]
+        known = any(part is not None for part in values)
+        for field in model.model_fields:
+            within = [getattr(part, field, None) for part in values] if known else values
+            yield f"{prefix}{field}", within
+    else:
+        yield name, values
+
+
+def _safe(values: Sequence[Any]) -> Sequence[Any]:
+    """The column with its texts defused; numbers are left as they are."""
+    if str not in set(map(type, values)):
+        return values
+    defused = {value: _defused(value) for value in set(values)}
+    return [defused[value] for value in values]
+
+
+def _defused(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    # The csv module quotes no lone carriage return, which readers take for the end of a row.
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if value.startswith(_FORMULA_STARTS) else text

@@ -1,0 +1,97 @@
+"""The report on a terminal: headline, table, a bar of speedup per node count, caveats; plain text when piped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaling.formats import format_speedup
+from scaling.report.model import ScalingReport
+from scaling.report.table import TextTable, thinned, titled
+from scaling.report.tables import brief_table
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
+
+MAX_BARS = 16
+_WIDEST_BAR = 60
+_NARROWEST_BAR = 8
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One node count's speedup and its ideal, N/N0."""
+
+    nodes: int
+    speedup: float
+    ideal: float
+
+
+@dataclass(frozen=True)
+class SpeedupBars:
+    """One bar per node count: full blocks up to S, light ones up to the ideal; as wide as the terminal allows."""
+
+    title: str
+    bars: Sequence[Bar]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        labels = [f"{bar.nodes:,}" for bar in self.bars]
+        values = [f"{format_speedup(bar.speedup)} of {format_speedup(bar.ideal)}" for bar in self.bars]
+        label_width, value_width = max(map(len, labels)), max(map(len, values))
+        room = options.max_width - label_width - value_width - 4
+        width = max(_NARROWEST_BAR, min(_WIDEST_BAR, room))
+        full, light = ("#", ".") if options.ascii_only else ("█", "░")
+        longest = max(max(bar.speedup, bar.ideal) for bar in self.bars)
+        yield Text(self.title, style="bold")
+        for bar, label, value in zip(self.bars, labels, values, strict=True):
+            done = max(1, round(width * bar.speedup / longest))
+            ideal = max(1, round(width * bar.ideal / longest))
+            drawn = full * done + light * max(0, ideal - done)
+            yield Text(f" {label:>{label_width}} {drawn:<{width}} {value}", no_wrap=True, overflow="crop")
+
+
+def render_terminal(report: ScalingReport) -> Group:
+    """For rich's Console.print."""
+    from rich.console import Group
+    from rich.text import Text
+
+    summary = brief_table(report)
+    parts: list[RenderableType] = [_table(summary), Text(summary.caption, style="dim"), Text("")]
+    bars = _bars(report)
+    if len(bars) > 1:
+        parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
+    parts.append(Text(report.headline, style="bold"))
+    return Group(*parts, *(Text(f"- {caveat}", style="dim") for caveat in report.caveats))
+
+
+def _table(summary: TextTable) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(summary.title),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        padding=(0, 1, 0, 0),
+    )
+    for heading in summary.headings:
+        table.add_column(heading.text, justify="left" if heading.is_text else "right", no_wrap=not heading.is_text)
+    for row in summary.rows:
+        table.add_row(*(Text(str(cell)) for cell in row.cells))
+    return table
+
+
+def _bars(report: ScalingReport) -> list[Bar]:
+    """Of every measured node count, or evenly spaced ones."""
+    baseline = report.baseline
+    if baseline is None:
+        return []
+    return thinned(
+        [Bar(row.nodes, row.speedup, row.nodes / baseline.nodes) for row in report.summary if row.speedup is not None],
+        MAX_BARS,
+    )

@@ -1,0 +1,44 @@
+"""What a sweep made and what it is made of, as Prefect assets: the UI draws dataset and image beside the report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prefect.assets import Asset, AssetProperties, materialize
+
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.platform import TASK_OPTIONS
+from tasks.storage import browser_url
+
+logger = logging.getLogger("nodesweep.assets")
+
+
+def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping[str, Any]) -> None:
+    """Dataset, image and report of a sweep, the last one derived from the first two; a failure is only a warning."""
+    report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
+    try:
+        sources = [
+            _asset(provenance["dataset_uri"], "dataset"),
+            _asset(f"ecr://{provenance['image_uri']}", "training image"),
+        ]
+        for source in sources:
+            _materialize(source, [])
+        report = f"s3://{platform.bucket}/{report_key}"
+        _materialize(_asset(report, f"scaling report of {sweep}", browser_url(platform, report_key)), sources)
+    except Exception as error:  # a URI that Prefect refuses as a key, a server that does not answer: the report is made
+        logger.warning("the assets of %s were not recorded: %s", sweep, error)
+
+
+def _asset(key: str, name: str, url: str | None = None) -> Asset:
+    return Asset(key=key, properties=AssetProperties(name=name, url=url))
+
+
+def _materialize(asset: Asset, sources: Sequence[Asset]) -> None:
+    @materialize(asset, asset_deps=list(sources), name="record-asset", **TASK_OPTIONS)
+    def record() -> None:
+        """Prefect: the asset is there."""
+
+    record()

@@ -1,0 +1,159 @@
+"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is followed from here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from configs.models import ImageConfig, PlatformConfig
+from scaling import names
+from tasks.errors import ImageBuildFailed, best_effort, error_code
+from tasks.image import BuildContext, Image, arguments_to_send, pushed_image, zip_context
+from tasks.image_output import BuildOutput
+from tasks.platform import aws_client
+from tasks.polling import Clock, Progress, intervals
+from tasks.storage import put_once
+
+logger = logging.getLogger("nodesweep.image")
+_MAX_PAGES = 20  # of the log per poll, each up to 10,000 lines
+_QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild keeps
+
+
+class CodeBuildBuilder:
+    """Needs no Docker where the flow runs."""
+
+    def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
+        self._platform, self._config = platform, config
+
+    def start(self, context: BuildContext, repository: str, token: str) -> str:
+        """Send the context and start a build of it; returns the build id. The same token finds the same build."""
+        codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
+        return start(codebuild, s3, self._config, self._platform, context, repository, token)
+
+    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock) -> Image:
+        """Wait for the build; the image is what ECR has then. Raises ImageBuildFailed."""
+        codebuild, logs, ecr = (aws_client(service, self._platform) for service in ("codebuild", "logs", "ecr"))
+        deadline_seconds = self._config.build_timeout_minutes * 60 + _QUEUEING_SECONDS
+
+        def build() -> None:
+            wait(codebuild, logs, build_id, deadline_seconds, clock)
+
+        return pushed_image(ecr, self._config.repository, repository, context.tag, f"build {build_id}", build)
+
+
+def start(
+    codebuild: Any,
+    s3: Any,
+    config: ImageConfig,
+    platform: PlatformConfig,
+    context: BuildContext,
+    repository: str,
+    token: str,
+) -> str:
+    """Put the context into S3 and call StartBuild; returns the build id."""
+    key = names.context_key(platform.prefix, context.tag)
+    put_once(s3, platform.bucket, key, zip_context(context))
+    variables = {
+        "AWS_DEFAULT_REGION": platform.region,
+        "IMAGE_REPO_URI": repository,
+        "IMAGE_REPO_NAME": config.repository,
+        "IMAGE_TAG": context.tag,
+        **{f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())},
+    }
+    buildspec = context.root / "buildspec.yml"
+    own = {"buildspecOverride": buildspec.read_text()} if buildspec.is_file() else {}  # else the project's
+    build = codebuild.start_build(
+        projectName=config.codebuild_project,
+        idempotencyToken=token,
+        sourceTypeOverride="S3",
+        sourceLocationOverride=f"{platform.bucket}/{key}",
+        timeoutInMinutesOverride=config.build_timeout_minutes,
+        environmentVariablesOverride=[
+            {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
+        ],
+        **own,
+    )["build"]
+    return str(build["id"])
+
+
+def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock) -> None:
+    """Wait for a build, saying each phase and its log's new lines; stops it at the deadline.
+
+    Raises ImageBuildFailed with the phase and the last lines of the log.
+    """
+    started = clock.monotonic()
+    progress = Progress(f"build {build_id}", logger, clock)
+    log = _BuildLog(logs)
+    try:
+        for pause in intervals(1.0, 15.0):
+            build = codebuild.batch_get_builds(ids=[build_id])["builds"][0]
+            elapsed = clock.monotonic() - started
+            if build["buildStatus"] != "IN_PROGRESS":
+                break
+            progress.note(build["currentPhase"])
+            log.poll(build)
+            if elapsed > deadline_seconds:
+                codebuild.stop_build(id=build_id)
+                where = f"in phase {build['currentPhase']}"
+                raise ImageBuildFailed(
+                    f"image build {build_id} was stopped after {elapsed:.0f} s {where}{log.output.tail()}"
+                )
+            clock.sleep(pause)
+    except BaseException as error:
+        if not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build
+            codebuild.stop_build(id=build_id)
+        raise
+    log.poll(build)
+    if build["buildStatus"] != "SUCCEEDED":
+        raise ImageBuildFailed(f"{_describe_failure(build)}{log.output.tail()}")
+
+
+class _BuildLog:
+    """Follows a build's log stream; one that can't be read is no longer followed."""
+
+    def __init__(self, logs: Any) -> None:
+        self._logs = logs
+        self._next: dict[str, str] = {}
+        self._readable = True
+        self.output = BuildOutput(logger)
+
+    def poll(self, build: Mapping[str, Any]) -> None:
+        """Log the lines that are new since the last poll, to the end of the log as it is now."""
+        place = build.get("logs", {})
+        if not self._readable or not place.get("groupName") or not place.get("streamName"):
+            return
+        self._readable = False
+        with best_effort(f"the log of build {build['id']} can't be followed"):
+            self.output.add(self._new_lines(place["groupName"], place["streamName"]))
+            self._readable = True
+
+    def _new_lines(self, group: str, stream: str) -> list[str]:
+        lines: list[str] = []
+        for _ in range(_MAX_PAGES):
+            try:
+                page = self._logs.get_log_events(
+                    logGroupName=group, logStreamName=stream, startFromHead=True, **self._next
+                )
+            except ClientError as error:
+                if error_code(error) == "ResourceNotFoundException":  # named before its first line is written
+                    break
+                raise
+            lines += [event["message"].rstrip() for event in page["events"]]
+            seen = self._next.get("nextToken")
+            self._next = {"nextToken": page["nextForwardToken"]}
+            if page["nextForwardToken"] == seen:  # the end of the log, as CloudWatch says it
+                break
+        return lines
+
+
+def _describe_failure(build: Mapping[str, Any]) -> str:
+    """Status and failing phase with its context."""
+    failed = [phase for phase in build.get("phases", ()) if phase.get("phaseStatus") not in (None, "SUCCEEDED")]
+    where = "; ".join(
+        f"phase {phase['phaseType']}: {phase.get('contexts', [{}])[0].get('message', phase['phaseStatus'])}"
+        for phase in failed
+    )
+    return f"image build {build['id']} ended {build['buildStatus']}; {where or 'no phase reported'}"

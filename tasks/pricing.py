@@ -1,0 +1,147 @@
+"""Today's on-demand price of a training instance from the AWS Price List, kept for a week; else the catalogue's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+from prefect import task
+
+from configs.catalogue import InstanceType
+from configs.models import PlatformConfig
+from tasks.errors import error_code
+from tasks.files import write_atomic
+from tasks.platform import TASK_OPTIONS, aws_client
+
+logger = logging.getLogger("nodesweep.pricing")
+SOURCE = "AWS Price List Query API"
+KEPT = timedelta(days=7)
+_REGION = "us-east-1"  # the API answers there for every region of the partition
+_USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?Train:(?P<instance_type>ml\..+)")
+
+
+class NoPrice(Exception):
+    """The Price List has no such price; the message says why."""
+
+
+def cache_file() -> Path:
+    """prices.json below $XDG_CACHE_HOME, by default ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodesweep" / "prices.json"
+
+
+def read_price(products: Sequence[str], instance_type: str) -> float:
+    """USD per node-hour of training from GetProducts' PriceList, each a product as JSON. Raises NoPrice.
+
+    Only the plain usage type counts (USE1-Train:ml.m5.large): the list holds other components of the same instance.
+    """
+    rates = set()
+    for product in map(json.loads, products):
+        usage = _USAGE_TYPE.fullmatch(product["product"]["attributes"].get("usagetype", ""))
+        if usage is None or usage["instance_type"] != instance_type:
+            continue
+        for term in product.get("terms", {}).get("OnDemand", {}).values():
+            dimensions = term["priceDimensions"].values()
+            rates |= {float(dimension["pricePerUnit"].get("USD", 0)) for dimension in dimensions}
+    rates.discard(0.0)
+    if len(rates) != 1:
+        found = f"{len(rates)} prices ({', '.join(map(str, sorted(rates)))})" if rates else "no price in USD"
+        raise NoPrice(f"the AWS Price List has {found} for training on {instance_type}")
+    return rates.pop()
+
+
+def ask_price(pricing: Any, instance_type: str, region: str) -> float:
+    """The Price List's rate. Raises NoPrice, and boto3's errors."""
+    wanted = {
+        "productFamily": "ML Instance",
+        "component": "Training",
+        "regionCode": region,
+        "instanceName": instance_type,
+    }
+    answer = pricing.get_products(
+        ServiceCode="AmazonSageMaker",
+        Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()],
+    )
+    return read_price(answer["PriceList"], instance_type)
+
+
+def with_price(instance: InstanceType, region: str, usd_per_hour: float, read_on: date) -> InstanceType:
+    """The instance type with a price of the Price List in place of the catalogue's."""
+    return instance.model_copy(
+        update={
+            "on_demand_usd_per_hour": usd_per_hour,
+            "price_region": region,
+            "price_source": SOURCE,
+            "price_date": read_on,
+            "price_note": None,
+        }
+    )
+
+
+def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
+    """(USD per hour, day it was read) where it is kept and not older than KEPT. A damaged file holds nothing."""
+    try:
+        row = _rows(path)[key]
+        price, read_on = float(row["usd_per_hour"]), date.fromisoformat(row["date"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (price, read_on) if price > 0 and timedelta(0) <= today - read_on <= KEPT else None
+
+
+def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None:
+    """Write it beside the others; a disk that takes nothing costs the next run a call."""
+    rows = {**_rows(path), key: {"usd_per_hour": usd_per_hour, "date": read_on.isoformat()}}
+    try:
+        write_atomic(path, json.dumps(rows, indent=2, sort_keys=True).encode() + b"\n")
+    except OSError as error:
+        logger.warning("prices are not kept in %s: %s", path, error)
+
+
+def price_instance(
+    platform: PlatformConfig, instance: InstanceType, path: Path, today: date
+) -> tuple[InstanceType, tuple[str, ...]]:
+    """The instance type at its current price, or as it was with a notice why. An emulated one has no price to ask."""
+    if instance.emulated:
+        return instance, ()
+    name, region = instance.instance_type, platform.region
+    key = f"{platform.endpoint_url or 'aws'} {region} {name}"
+    if (kept := recall_price(path, key, today)) is not None:
+        return with_price(instance, region, *kept), ()
+    try:
+        pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
+        usd_per_hour = ask_price(pricing, name, region)
+    except (BotoCoreError, ClientError, ResponseParserError, NoPrice) as error:
+        reason = str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
+        return instance, (f"the current price was not found, the catalogue's is used: {reason}",)
+    keep_price(path, key, usd_per_hour, today)
+    return with_price(instance, region, usd_per_hour, today), ()
+
+
+@task(name="look-up-price", **TASK_OPTIONS)
+def look_up_price(platform: PlatformConfig, instance: InstanceType) -> tuple[InstanceType, tuple[str, ...]]:
+    """Price List: the instance type at its current price, and a notice where there is none."""
+    return current_price(platform, instance)
+
+
+def current_price(platform: PlatformConfig, instance: InstanceType) -> tuple[InstanceType, tuple[str, ...]]:
+    """price_instance, today and with the prices kept on this machine."""
+    return price_instance(platform, instance, cache_file(), datetime.now(UTC).date())
+
+
+def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
+    try:
+        rows = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return rows if isinstance(rows, dict) else {}
+
+
+def _short(error: BaseException) -> str:
+    return error_code(error) or type(error).__name__

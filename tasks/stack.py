@@ -1,0 +1,60 @@
+"""CloudFormation: the outputs of a deployed stack. Plain functions, so that the command needs no Prefect."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from configs.load import ConfigError
+from tasks.errors import error_code
+
+_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20)
+_DEPLOYED = frozenset(
+    {"CREATE_COMPLETE", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE", "UPDATE_COMPLETE",
+     "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"}
+)  # fmt: skip
+
+
+def stack_client(region: str | None, endpoint_url: str | None) -> Any:
+    """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError where it has none.
+
+    An endpoint gets the placeholder keys that platform.credentials: placeholder stands for.
+    """
+    if endpoint_url is None:
+        session = boto3.Session(region_name=region)
+    else:
+        own = botocore.session.Session(
+            {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+        )
+        session = boto3.Session(
+            "placeholder", "placeholder", region_name=region or boto3.Session().region_name, botocore_session=own
+        )
+    if session.region_name is None:
+        raise ConfigError("no region is known; name the stack's with --region, e.g. --region us-east-1")
+    config = _CONFIG if endpoint_url is None else _CONFIG.merge(Config(proxies={}))
+    return session.client("cloudformation", endpoint_url=endpoint_url, config=config)
+
+
+def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:
+    """Output key -> value of a stack. Raises ConfigError for one that does not exist or is not deployed."""
+    region = cloudformation.meta.region_name
+    try:
+        stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+    except ClientError as error:
+        if error_code(error) == "ValidationError" and "does not exist" in str(error):
+            raise ConfigError(
+                f"no CloudFormation stack {name!r} in {region}; deploy infra/aws/nodesweep.yaml first (docs/aws.md), "
+                "or name the region it is in with --region"
+            ) from None
+        raise
+    status = stack["StackStatus"]
+    if status not in _DEPLOYED:
+        raise ConfigError(
+            f"the stack {name} in {region} is {status}; see its events, and try again once it is deployed"
+        )
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}

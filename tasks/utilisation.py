@@ -1,0 +1,74 @@
+"""How busy a job's nodes were: CloudWatch's instance metrics of SageMaker training jobs, one number per resource.
+
+Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" of the developer guide. CPUUtilization is the
+sum over cores and GPUUtilization over GPUs, so 400 is four of them fully used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from statistics import fmean
+from typing import Any
+
+from prefect import task
+
+from configs.models import PlatformConfig
+from tasks.errors import best_effort
+from tasks.platform import TASK_OPTIONS, aws_client
+
+NAMESPACE = "/aws/sagemaker/TrainingJobs"
+METRICS = {
+    "cpu_percent": "CPUUtilization",
+    "memory_percent": "MemoryUtilization",
+    "gpu_percent": "GPUUtilization",
+    "gpu_memory_percent": "GPUMemoryUtilization",
+    "disk_percent": "DiskUtilization",
+}
+PERIOD_SECONDS = 60
+# 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500. More nodes would hardly change the mean.
+MAX_NODES = 64
+
+
+def read_utilisation(
+    cloudwatch: Any, job_name: str, nodes: int, started: datetime, ended: datetime
+) -> dict[str, float]:
+    """Mean of each metric over nodes and time, in percent; empty where there is none or it can't be read."""
+    queries = [
+        _query(f"m{place}", metric, f"{job_name}/algo-{node}")
+        for place, (metric, node) in enumerate(
+            (metric, node) for metric in METRICS.values() for node in range(1, min(nodes, MAX_NODES) + 1)
+        )
+    ]
+    labels = {query["Id"]: query["MetricStat"]["Metric"]["MetricName"] for query in queries}
+    values: dict[str, list[float]] = {}
+    # A data point carries the start of its minute.
+    window = {"StartTime": started - timedelta(seconds=PERIOD_SECONDS), "EndTime": ended}
+    with best_effort(f"the utilisation of {job_name} can't be read"):
+        for page in cloudwatch.get_paginator("get_metric_data").paginate(MetricDataQueries=queries, **window):
+            for result in page["MetricDataResults"]:
+                values.setdefault(labels[result["Id"]], []).extend(result["Values"])
+    return {name: fmean(values[metric]) for name, metric in METRICS.items() if values.get(metric)}
+
+
+def running_time(description: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
+    """(start, end) of a job's training, or None where it never trained."""
+    started, ended = description.get("TrainingStartTime"), description.get("TrainingEndTime")
+    return (started, ended) if started is not None and ended is not None else None
+
+
+def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
+    dimensions = [{"Name": "Host", "Value": host}]
+    described = {"Namespace": NAMESPACE, "MetricName": metric, "Dimensions": dimensions}
+    return {"Id": identifier, "MetricStat": {"Metric": described, "Period": PERIOD_SECONDS, "Stat": "Average"}}
+
+
+@task(name="read-job-utilisation", **TASK_OPTIONS)
+def read_job_utilisation(platform: PlatformConfig, description: Mapping[str, Any]) -> dict[str, float]:
+    """CloudWatch: how busy the nodes of a job were."""
+    window = running_time(description)
+    if window is None:
+        return {}
+    nodes = description["ResourceConfig"]["InstanceCount"]
+    cloudwatch = aws_client("cloudwatch", platform)
+    return read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window)

@@ -1,0 +1,270 @@
+"""The chaos program: that its proxy does what its faults say, that its judge sees a broken promise, and a short run."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+
+from benchmarks import chaos_proxy
+from benchmarks.chaos import main
+from benchmarks.chaos_ledger import broken_invariants, comparable, differences, uploads_twice
+from benchmarks.chaos_plan import CALL_FAULTS, UNDISTURBED, CallFault, ChaosPlan, Disturbance, Trigger, draw_plan
+from benchmarks.chaos_proxy import Call, Proxy, label_of
+from benchmarks.chaos_run import Evidence, Try, run_chaos
+from benchmarks.chaos_world import prefect_server
+from scaling import names
+
+SWEEP = "chaos-20261121024705-75cbf942"
+POINTS = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
+
+
+def test_a_seed_is_one_plan() -> None:
+    assert draw_plan(7) == draw_plan(7)
+    assert len({draw_plan(seed).disturbances for seed in range(50)}) == 50
+
+
+def test_every_fifth_first_try_is_a_workers() -> None:
+    kinds = [draw_plan(seed).disturbances[0].kind for seed in range(50)]
+    assert [seed for seed, kind in enumerate(kinds) if kind.startswith("worker")] == list(range(4, 50, 5))
+
+
+def test_calls_are_spoilt_at_the_stated_rate() -> None:
+    plan = ChaosPlan(seed=1, disturbances=(), fault_share=0.01)
+    drawn = [plan.call_fault("ListTags", number) for number in range(20_000)]
+    # 200 of each expected, standard deviation 14.
+    assert all(140 < drawn.count(fault) < 260 for fault in CALL_FAULTS)
+    assert drawn.count(None) > 18_000
+    assert all(UNDISTURBED.call_fault("ListTags", number) is None for number in range(100))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "target", "body", "label"),
+    [
+        ("POST", "/", "SageMaker.CreateTrainingJob", b"{}", "CreateTrainingJob"),
+        ("POST", "/", "", b"Action=GetRole&RoleName=a", "GetRole"),
+        ("PUT", "/chaos/nodesweep/datasets/tiny/ab/data/a.parquet", "", b"", "PUT datasets"),
+        ("PUT", f"/chaos/nodesweep/sweeps/{SWEEP}/config.json", "", b"", "PUT record"),
+        ("PUT", f"/chaos/nodesweep/sweeps/{SWEEP}/report/report.json", "", b"", "PUT report"),
+        ("GET", f"/chaos/nodesweep/sweeps/{SWEEP}/jobs/a/output/output.tar.gz", "", b"", "GET output"),
+        ("GET", "/chaos?list-type=2", "", b"", "GET bucket"),
+    ],
+)
+def test_calls_are_labelled(method: str, path: str, target: str, body: bytes, label: str) -> None:
+    assert label_of(method, path, target, body) == label
+
+
+class Upstream(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen: list[bytes]
+
+    def do_PUT(self) -> None:
+        self.seen.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response_only(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def upstream() -> Iterator[tuple[str, list[bytes]]]:
+    """(endpoint, bodies that arrived) of a server that answers every PUT with `ok`."""
+    seen: list[bytes] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Upstream,), {"seen": seen}))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", seen
+    server.shutdown()
+    server.server_close()
+
+
+def put(proxy: Proxy) -> tuple[int, bytes] | None:
+    """(status, body) of a PUT of training code, None where the connection ended without an answer."""
+    connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=10)
+    try:
+        connection.request("PUT", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", b"body")
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (ConnectionError, http.client.BadStatusLine):
+        return None
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "arrived", "status"),
+    [
+        (None, 1, 200),
+        ("dropped", 0, None),
+        ("answer_lost", 1, None),
+        ("late_500", 1, 500),
+        ("unavailable", 0, 503),
+        ("delayed", 1, 200),
+        ("request_twice", 2, 200),
+        ("answer_twice", 1, 200),
+    ],
+)
+def test_proxy_spoils_a_call(
+    upstream: tuple[str, list[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: CallFault | None,
+    arrived: int,
+    status: int | None,
+) -> None:
+    monkeypatch.setattr(chaos_proxy, "_DELAY_SECONDS", 0.0)
+    endpoint, seen = upstream
+    with Proxy(endpoint, lambda label, number: fault) as proxy:
+        answer = put(proxy)
+    assert seen == [b"body"] * arrived
+    assert (answer and answer[0]) == status
+    assert dict(proxy.faults) == ({fault: 1} if fault else {})
+    # What reached the platform is recorded once, however often it was sent on.
+    assert [call.answered for call in proxy.calls] == [fault not in ("answer_lost", "late_500")] * bool(arrived)
+
+
+@pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])
+def test_proxy_cuts_off_the_call_that_strikes(upstream: tuple[str, list[bytes]], moment: str, arrived: int) -> None:
+    endpoint, seen = upstream
+    with Proxy(endpoint, lambda label, number: None) as proxy:
+        proxy.begin_try(lambda *call: call == ("PUT code", 2, moment))
+        assert put(proxy) == (200, b"ok")
+        assert put(proxy) is None
+        assert len(seen) == 1 + arrived
+
+
+def test_nobody_gets_through_in_an_outage(upstream: tuple[str, list[bytes]]) -> None:
+    endpoint, seen = upstream
+    with Proxy(endpoint, lambda label, number: None) as proxy:
+        proxy.go_down(60)
+        assert put(proxy) is None
+        proxy.go_down(0)
+        assert put(proxy) == (200, b"ok")
+    assert len(seen) == 1
+
+
+def job(nodes: int, repeat: int, attempt: int = 1, status: str = "Completed") -> dict[str, Any]:
+    name = f"{SWEEP}-n{nodes}-r{repeat}-a{attempt}-0123"
+    return {"TrainingJobName": name, "TrainingJobStatus": status, "FailureReason": "none"}
+
+
+def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    points = []
+    for each in jobs:
+        nodes, repeat, _ = names.parse_job_name(each["TrainingJobName"]) or (0, 0, 0)
+        points.append({"nodes": nodes, "repeat": repeat, "clocks": {"train_seconds": 100.0}})
+        points[-1] |= {"job_name": each["TrainingJobName"], "status": each["TrainingJobStatus"]}
+    return {"headline": "2 are best", "summary": [{"nodes": 1, "n_failed": 0}], "points": points, "costs": 1.0}
+
+
+def evidence_of(jobs: list[dict[str, Any]], **changes: Any) -> Evidence:
+    """What a run that was killed once and kept every promise left behind."""
+    kind = changes.pop("kind", "kill")
+    evidence = Evidence(
+        plan=ChaosPlan(seed=0, disturbances=()),
+        tries=[Try(f"{kind} after StartBuild#1", True, -9, 1.0, ""), Try(None, False, 0, 1.0, "")],
+        jobs=jobs,
+        sweep=SWEEP,
+        report=report_of(jobs),
+        local_report=report_of(jobs),
+        calls=[],
+        faults={},
+        peak_nodes=5,
+        peak_jobs=2,
+        seconds=2.0,
+    )
+    return replace(evidence, **changes)
+
+
+DONE = [job(nodes, repeat) for nodes, repeat in POINTS]
+
+
+def test_a_kept_promise_breaks_nothing() -> None:
+    assert broken_invariants(evidence_of(DONE), report_of(DONE)) == []
+
+
+def test_a_stopped_attempt_is_part_of_a_cancel() -> None:
+    jobs = [job(1, 1, status="Stopped"), job(1, 1, attempt=2), *DONE[1:]]
+    report = report_of(jobs)
+    report |= {"headline": "2 are best; 1 of 7 jobs did not complete", "summary": [{"nodes": 1, "n_failed": 1}]}
+    cancelled = evidence_of(jobs, kind="sigterm", report=report | {"costs": 2.0}, local_report=report | {"costs": 2.0})
+    assert broken_invariants(cancelled, report_of(DONE)) == []
+    killed = replace(cancelled, tries=evidence_of(DONE).tries)
+    assert ["nobody had asked" in problem for problem in broken_invariants(killed, report_of(DONE))] == [True]
+
+
+TWICE = Call("PUT code", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", 4, 200, answered=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"jobs": DONE[1:]}, "1 nodes, repeat 1: 0 completed jobs"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2)]}, "1 nodes, repeat 1: 2 completed jobs"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2, status="InProgress")]}, "is left InProgress"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2, status="Failed")]}, "failed: none"),
+        ({"jobs": [*DONE, job(8, 1)]}, "8 nodes, repeat 1 was never planned"),
+        ({"jobs": [*DONE[1:], {**DONE[0], "TrainingJobName": "other"}]}, "other is no job of the sweep"),
+        ({"peak_nodes": 6}, "6 nodes in use at once, the quota is 5"),
+        ({"peak_jobs": 3}, "3 jobs at once"),
+        ({"calls": [TWICE, TWICE]}, "was uploaded 2 times"),
+        ({"calls": [Call("CreateTrainingJob", "/", 9, 200, answered=True)] * 7}, "7 jobs were accepted, 6 are listed"),
+        ({"report": None}, "no report in the bucket"),
+        ({"local_report": None}, "the report in the bucket and the one on disk differ"),
+        ({"report": report_of(DONE) | {"costs": 2.0}}, "report.costs: 2.0, undisturbed 1.0"),
+        ({"tries": [Try(None, False, 1, 1.0, "AWS call failed")]}, "not done after 1 tries: the last one ended with 1"),
+        ({"tries": [Try(None, False, None, 240.0, "")]}, "the last one hung"),
+    ],
+)
+def test_a_broken_promise_is_noticed(changes: dict[str, Any], words: str) -> None:
+    broken = broken_invariants(evidence_of(**{"jobs": DONE, **changes}), report_of(DONE))
+    assert any(words in problem for problem in broken), broken
+
+
+def test_a_lost_answer_excuses_one_more_upload() -> None:
+    lost = replace(TWICE, answered=False)
+    assert list(uploads_twice([lost, TWICE])) == []
+    assert len(list(uploads_twice([lost, TWICE, TWICE]))) == 1
+    assert list(uploads_twice([replace(TWICE, status=503), TWICE])) == []
+    assert list(uploads_twice([replace(TWICE, label="PUT owner")] * 3)) == []
+
+
+def test_reports_are_compared_by_value() -> None:
+    one, other = comparable(report_of(DONE), False), comparable(report_of(DONE), False)
+    other["points"]["2x1"]["clocks"]["train_seconds"] += 0.004
+    assert list(differences(one, other, "report")) == []
+    other["points"]["2x1"]["clocks"]["train_seconds"] += 1
+    assert [line.split(":")[0] for line in differences(one, other, "report")] == [
+        "report.points.2x1.clocks.train_seconds"
+    ]
+    assert len(list(differences([1], [1, 2], "list"))) == 1
+    assert len(list(differences(True, 1.0001, "flag"))) == 1
+
+
+@pytest.mark.parametrize(("seeds", "message"), [("x", "neither FIRST:END"), ("3:3", "END must be above FIRST")])
+def test_options_without_a_seed_are_refused(seeds: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([f"--seeds={seeds}"])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
+    """kill -9 at a create whose answer is lost, then SIGTERM amid the jobs; a killed worker; spoilt calls all along."""
+    killed = Disturbance("kill", Trigger("CreateTrainingJob", 2, "after", 0.0), 0.0)
+    ended = Disturbance("sigterm", Trigger("CreateTrainingJob", 1, "after", 0.2), 0.0)
+    worker_killed = Disturbance("worker_kill", Trigger("CreateTrainingJob", 4, "before", 0.0), 0.0)
+    with prefect_server(tmp_path) as environment:
+        undisturbed = run_chaos(UNDISTURBED, tmp_path / "undisturbed", environment)
+        assert broken_invariants(undisturbed, None) == []
+        for seed, strikes in enumerate(((killed, ended), (worker_killed,))):
+            evidence = run_chaos(ChaosPlan(seed, strikes), tmp_path / str(seed), environment)
+            assert [one.struck for one in evidence.tries] == [True] * len(strikes) + [False]
+            assert broken_invariants(evidence, undisturbed.report) == []

@@ -1,0 +1,69 @@
+"""The coverage benchmark on few sweeps: that it runs, and that it would notice wrong intervals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import interval_coverage
+from benchmarks.interval_coverage import main, simulate
+
+
+@pytest.fixture(scope="module")
+def five_repeats():
+    return simulate(noise=0.05, repeats=5, sweeps=400, seed=1)
+
+
+def test_five_repeats_cover_about_95_percent(five_repeats):
+    # Standard error of 400 sweeps: about 0.8 %.
+    assert 0.91 < five_repeats.train_seconds.share < 0.97
+    assert 0.93 < five_repeats.speedup.share < 0.99
+
+
+def test_three_repeats_cover_less():
+    cell = simulate(noise=0.05, repeats=3, sweeps=400, seed=1)
+    # [min, max] of three covers the median with 1 - 2 x 1/8 = 0.75.
+    assert cell.train_seconds.share == pytest.approx(0.75, abs=0.05)
+    assert 0.86 < cell.speedup.share < 0.94
+    assert cell.meets_requirement  # asked of five repeats and more alone
+
+
+def test_width_follows_the_noise(five_repeats):
+    # The range of five normal values is 2.326 sigma on average.
+    assert five_repeats.train_seconds.mean_relative_width == pytest.approx(2.326 * 0.05, rel=0.05)
+    assert five_repeats.speedup.mean_relative_width > five_repeats.train_seconds.mean_relative_width
+
+
+def test_standard_error_is_over_sweeps(five_repeats):
+    # Four independent T per sweep: sqrt(p (1 - p) / 1600).
+    share = five_repeats.train_seconds.share
+    assert five_repeats.train_seconds.standard_error == pytest.approx((share * (1 - share) / 1600) ** 0.5, rel=0.2)
+    # The three S share T(1), so they say less than 1200 independent ones.
+    share = five_repeats.speedup.share
+    assert five_repeats.speedup.standard_error > (share * (1 - share) / 1200) ** 0.5
+
+
+def test_result_is_printed_and_stored(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(interval_coverage, "REQUIRED_COVERAGE", (0.0, 1.0))
+    output = tmp_path / "coverage.json"
+    assert main(["--sweeps=20", "--noise", "0.02", "--repeats", "5", "6", f"--output={output}"]) == 0
+    stored = json.loads(output.read_text())
+    assert [(cell["noise"], cell["repeats"], cell["sweeps"]) for cell in stored["cells"]] == [
+        (0.02, 5, 20),
+        (0.02, 6, 20),
+    ]
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_missed_requirement_is_the_exit_code(capsys, monkeypatch):
+    monkeypatch.setattr(interval_coverage, "ratio_interval", lambda base, runs: interval_coverage.median_interval(base))
+    assert main(["--sweeps=2", "--noise", "0.02", "--repeats", "5"]) == 1
+    assert "outside 93 to 97 %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("option", "message"), [("--repeats=2", "fewer than 3 runs"), ("--sweeps=1", "at least 2")])
+def test_options_that_make_no_interval_are_refused(option, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([option])
+    assert message in capsys.readouterr().err

@@ -1,0 +1,60 @@
+"""Every example config is accepted by `nodesweep plan` and `nodesweep requests`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from configs.distribution import DistributionConfig
+from configs.load import load_config
+from flows.cli import main
+from scaling.distribution import OPTIONS, option_of
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+EXAMPLES = sorted((CONFIGS / "examples").glob("*.yaml"))
+REFERENCE = [CONFIGS / "search_mlp_p3.yaml", CONFIGS / "local.yaml"]
+
+
+def distribution_in(path: Path) -> DistributionConfig:
+    return load_config(path).training.distribution
+
+
+def test_every_kind_has_an_example() -> None:
+    kinds = {option_of(distribution_in(path)).kind for path in EXAMPLES + REFERENCE}
+    assert kinds == {option.kind for option in OPTIONS}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_can_be_planned(path: Path) -> None:
+    result = CliRunner().invoke(main, ["plan", str(path)])
+    assert result.exit_code == 0, result.output
+    assert load_config(path).name in result.output
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, REFERENCE[0]], ids=lambda path: path.stem)
+def test_an_example_gives_one_request_per_job(path: Path) -> None:
+    result = CliRunner().invoke(main, ["requests", str(path)])
+    assert result.exit_code == 0, result.output
+    requests, config = json.loads(result.stdout), load_config(path)
+    assert len(requests) == len(config.sweep.node_counts) * config.sweep.repeats
+    own = {"sagemaker_program", "sagemaker_container_log_level", "sagemaker_region", "sagemaker_job_name"}
+    launch = set(requests[0]["HyperParameters"]) - own - set(config.training.hyperparameters)
+    assert launch, "the distribution reaches the request"
+
+
+def test_the_model_parallel_example_is_the_documented_one() -> None:
+    # AWS developer guide, "Run a distributed model parallel training job": 2 partitions, 4 micro-batches, 8 processes.
+    result = CliRunner().invoke(main, ["requests", str(CONFIGS / "examples" / "smp_v1_mnist_p3.yaml")])
+    sent = json.loads(result.stdout)[0]["HyperParameters"]
+    assert json.loads(sent["mp_parameters"]) == {
+        "partitions": 2,
+        "microbatches": 4,
+        "placement_strategy": "spread",
+        "pipeline": "interleaved",
+        "optimize": "speed",
+        "ddp": True,
+    }
+    assert sent["sagemaker_mpi_num_of_processes_per_host"] == "8"

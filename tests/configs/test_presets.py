@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from configs.load import ConfigError, load_config
+from configs.presets import PRESETS_DIRECTORY, config_of_preset, preset_names
+
+
+def test_presets_are_the_benchmarks_below_configs_by_path() -> None:
+    found = preset_names()
+    assert found == sorted(found)
+    assert {"local", "search_mlp_p3", "examples/mpi_g5"} <= set(found)
+    assert "instances" not in found and not [name for name in found if name.startswith("data/")]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_a_benchmark(name: str) -> None:
+    """With its paths made absolute, as a worker in another directory needs them."""
+    config = config_of_preset(name, {})
+    assert config == load_config(PRESETS_DIRECTORY / f"{name}.yaml")
+    assert config.dataset.is_remote or config.dataset.source.startswith("/")
+
+
+def test_unknown_preset_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"^preset: got '../local'; expected one of examples/g5_fsx_vpc, .*local"):
+        config_of_preset("../local", {})
+
+
+@pytest.mark.parametrize("value", [3, None])
+def test_change_replaces_a_value_and_none_keeps_the_presets(value: int | None) -> None:
+    kept = config_of_preset("local", {}).sweep.repeats
+    assert config_of_preset("local", {"sweep.repeats": value}).sweep.repeats == (value or kept)
+
+
+def test_values_arrive_as_they_are_given() -> None:
+    """Words that YAML would read as something else among them."""
+    changes: dict[str, Any] = {
+        "training.environment": {"A": "no", "B": "1e3", "C": "null", "D": 'a "b": [c]'},
+        "training.distribution": {"kind": "torch_distributed"},
+        "sweep.node_counts": [4, 2],
+    }
+    config = config_of_preset("local", changes)
+    assert dict(config.training.environment) == changes["training.environment"]
+    assert config.training.distribution.kind == "torch_distributed"
+    assert config.sweep.node_counts == (2, 4)
+
+
+def test_later_change_of_the_same_field_wins() -> None:
+    config = config_of_preset("local", {"sweep": {"node_counts": [1]}, "sweep.repeats": 7})
+    assert (config.sweep.node_counts, config.sweep.repeats) == ((1,), 7)
+
+
+def test_change_that_does_not_fit_names_its_field() -> None:
+    with pytest.raises(ConfigError, match=r"sweep\.repeats: .*\(got 0\)"):
+        config_of_preset("local", {"sweep.repeats": 0})

@@ -1,0 +1,148 @@
+"""CodeBuild's twin with a container builder: the project's buildspec, a real registry, ECR's answers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+import urllib.request
+
+import pytest
+
+from infra.local.engine.registry import MANIFEST_TYPES
+from tests.containers.container_bench import (
+    IMAGE_CONTEXT,
+    REPOSITORY,
+    build_log,
+    run_build,
+    start_build,
+    tiny_context,
+    wait_for_build,
+)
+from tests.infra.local.platform_client import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
+
+
+def digest_in_ecr(platform, tag):
+    ids = [{"imageTag": tag}]
+    return platform.ecr.describe_images(repositoryName=REPOSITORY, imageIds=ids)["imageDetails"][0]["imageDigest"]
+
+
+def registry(platform):
+    """The address in ECR's answers."""
+    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0]["repositoryUri"]
+    return uri.removesuffix(f"/{REPOSITORY}")
+
+
+@pytest.fixture
+def context(tmp_path):
+    return tiny_context(tmp_path)
+
+
+def test_ecr_points_to_a_registry_that_answers(platform):
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", registry(platform))
+    data = platform.ecr.get_authorization_token()["authorizationData"][0]
+    assert data["proxyEndpoint"] == f"http://{registry(platform)}"
+    with urllib.request.urlopen(f"{data['proxyEndpoint']}/v2/") as answer:
+        assert answer.status == 200
+
+
+def test_pushed_digest_is_ecrs_and_the_registrys(platform, context):
+    build = run_build(platform, context, "digest")
+    assert build["buildStatus"] == "SUCCEEDED", build_log(platform, build)
+    url = f"http://{registry(platform)}/v2/{REPOSITORY}/manifests/digest"
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": MANIFEST_TYPES})) as answer:
+        assert answer.headers["Docker-Content-Digest"] == digest_in_ecr(platform, "digest")
+
+
+def test_phases_and_log_are_the_buildspecs(platform, context):
+    build = run_build(platform, context, "phases")
+    names = [phase["phaseType"] for phase in build["phases"]]
+    assert names[3:] == ["DOWNLOAD_SOURCE", "INSTALL", "PRE_BUILD", "BUILD", "POST_BUILD", "FINALIZING", "COMPLETED"]
+    log = build_log(platform, build)
+    assert any(line.startswith("STEP 1/") for line in log)
+    assert any(line.startswith("Writing manifest") for line in log)
+
+
+def test_changed_line_rebuilds_its_layer_only(platform, tmp_path):
+    """Of the project's image: what was installed is taken from the cache."""
+    changed = tmp_path / "context"
+    shutil.copytree(IMAGE_CONTEXT, changed, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+    arguments = {"BUILD_ARG_REQUIREMENTS": "requirements-on-dlc.txt"}
+    assert run_build(platform, changed, "before", **arguments)["buildStatus"] == "SUCCEEDED"
+    with (changed / "train.py").open("a") as file:
+        file.write("# changed\n")
+    began = time.monotonic()
+    build = run_build(platform, changed, "after", **arguments)
+    log = "\n".join(build_log(platform, build))
+    print(f"build after a changed line: {time.monotonic() - began:.1f} s")
+    assert build["buildStatus"] == "SUCCEEDED"
+    assert re.search(r"RUN python -m pip install .*\n--> Using cache", log)
+    assert re.search(r"COPY train.py .*\n--> (?!Using)", log)
+
+
+def test_immutable_tag_is_not_moved(platform, context):
+    assert run_build(platform, context, "fixed")["buildStatus"] == "SUCCEEDED"
+    digest = digest_in_ecr(platform, "fixed")
+    with (context / "train").open("a") as file:
+        file.write("# changed\n")
+    build = run_build(platform, context, "fixed")
+    assert build["buildStatus"] == "FAILED"
+    assert any("'fixed' already exists" in line and "immutable" in line for line in build_log(platform, build))
+    assert digest_in_ecr(platform, "fixed") == digest
+
+
+def test_mutable_tag_is_moved(platform, context):
+    platform.ecr.create_repository(repositoryName="movable", imageTagMutability="MUTABLE")
+    uri = f"{registry(platform)}/movable"
+    digests = []
+    for line in ("# one\n", "# two\n"):
+        with (context / "train").open("a") as file:
+            file.write(line)
+        assert run_build(platform, context, "moved", IMAGE_REPO_URI=uri)["buildStatus"] == "SUCCEEDED"
+        found = platform.ecr.describe_images(repositoryName="movable", imageIds=[{"imageTag": "moved"}])
+        digests.append(found["imageDetails"][0]["imageDigest"])
+    assert len(set(digests)) == 2
+
+
+def test_failing_command_is_named_with_its_phase(platform, context):
+    (context / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo on the way && exit 7\n")
+    build = run_build(platform, context, "broken")
+    phase = next(phase for phase in build["phases"] if phase["phaseType"] == "BUILD")
+    assert (build["buildStatus"], phase["phaseStatus"]) == ("FAILED", "FAILED")
+    assert phase["contexts"][0]["message"].startswith("Error while executing command: docker build")
+    assert "on the way" in build_log(platform, build)
+    assert "POST_BUILD" not in [phase["phaseType"] for phase in build["phases"]]  # on-failure: ABORT
+    with pytest.raises(platform.ecr.exceptions.ImageNotFoundException):
+        digest_in_ecr(platform, "broken")
+
+
+def test_missing_variable_fails_before_the_build(platform, context):
+    build = run_build(platform, context, "unnamed", IMAGE_TAG="")
+    assert [phase["phaseType"] for phase in build["phases"]][-3:] == ["PRE_BUILD", "FINALIZING", "COMPLETED"]
+    assert any("IMAGE_TAG is not set" in line for line in build_log(platform, build))
+
+
+def test_project_without_a_buildspec_is_told_so(platform, context):
+    build = run_build(platform, context, "no-spec", buildspec="buildspec.yml")
+    phase = next(phase for phase in build["phases"] if phase["phaseStatus"] == "FAILED")
+    assert phase["contexts"][0] == {
+        "statusCode": "YAML_FILE_ERROR",
+        "message": "buildspec.yml: no such file in the source",
+    }
+
+
+def test_stopped_build_ends_what_it_runs(platform, context):
+    (context / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo sleeping-now && sleep 300\n")
+    build_id = start_build(platform, context, "stopped")
+
+    def is_at_work():
+        build = platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]
+        return build["currentPhase"] == "BUILD" and "sleeping-now" in build_log(platform, build)
+
+    wait_until(is_at_work, 60)
+    platform.codebuild.stop_build(id=build_id)
+    began = time.monotonic()
+    assert wait_for_build(platform, build_id)["buildStatus"] == "STOPPED"
+    assert time.monotonic() - began < 20

@@ -1,0 +1,135 @@
+"""However a platform with containers ends, none of them is left, nor a network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from infra.local import daemon
+from infra.local.engine.choice import make_container_engine
+from infra.local.engine.container_engine import ContainerEngine
+from infra.local.engine.job_run import RunTimes
+from infra.local.interfaces import JobSpec
+from infra.local.server_contract import ServerConfig
+from tests.containers.conftest import SERVICES
+from tests.containers.container_bench import (
+    REPOSITORY,
+    build_image,
+    create_job,
+    labelled,
+    log_of,
+    run_job,
+    tiny_context,
+)
+from tests.infra.local.platform_client import client, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
+
+
+def connect(endpoint):
+    return SimpleNamespace(endpoint=endpoint, **{service: client(endpoint, service) for service in SERVICES})
+
+
+def is_clean():
+    return labelled("ps", "--all") == labelled("network", "ls") == []
+
+
+def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, tmp_path):
+    config = ServerConfig(0, tmp_path / "state", engine="container")
+    platform = connect(daemon.start(config))
+    try:
+        for bucket in ("results", "source"):
+            platform.s3.create_bucket(Bucket=bucket)
+        platform.ecr.create_repository(repositoryName=REPOSITORY, imageTagMutability="IMMUTABLE")
+        (tmp_path / "tiny").mkdir()
+        image = build_image(platform, tiny_context(tmp_path / "tiny"), "kept")
+        create_job(platform, "held", image, "hold", 2)
+        wait_until(lambda: all("ready" in log_of(platform, "held", host) for host in ("algo-1", "algo-2")), 60)
+        os.kill(daemon.find_server(config.state_dir).pid, signal.SIGKILL)
+        wait_until(is_clean, 30)
+        platform = connect(daemon.start(config))
+        job = platform.sagemaker.describe_training_job(TrainingJobName="held")
+        assert job["FailureReason"].startswith("InternalServerError")
+        assert run_job(platform, "again", image, "look")["TrainingJobStatus"] == "Completed"
+    finally:
+        daemon.stop(config.state_dir)
+    wait_until(is_clean, 30)
+
+
+@pytest.fixture
+def engine(platform, cli, tmp_path):
+    """An engine beside the platform's, with short times; its images are the platform's."""
+    made, images = make_container_engine(tmp_path / "state", platform.endpoint, None)
+    made._times = RunTimes(stop_term_seconds=2.0, failure_grace_seconds=0.5, failure_term_seconds=1.0)
+    yield made
+    made.close()
+    images.registry.close()
+    wait_until(is_clean, 30)
+
+
+def spec(image: str, program: str, count: int = 1) -> JobSpec:
+    arn = "arn:aws:sagemaker:us-east-1:000000000000:training-job/ends"
+    return JobSpec("ends", arn, "us-east-1", image, "ml.local.small", count, {"program": program}, {})
+
+
+def start(engine: ContainerEngine, job: JobSpec):
+    """The run in a thread: (nodes, lines, stop, results, thread)."""
+    nodes, lines, stop, results = engine.prepare(job), [], threading.Event(), []
+    work = threading.Thread(
+        target=lambda: results.append(engine.run(job, nodes, lambda *line: lines.append(line[:2]), stop, 120))
+    )
+    work.start()
+    wait_until(lambda: all((node.host, "ready") in lines for node in nodes), 60)
+    return lines, stop, results, work
+
+
+@pytest.fixture
+def local_image(tiny_image):
+    """Known to this machine's podman by its digest once the platform has pulled it."""
+    subprocess.run(["podman", "pull", "--quiet", "--tls-verify=false", tiny_image], check=True, capture_output=True)
+    return tiny_image
+
+
+def test_deaf_program_is_killed_after_its_time(engine, local_image):
+    lines, stop, results, work = start(engine, spec(local_image, "stubborn"))
+    stop.set()
+    work.join(30)
+    assert results[0].stopped
+    assert [(item.exit_code, item.stopped_by_platform) for item in results[0].exits] == [(-9, True)]
+    assert ("algo-1", "[platform] SIGKILL to the node's processes") in lines
+    engine.clean_up(spec(local_image, "stubborn"))
+
+
+def test_killed_node_fails_the_job_and_ends_its_peers(engine, local_image):
+    job = spec(local_image, "hold", 2)
+    _lines, _stop, results, work = start(engine, job)
+    engine.kill_node(job, "algo-2")
+    work.join(60)
+    assert results[0].failed_host == "algo-2"
+    assert results[0].failure_reason == (
+        "AlgorithmError: algo-2 was ended by SIGKILL and left no output/failure, exit code: 137"
+    )
+    engine.clean_up(job)
+
+
+def test_containers_that_are_removed_from_outside_fail_the_job(engine, local_image):
+    job = spec(local_image, "hold", 2)
+    _lines, _stop, results, work = start(engine, job)
+    subprocess.run(["podman", "rm", "--force", "--time", "0", *labelled("ps")], check=True, capture_output=True)
+    work.join(60)
+    assert results[0].failed_host in ("algo-1", "algo-2")
+    assert [item.exit_code for item in results[0].exits] == [-9, -9]
+    engine.clean_up(job)
+
+
+def test_image_that_can_not_be_started_is_an_engine_error(engine, base_image):
+    job = spec("localhost/not-here:1", "hold")
+    nodes = engine.prepare(job)
+    with pytest.raises(Exception, match=r"image localhost/not-here:1 can't be pulled"):
+        engine.run(job, nodes, lambda *_: None, threading.Event(), 60)
+    engine.clean_up(job)

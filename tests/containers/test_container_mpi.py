@@ -1,0 +1,35 @@
+"""Options that are launched with mpirun: two nodes of two processes each, over sshd in the containers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.containers.container_bench import log_of, wait_for_end
+from tests.containers.test_both_engines import HYPERPARAMETERS, create, put_data
+
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
+
+BATCH = {"per-replica-batch-size": "1024", "sagemaker_mpi_num_of_processes_per_host": "2"}
+LAUNCHERS = {
+    "mpi": {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": '""'},
+    "smddp": {  # of smdistributed.dataparallel and of pytorchddp
+        "sagemaker_distributed_dataparallel_enabled": "true",
+        "sagemaker_distributed_dataparallel_custom_mpi_options": '""',
+        "sagemaker_instance_type": json.dumps("ml.local.small"),
+    },
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_nodes_of_two_processes(platform, training_image, launcher):
+    put_data(platform)
+    create(platform, training_image, launcher, 2, HYPERPARAMETERS | BATCH | LAUNCHERS[launcher])
+    job = wait_for_end(platform, launcher)
+    log = "\n".join(log_of(platform, launcher, "algo-1"))
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert "mpirun --host algo-1:2,algo-2:2 -np 4" in log
+    assert "world_size=4;" in log
+    message = job["SecondaryStatusTransitions"][0]["StatusMessage"]
+    assert ("launch path only: smdistributed.dataparallel" in message) == (launcher == "smddp")

@@ -1,0 +1,139 @@
+"""Nodes as containers: what a program finds in one, and how one ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.containers.container_bench import (
+    archive_names,
+    create_job,
+    facts,
+    labelled,
+    log_of,
+    run_job,
+    wait_for_end,
+)
+from tests.infra.local.platform_client import phases, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
+
+
+@pytest.fixture(scope="module")
+def looked(platform, tiny_image):
+    """A job of two nodes that look around, and what each has seen."""
+    environment = {"MULTI": "two\nlines 'quoted' $HOME"}
+    job = run_job(platform, "look", tiny_image, "look", 2, Environment=environment)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    return job, {host: facts(platform, "look", host) for host in ("algo-1", "algo-2")}
+
+
+def test_each_node_has_its_name_and_finds_the_others(looked):
+    _job, seen = looked
+    assert {host: node["host"] for host, node in seen.items()} == {"algo-1": "algo-1", "algo-2": "algo-2"}
+    addresses = seen["algo-1"]["addresses"]
+    assert addresses == seen["algo-2"]["addresses"]
+    assert len(set(addresses.values())) == 2
+    assert not any(address.startswith("127.") for address in addresses.values())
+    assert all(node["interface_is_there"] for node in seen.values())
+
+
+def test_train_is_process_1_without_capabilities(looked):
+    _job, seen = looked
+    for node in seen.values():
+        assert (node["pid"], node["capabilities"], node["no_new_privileges"]) == (1, 0, "1")
+
+
+def test_memory_and_cpu_are_the_instance_types(looked):
+    _job, seen = looked
+    assert {(node["memory_limit"], node["cpus"]) for node in seen.values()} == {(2 << 30, 1)}
+
+
+def test_image_and_request_make_the_environment_whatever_it_holds(looked):
+    _job, seen = looked
+    assert seen["algo-1"]["environment"] == {
+        "IMAGE_SAYS": "hello",
+        "MULTI": "two\nlines 'quoted' $HOME",
+        "TRAINING_JOB_NAME": "look",
+        "HOME": "/root",
+    }
+
+
+def test_code_is_the_images_own(looked):
+    assert looked[1]["algo-1"]["code"] == "of-the-image"
+
+
+def test_platform_is_reached_at_its_own_url(looked):
+    assert all(node["endpoint_runs"] for node in looked[1].values())
+
+
+def test_results_of_all_nodes_are_uploaded(platform, looked):
+    assert archive_names(platform, "jobs/look/output/model.tar.gz") == ["algo-1.txt", "algo-2.txt"]
+    assert archive_names(platform, "jobs/look/output/output.tar.gz") == ["algo-1.txt", "algo-2.txt"]
+    assert "podman containers" in looked[0]["SecondaryStatusTransitions"][0]["StatusMessage"]
+
+
+def test_nodes_talk_to_each_other(platform, tiny_image):
+    assert run_job(platform, "talk", tiny_image, "talk", 3)["TrainingJobStatus"] == "Completed"
+    heard = {line for line in log_of(platform, "talk", "algo-1") if line.startswith("heard")}
+    assert heard == {"heard algo-2", "heard algo-3"}
+
+
+def test_nothing_is_left_of_a_job(platform, tiny_image, looked):
+    wait_until(lambda: labelled("ps", "--all") == labelled("network", "ls") == [], 30)
+
+
+def test_failure_file_and_exit_code_are_the_reason(platform, tiny_image):
+    job = run_job(platform, "fail", tiny_image, "fail", 2)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"] == "AlgorithmError: algo-2: the data is empty, exit code: 3"
+
+
+def test_node_that_needs_more_memory_than_it_has_is_ended(platform, tiny_image):
+    job = run_job(platform, "eat", tiny_image, "eat")
+    assert (
+        job["FailureReason"] == "AlgorithmError: algo-1 was ended by SIGKILL and left no output/failure, exit code: 137"
+    )
+
+
+def test_stop_lets_the_program_save(platform, tiny_image):
+    create_job(platform, "stop", tiny_image, "wait_for_signal")
+    wait_until(lambda: "ready" in log_of(platform, "stop", "algo-1"), 60)
+    platform.sagemaker.stop_training_job(TrainingJobName="stop")
+    job = wait_for_end(platform, "stop")
+    assert job["TrainingJobStatus"] == "Stopped"
+    assert phases(job)[-3:] == ["Stopping", "Uploading", "Stopped"]
+    assert "saved" in log_of(platform, "stop", "algo-1")
+    assert archive_names(platform, "jobs/stop/output/model.tar.gz") == ["saved"]
+
+
+def test_utilisation_is_that_of_the_quota(platform, tiny_image):
+    job = run_job(platform, "burn", tiny_image, "burn")
+    assert job["TrainingJobStatus"] == "Completed"
+    values = {}
+    for metric in ("CPUUtilization", "MemoryUtilization"):
+        found = platform.cloudwatch.get_metric_data(
+            MetricDataQueries=[
+                {
+                    "Id": "m",
+                    "MetricStat": {
+                        "Metric": {
+                            "Namespace": "/aws/sagemaker/TrainingJobs",
+                            "MetricName": metric,
+                            "Dimensions": [{"Name": "Host", "Value": "burn/algo-1"}],
+                        },
+                        "Period": 1,
+                        "Stat": "Average",
+                    },
+                }
+            ],
+            StartTime=job["TrainingStartTime"],
+            EndTime=job["TrainingEndTime"],
+        )
+        values[metric] = found["MetricDataResults"][0]["Values"]
+    assert 80 < max(values["CPUUtilization"]) < 130  # 100 is all that 0.2 vCPU may have
+    assert 0 < max(values["MemoryUtilization"]) < 5
+
+
+def test_image_that_is_not_there_fails_the_job(platform, tiny_image):
+    job = run_job(platform, "missing", tiny_image.partition("@")[0] + ":never-built", "look")
+    assert job["FailureReason"].startswith("ClientError: Cannot find the requested image")

@@ -1,0 +1,183 @@
+"""What becomes of the jobs when a run ends badly: docs/ending.md, what needs no server and worker of its own."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from prefect.exceptions import TerminationSignal
+from prefect.states import Cancelled as CancelledState
+from prefect.states import Cancelling, Running
+
+import flows.ending
+import flows.sweep
+import tasks.jobs
+import tasks.report
+from configs.models import BenchmarkConfig
+from flows.ending import end_jobs, is_cancel
+from flows.scaling_benchmark import scaling_benchmark
+from scaling import names
+from tasks.jobs import watch_training_jobs
+from tasks.polling import Cancelled
+from tests.infra.local.platform_client import wait_until
+
+Configs = Callable[..., BenchmarkConfig]
+TERMINATED = TerminationSignal(15)
+EXPIRED = ClientError({"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}, "ListTrainingJobs")
+UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
+
+
+class Server:
+    """Prefect's API, as far as it is asked for the run's state; without one it does not answer."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __call__(self, sync_client: bool) -> Server:
+        return self
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read_flow_run(self, run: object) -> SimpleNamespace:
+        if self._state is None:
+            raise ConnectionError("no answer")
+        return SimpleNamespace(state=self._state)
+
+
+def test_interrupted_command_was_cancelled_and_an_error_was_not() -> None:
+    assert is_cancel(KeyboardInterrupt())
+    assert is_cancel(Cancelled())
+    assert not is_cancel(EXPIRED)
+    assert not is_cancel(SystemExit(1))
+
+
+def test_sigterm_to_a_command_is_a_cancel() -> None:
+    assert is_cancel(TERMINATED)
+
+
+@pytest.mark.parametrize(
+    ("state", "cancelled"), [(Cancelling(), True), (CancelledState(), True), (Running(), False), (None, False)]
+)
+def test_sigterm_under_a_worker_is_what_the_server_says(
+    monkeypatch: pytest.MonkeyPatch, state: Any, cancelled: bool
+) -> None:
+    monkeypatch.setattr(flows.ending, "deployment", SimpleNamespace(id=str(uuid4())))
+    monkeypatch.setattr(flows.ending, "flow_run", SimpleNamespace(get_id=lambda: str(uuid4())))
+    monkeypatch.setattr(flows.ending, "get_client", Server(state))
+    assert is_cancel(TERMINATED) is cancelled
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "done"),
+    [
+        ("stop", KeyboardInterrupt(), "stopped"),
+        ("leave", KeyboardInterrupt(), "marked"),
+        ("stop", EXPIRED, None),
+        ("leave", EXPIRED, None),
+    ],
+)
+def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
+    make_config: Configs, monkeypatch: pytest.MonkeyPatch, policy: str, error: BaseException, done: str | None
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(flows.ending, "stop_now", lambda platform, jobs: calls.append("stopped"))
+    monkeypatch.setattr(flows.ending, "leave_running", lambda platform, sweep: calls.append("marked"))
+    end_jobs(make_config(sweep={"on_cancel": policy}), "bench-20260102030405-0a1b2c3d", ["job"], error)
+    assert calls == ([] if done is None else [done])
+
+
+def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]]:
+    """(nodes, attempt, status) of every job of the benchmark that the platform lists, once all have ended."""
+
+    def ended() -> list[tuple[int, int, str]] | None:
+        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-")["TrainingJobSummaries"]
+        places = [(names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs]
+        found = [(place[0], place[2], status) for place, status in places if place is not None]
+        return sorted(found) if all(status != "InProgress" for *_, status in found) else None
+
+    return list(wait_until(ended))
+
+
+ALL_COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
+
+
+@pytest.fixture
+def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], None]:
+    """failing_watch(error, times): so many watches of the sweep's jobs fail, without pauses between the tries."""
+
+    def install(error: Exception, times: int) -> None:
+        left, real = [error] * times, tasks.jobs.watch
+
+        def watch(*arguments: Any) -> list[dict[str, Any]]:
+            if left:
+                raise left.pop()
+            return real(*arguments)
+
+        monkeypatch.setattr(tasks.jobs, "watch", watch)
+        prompt = watch_training_jobs.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
+        monkeypatch.setattr(flows.sweep, "watch_training_jobs", prompt)
+
+    return install
+
+
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize(("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 4)])
+def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    failing_watch: Callable[[Exception, int], None],
+    error: Exception,
+    tries: int,
+) -> None:
+    """Expired credentials fail at once, a lost connection once boto3's and Prefect's tries are used up."""
+    config = pipeline_config("scaling", name=f"lost{tries}", sweep={"max_parallel_jobs": 3})
+    failing_watch(error, tries)
+    with pytest.raises(type(error)):
+        scaling_benchmark(config)
+    assert ledger(served, f"lost{tries}") == ALL_COMPLETED, "they ran on, and were not stopped"
+    result = scaling_benchmark(config, resume=True)
+    assert (result.missing_points, ledger(served, f"lost{tries}")) == (0, ALL_COMPLETED)
+
+
+@pytest.mark.usefixtures("prefect")
+def test_connection_that_comes_back_in_time_costs_nothing(
+    pipeline_config: Configs, served: SimpleNamespace, failing_watch: Callable[[Exception, int], None]
+) -> None:
+    failing_watch(UNREACHABLE, 3)
+    result = scaling_benchmark(pipeline_config("scaling", name="flaky"))
+    assert (result.missing_points, ledger(served, "flaky")) == (0, ALL_COMPLETED)
+
+
+@pytest.mark.usefixtures("prefect")
+def test_disk_that_is_full_at_the_report_leaves_it_in_the_bucket(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("scaling", name="full")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "report.html")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(tasks.report, "write_files", full)
+        scaling_benchmark(config)
+    (sweep,) = {names.sweep_of_job(job) for job in jobs_named(served, "full-")}
+    assert sweep is not None
+    key = names.report_key(config.platform.prefix, sweep, names.REPORT_JSON)
+    assert served.s3.head_object(Bucket=config.platform.bucket, Key=key)["ContentLength"] > 0
+    result = scaling_benchmark(config, resume=True)
+    assert (result.folder / names.REPORT_HTML).is_file()
+    assert ledger(served, "full") == ALL_COMPLETED
+
+
+def jobs_named(served: SimpleNamespace, prefix: str) -> list[str]:
+    listed = served.sagemaker.list_training_jobs(NameContains=prefix)["TrainingJobSummaries"]
+    return [job["TrainingJobName"] for job in listed if job["TrainingJobName"].startswith(prefix)]

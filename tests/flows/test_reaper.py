@@ -1,0 +1,69 @@
+"""The reaper on the served platform: what it stops, and what it only names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from prefect.exceptions import ParameterTypeError
+
+import flows.reaper
+import tasks.reaper
+from configs.models import BenchmarkConfig, PlatformConfig
+from flows.detach import start_detached_sweep
+from flows.reaper import reaper
+from scaling import names
+from tasks.owner import OwnerSign, owned, read_owner_sign
+from tests.infra.local.platform_client import wait_for_end
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+
+
+@pytest.fixture
+def abandoned(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> tuple[PlatformConfig, str]:
+    """A running job of a sweep whose owner was there once; (platform, job)."""
+    config = pipeline_config("endless", name="abandoned", sweep={"node_counts": [1]})
+    sweep = start_detached_sweep(config)
+    with owned(config.platform, sweep.sweep_id):  # somebody took it over, and went away
+        pass
+    monkeypatch.setattr(
+        flows.reaper, "config_of_preset", lambda preset, settings: SimpleNamespace(platform=config.platform)
+    )
+    (job,) = sweep.job_names
+    return config.platform, job
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Every owner's sign is that much older."""
+
+    def read(s3: object, platform: PlatformConfig, sweep: str) -> OwnerSign | None:
+        sign = read_owner_sign(s3, platform, sweep)
+        return sign and replace(sign, written_at=sign.written_at - timedelta(seconds=seconds))
+
+    monkeypatch.setattr(tasks.reaper, "read_owner_sign", read)
+
+
+def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
+    abandoned: tuple[PlatformConfig, str], served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform, job = abandoned
+    sign = read_owner_sign(served.s3, platform, names.sweep_of_job(job) or "")
+    assert sign is not None and 0 <= sign.age_seconds < 60
+    assert job not in reaper(grace_minutes=5)
+    later(monkeypatch, 301)
+    assert job in reaper(grace_minutes=5, dry_run=True)
+    assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "InProgress"
+    assert job in reaper(grace_minutes=5)
+    assert wait_for_end(served.sagemaker, job)["TrainingJobStatus"] == "Stopped"
+
+
+def test_grace_below_five_minutes_is_refused() -> None:
+    """The owner's sign is a minute old as a rule; a slow upload must not cost a sweep."""
+    with pytest.raises(ParameterTypeError, match="grace_minutes"):
+        reaper(grace_minutes=1)

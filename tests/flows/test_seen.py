@@ -1,0 +1,57 @@
+"""What a person sees of a run at a real Prefect server."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from scaling import names
+
+
+def artifact(key: str) -> Any:
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
+    return max(found, key=lambda made: made.created)
+
+
+def test_artifacts_task_names_and_links(
+    served: SimpleNamespace,
+    pipeline_config: Callable[..., BenchmarkConfig],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
+    result = scaling_benchmark(config)
+    assert "were not recorded" not in caplog.text and "can't be shown" not in caplog.text
+
+    progress, table, report = (artifact(key) for key in ("sweep-progress", "sweep-points", "scaling-report"))
+    assert progress.data == 100.0
+    rows = json.loads(table.data)
+    assert [(row["nodes"], row["status"], row["train_seconds"]) for row in rows] == [
+        (1, "Completed", 80.0), (2, "Completed", 40.0),
+    ]  # fmt: skip
+    assert "emulated" in table.description
+    assert result.sweep_id in report.description
+
+    for linking, file_name in ((report, names.REPORT_HTML), (artifact("data-docs"), names.DATA_DOCS)):
+        [url] = re.findall(rf"\[{file_name}\]\((\S+)\)", linking.data)
+        with urllib.request.urlopen(url) as page:
+            assert page.read() == (result.folder / file_name).read_bytes()
+
+    with get_client(sync_client=True) as client:
+        runs = {run.name for run in client.read_task_runs()}
+    assert {"train-1n-r1", "train-2n-r1"} <= runs
+
+
+def test_an_object_in_aws_is_shown_by_its_console() -> None:
+    url = names.console_url("bucket", "a b/report.html", "eu-west-1")
+    assert url == "https://eu-west-1.console.aws.amazon.com/s3/object/bucket?region=eu-west-1&prefix=a%20b/report.html"

@@ -1,0 +1,191 @@
+"""The API calls of this process's pipeline, and what each needs according to the service authorization reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.client
+
+from scaling import names
+from tests.infra.aws.iam_policy import Access
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """One call as boto3 was asked for it."""
+
+    service: str
+    operation: str
+    parameters: Mapping[str, Any]
+    region: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.service}:{self.operation}"
+
+
+Answers = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
+"""Call name -> its answer, for calls that the platform can't answer."""
+
+
+@contextmanager
+def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
+    """Inside, every call that is made with the placeholder keys of platform.credentials is noted.
+
+    The platform's own clients and the test's have other keys.
+    """
+    calls: list[ApiCall] = []
+    real = botocore.client.BaseClient._make_api_call
+
+    def note(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        credentials = self._request_signer._credentials
+        if credentials is not None and credentials.access_key == "placeholder":
+            model = self.meta.service_model
+            call = ApiCall(model.signing_name, operation, dict(parameters), self.meta.region_name)
+            calls.append(call)
+            if call.name in answers:
+                return answers[call.name](parameters)
+        return real(self, operation, parameters)
+
+    botocore.client.BaseClient._make_api_call = note
+    try:
+        yield calls
+    finally:
+        botocore.client.BaseClient._make_api_call = real
+
+
+def needed(call: ApiCall, account: str) -> list[Access]:
+    """The accesses that a call needs.
+
+    Raises KeyError for a call that is not known here: add it, with what AWS's reference says it needs.
+    """
+    return _NEEDED[call.name](call.parameters, _Place(call.region, account))
+
+
+@dataclass(frozen=True)
+class _Place:
+    region: str
+    account: str
+
+    def arn(self, service: str, resource: str, account: str | None = None) -> str:
+        return f"arn:aws:{service}:{self.region}:{account or self.account}:{resource}"
+
+
+Need = Callable[[Mapping[str, Any], _Place], list[Access]]
+
+
+def _object(action: str) -> Need:
+    return lambda request, _: [Access(action, f"arn:aws:s3:::{request['Bucket']}/{request['Key']}")]
+
+
+def _bucket(action: str) -> Need:
+    def need(request: Mapping[str, Any], _: _Place) -> list[Access]:
+        context = {"s3:prefix": request["Prefix"]} if "Prefix" in request else {}
+        return [Access(action, f"arn:aws:s3:::{request['Bucket']}", context)]
+
+    return need
+
+
+def _repository(action: str) -> Need:
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        repositories = request.get("repositoryNames") or [request["repositoryName"]]
+        account = request.get("registryId")
+        return [Access(action, place.arn("ecr", f"repository/{name}", account)) for name in repositories]
+
+    return need
+
+
+def _builds(action: str, key: str) -> Need:
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        ids = request[key] if isinstance(request[key], list) else [request[key]]
+        return [Access(action, place.arn("codebuild", f"project/{one.partition(':')[0]}")) for one in ids]
+
+    return need
+
+
+def _streams(action: str) -> Need:
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        stream = f"log-stream:{request.get('logStreamName', '')}"
+        return [Access(action, place.arn("logs", f"log-group:{request['logGroupName']}:{stream}"))]
+
+    return need
+
+
+def _job(action: str, tagged: bool = False) -> Need:
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        name = request["TrainingJobName"]
+        # Every job of a sweep carries its id; see the recorded CreateTrainingJob.
+        tags = {f"aws:ResourceTag/{names.TAG_SWEEP_ID}": str(names.sweep_of_job(name))} if tagged else {}
+        return [Access(action, place.arn("sagemaker", f"training-job/{name}"), tags)]
+
+    return need
+
+
+def _create_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
+    """Tags in the request need AddTags too, and its role has to be passed."""
+    job = place.arn("sagemaker", f"training-job/{request['TrainingJobName']}")
+    tags = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in request["Tags"]}
+    return [
+        Access("sagemaker:CreateTrainingJob", job, tags),
+        Access("sagemaker:AddTags", job, tags),
+        Access("iam:PassRole", request["RoleArn"], {"iam:PassedToService": "sagemaker.amazonaws.com"}),
+    ]
+
+
+def _role(action: str) -> Need:
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        named = request.get("RoleName")
+        return [Access(action, f"arn:aws:iam::{place.account}:role/{named}" if named else request["PolicySourceArn"])]
+
+    return need
+
+
+def _anything(action: str) -> Need:
+    """An action without resources."""
+    return lambda request, _: [Access(action, "*")]
+
+
+_NEEDED: dict[str, Need] = {
+    "s3:HeadBucket": _bucket("s3:ListBucket"),
+    "s3:ListObjectsV2": _bucket("s3:ListBucket"),
+    "s3:GetBucketPolicy": _bucket("s3:GetBucketPolicy"),
+    "s3:HeadObject": _object("s3:GetObject"),
+    "s3:GetObject": _object("s3:GetObject"),
+    "s3:PutObject": _object("s3:PutObject"),
+    "s3:CreateMultipartUpload": _object("s3:PutObject"),
+    "s3:UploadPart": _object("s3:PutObject"),
+    "s3:CompleteMultipartUpload": _object("s3:PutObject"),
+    "s3:DeleteObject": _object("s3:DeleteObject"),
+    "ecr:DescribeRepositories": _repository("ecr:DescribeRepositories"),
+    "ecr:DescribeImages": _repository("ecr:DescribeImages"),
+    "ecr:BatchGetImage": _repository("ecr:BatchGetImage"),
+    "ecr:GetRepositoryPolicy": _repository("ecr:GetRepositoryPolicy"),
+    "codebuild:StartBuild": lambda request, place: [
+        Access("codebuild:StartBuild", place.arn("codebuild", f"project/{request['projectName']}"))
+    ],
+    "codebuild:BatchGetBuilds": _builds("codebuild:BatchGetBuilds", "ids"),
+    "codebuild:StopBuild": _builds("codebuild:StopBuild", "id"),
+    "sagemaker:CreateTrainingJob": _create_job,
+    "sagemaker:DescribeTrainingJob": _job("sagemaker:DescribeTrainingJob"),
+    "sagemaker:StopTrainingJob": _job("sagemaker:StopTrainingJob", tagged=True),
+    "sagemaker:UpdateTrainingJob": _job("sagemaker:UpdateTrainingJob", tagged=True),
+    "sagemaker:ListTags": lambda request, _: [Access("sagemaker:ListTags", request["ResourceArn"])],
+    "sagemaker:ListTrainingJobs": _anything("sagemaker:ListTrainingJobs"),
+    "logs:DescribeLogStreams": _streams("logs:DescribeLogStreams"),
+    "logs:FilterLogEvents": _streams("logs:FilterLogEvents"),
+    "logs:GetLogEvents": _streams("logs:GetLogEvents"),
+    "monitoring:GetMetricData": _anything("cloudwatch:GetMetricData"),
+    "iam:GetRole": _role("iam:GetRole"),
+    "iam:SimulatePrincipalPolicy": _role("iam:SimulatePrincipalPolicy"),
+    "ec2:DescribeSubnets": _anything("ec2:DescribeSubnets"),
+    "ec2:DescribeSecurityGroups": _anything("ec2:DescribeSecurityGroups"),
+    "kms:DescribeKey": lambda request, _: [Access("kms:DescribeKey", request["KeyId"])],
+    "pricing:GetProducts": _anything("pricing:GetProducts"),
+    "servicequotas:ListServiceQuotas": _anything("servicequotas:ListServiceQuotas"),
+    "cloudformation:DescribeStacks": lambda request, place: [
+        Access("cloudformation:DescribeStacks", place.arn("cloudformation", f"stack/{request['StackName']}/id"))
+    ],
+}

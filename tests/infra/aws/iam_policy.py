@@ -1,0 +1,115 @@
+"""IAM's evaluation of identity policies, as far as the stack's policies need it.
+
+After "Policy evaluation logic" of the IAM user guide: an action is allowed by a statement that matches action, resource
+and every condition, unless a Deny matches too. Conditions that are not known here are an error, never a match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one API call needs: an action on a resource, with the condition keys that the call carries."""
+
+    action: str
+    resource: str
+    context: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        where = " ".join(f"{key}={value}" for key, value in self.context.items())
+        return f"{self.action} on {self.resource}" + (f" ({where})" if where else "")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One action of one statement on one of its resources."""
+
+    sid: str
+    action: str
+    resource: str
+
+
+def grants_of(policies: Sequence[Mapping[str, Any]]) -> set[Grant]:
+    """All that the Allow statements list."""
+    return {
+        Grant(statement["Sid"], action, resource)
+        for policy in policies
+        for statement in policy["Statement"]
+        if statement["Effect"] == "Allow"
+        for action in as_list(statement["Action"])
+        for resource in as_list(statement["Resource"])
+    }
+
+
+def grants_used(policies: Sequence[Mapping[str, Any]], access: Access) -> set[Grant]:
+    """The grants that allow it; empty where it is denied."""
+    used: set[Grant] = set()
+    for statement in (statement for policy in policies for statement in policy["Statement"]):
+        matching = {
+            Grant(statement["Sid"], action, resource)
+            for action in as_list(statement["Action"])
+            for resource in as_list(statement["Resource"])
+            if matches(action.lower(), access.action.lower()) and matches(resource, access.resource)
+        }
+        if not matching or not conditions_hold(statement.get("Condition", {}), access.context):
+            continue
+        if statement["Effect"] == "Deny":
+            return set()
+        used |= matching
+    return used
+
+
+def refused(policies: Sequence[Mapping[str, Any]], accesses: Iterable[Access]) -> list[str]:
+    """The accesses that are not allowed, spelled for a person."""
+    return sorted({str(access) for access in accesses if not grants_used(policies, access)})
+
+
+def unused(policies: Sequence[Mapping[str, Any]], accesses: Iterable[Access]) -> list[str]:
+    """Statements' actions, and statements' resources, that none of the accesses was allowed by."""
+    used = {grant for access in accesses for grant in grants_used(policies, access)}
+    return sorted(_parts(grants_of(policies)) - _parts(used))
+
+
+def _parts(grants: Iterable[Grant]) -> set[str]:
+    return {f"{grant.sid}: {part}" for grant in grants for part in (grant.action, grant.resource)}
+
+
+def conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str]) -> bool:
+    """Every operator on every key; a key that the call does not carry fails it, less with …IfExists."""
+    for operator, keys in conditions.items():
+        compare = _OPERATORS[operator.removesuffix("IfExists")]
+        for key, wanted in keys.items():
+            if key not in context:
+                if not operator.endswith("IfExists"):
+                    return False
+            elif not any(compare(str(one), context[key]) for one in as_list(wanted)):
+                return False
+    return True
+
+
+def matches(pattern: str, text: str) -> bool:
+    """`*` is any characters, `?` is one."""
+    expression = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern)
+    return re.fullmatch(expression, text, re.DOTALL) is not None
+
+
+def as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _equal(wanted: str, found: str) -> bool:
+    return wanted == found
+
+
+_OPERATORS: dict[str, Callable[[str, str], bool]] = {
+    "StringEquals": _equal,
+    "StringLike": matches,
+    "ArnEquals": matches,  # as IAM: both Arn operators take wildcards
+    "ArnLike": matches,
+    "Bool": _equal,
+}

@@ -1,0 +1,177 @@
+"""infra/aws/nodesweep.yaml as data: what it holds, what it must not hold, and that its policies name what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import cfnlint.api
+import pytest
+
+from configs.from_stack import OPTIONAL_OUTPUTS, REQUIRED_OUTPUTS
+from configs.models import ImageConfig, PlatformConfig
+from scaling import names
+from tests.infra.aws.deployed import TEMPLATE, taken, template
+from tests.infra.aws.iam_policy import as_list
+
+TEXT = TEMPLATE.read_text()
+METRICS = {"cloudwatch:GetMetricData", "cloudwatch:PutMetricData"}
+"""The reference lists a resource, "dataset", which the metrics of a training job do not belong to."""
+ROLES = ("BuildRole", "ExecutionRole", "PipelineRole")
+
+
+@cache
+def everything() -> dict[str, Any]:
+    """The template with all of its conditions on."""
+    return dict(taken(json.loads(json.dumps(template(), default=str)), 1))
+
+
+def statements(role: str) -> list[dict[str, Any]]:
+    return list(everything()["Resources"][role]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"])
+
+
+@cache
+def reference() -> dict[str, Any]:
+    """AWS's service authorization reference, as cfn-lint ships it: service -> Actions -> action in lower case."""
+    path = files("cfnlint.data.AdditionalSpecs") / "Policies.json"
+    return dict(json.loads(path.read_text()))
+
+
+def actions() -> Iterator[tuple[str, dict[str, Any], str]]:
+    for role in ROLES:
+        for statement in statements(role):
+            for action in as_list(statement["Action"]):
+                yield role, statement, action
+
+
+def test_cfn_lint_finds_nothing() -> None:
+    assert [str(match) for match in cfnlint.api.lint(TEXT, regions=["us-east-1"])] == []
+
+
+def test_template_can_be_sent_without_a_bucket() -> None:
+    assert len(TEXT.encode()) <= 51_200  # CloudFormation's limit for TemplateBody
+
+
+def test_resources_are_these() -> None:
+    kinds = Counter(resource["Type"].removeprefix("AWS::") for resource in everything()["Resources"].values())
+    assert kinds == {
+        "S3::Bucket": 1, "S3::BucketPolicy": 1, "KMS::Key": 1, "ECR::Repository": 1, "CodeBuild::Project": 1,
+        "IAM::Role": 3, "Logs::LogGroup": 2, "SQS::Queue": 1, "SQS::QueuePolicy": 1, "Events::Rule": 1,
+        "Budgets::Budget": 1, "EC2::VPC": 1, "EC2::Subnet": 1, "EC2::RouteTable": 1,
+        "EC2::SubnetRouteTableAssociation": 1, "EC2::SecurityGroup": 2, "EC2::SecurityGroupIngress": 1,
+        "EC2::SecurityGroupEgress": 1, "EC2::VPCEndpoint": 6, "FSx::FileSystem": 1, "FSx::DataRepositoryAssociation": 1,
+    }  # fmt: skip
+
+
+def test_every_parameter_has_a_default_a_description_and_a_place_in_the_console() -> None:
+    parameters = everything()["Parameters"]
+    groups = everything()["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    assert all("Default" in one and one["Description"].endswith(".") for one in parameters.values())
+    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(parameters)
+
+
+def test_names_are_those_of_the_config() -> None:
+    defaults = {name: one["Default"] for name, one in everything()["Parameters"].items()}
+    image = ImageConfig()
+    assert (defaults["RepositoryName"], defaults["CodeBuildProjectName"]) == (image.repository, image.codebuild_project)
+    assert defaults["Prefix"] == PlatformConfig.model_fields["prefix"].default
+
+
+def test_prefixes_are_those_of_the_names() -> None:
+    """Each of the bucket's prefixes in a policy or rule is one that scaling/names.py writes below."""
+    keys = (
+        names.dataset_prefix("P", "d", "0" * 64),
+        names.context_key("P", "ctx-0"),
+        names.source_key("P", "0" * 64),
+        names.sweeps_prefix("P"),
+        names.history_prefix("P"),
+    )
+    written = {key.split("/")[1] for key in keys}
+    assert set(re.findall(r"\$\{Prefix\}/([a-z]+)/", TEXT)) == written
+    assert names.stop_marker_key("P", "s") == "P/sweeps/s/stopped.json"
+    assert "${Prefix}/sweeps/*/stopped.json" in TEXT
+    assert names.job_output_key("P", "s", "j").startswith("P/sweeps/s/jobs/")
+
+
+def test_pattern_of_job_names_holds_for_the_names() -> None:
+    sweep = "a-20261121000000-0123abcd"
+    job = names.job_name(sweep, 512, 50, 10, "f" * 64)
+    assert names.is_sweep_id(sweep)
+    [pattern] = set(re.findall(r"training-job/\$\{BenchmarkNames\}(\S+)\"", TEXT))
+    assert re.fullmatch(pattern.replace("*", ".*").replace("?", "."), job.removeprefix("a"))
+
+
+def test_one_build_project_is_privileged_with_its_reason_beside_it() -> None:
+    privileged = [line for line in TEXT.splitlines() if "PrivilegedMode" in line]
+    assert len(privileged) == 1 and "# `docker build`" in privileged[0]
+
+
+@pytest.mark.parametrize(
+    ("role", "statement", "action"), actions(), ids=lambda value: value if isinstance(value, str) else value["Sid"]
+)
+def test_action_exists_and_is_scoped(role: str, statement: dict[str, Any], action: str) -> None:
+    service, _, name = action.partition(":")
+    known = reference()[service]["Actions"][name.lower()]
+    takes_resource = bool(known.get("Resources")) and action not in METRICS
+    if "*" in as_list(statement["Resource"]):
+        assert "Condition" in statement or not takes_resource, "an unscoped star"
+    else:
+        assert takes_resource, "the action takes no resource: a scope would deny it"
+
+
+def test_every_star_has_its_reason_beside_it() -> None:
+    lines = TEXT.splitlines()
+    for place, line in enumerate(lines):
+        is_star = re.search(r'(Resource|Principal): "\*"', line) or re.search(r"arn:\$\{AWS::Partition\}:\w+:\*:", line)
+        if is_star:
+            assert "#" in line or "#" in lines[place - 1], f"line {place + 1}: {line.strip()}"
+
+
+def test_nothing_else_is_for_everybody() -> None:
+    """A principal of "*" stands in refusals, and in the policy of the VPC's endpoint, which gives no permission."""
+    open_to_all = [
+        (name, statement["Sid"], statement["Effect"])
+        for name, resource in everything()["Resources"].items()
+        for statement in resource["Properties"].get("PolicyDocument", {}).get("Statement", ())
+        if statement["Principal"] == "*"
+    ]
+    assert open_to_all == [
+        ("BucketPolicy", "TlsOnly", "Deny"),
+        ("EventQueuePolicy", "TlsOnly", "Deny"),
+        ("S3Endpoint", "ThisAccount", "Allow"),
+        ("S3Endpoint", "ImageLayers", "Allow"),
+    ]
+
+
+def test_nodes_talk_to_each_other_in_both_directions() -> None:
+    resources = everything()["Resources"]
+    group = {"Fn::GetAtt": ["NodeGroup", "GroupId"]}
+    into, out = resources["NodesFromNodes"]["Properties"], resources["NodesToNodes"]["Properties"]
+    assert (into["GroupId"], into["SourceSecurityGroupId"], into["IpProtocol"]) == (group, group, "-1")
+    assert (out["GroupId"], out["DestinationSecurityGroupId"], out["IpProtocol"]) == (group, group, "-1")
+
+
+def test_what_costs_by_the_hour_is_off_by_default() -> None:
+    defaults = {name: one["Default"] for name, one in template()["Parameters"].items()}
+    assert (defaults["CreateVpc"], defaults["CreateFileSystem"], defaults["Encryption"]) == ("false", "false", "SSE-S3")
+    dear = {"AWS::EC2::VPCEndpoint": {"HasVpc", "HasEndpoints"}, "AWS::FSx::FileSystem": {"HasFileSystem"}}
+    for resource in template()["Resources"].values():
+        if resource["Type"] in dear:
+            assert resource["Condition"] in dear[resource["Type"]]
+
+
+def test_what_was_measured_outlives_the_stack() -> None:
+    kept = {name for name, one in template()["Resources"].items() if one.get("DeletionPolicy") == "Retain"}
+    assert kept == {"Bucket", "Key"}
+
+
+def test_outputs_are_those_that_config_init_reads() -> None:
+    for_people = {"DataUri", "PipelineRoleArn", "EventQueueUrl"}
+    assert set(template()["Outputs"]) == {*REQUIRED_OUTPUTS, *OPTIONAL_OUTPUTS, *for_people}
+    conditional = {name for name, output in template()["Outputs"].items() if "Condition" in output}
+    assert conditional == {*OPTIONAL_OUTPUTS, "EventQueueUrl"}

@@ -1,0 +1,112 @@
+"""What a container is started with, and where its nodes' files are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from infra.local.engine import container_engine
+from infra.local.engine.container_engine import ContainerEngine, launched_over_ssh
+from infra.local.engine.container_images import ImageConfig
+from infra.local.engine.container_nodes import environment_script
+from infra.local.engine.errors import EngineError
+
+
+class RecordingCli:
+    name, program, environment = "podman", "/usr/bin/podman", {}
+
+    def __init__(self):
+        self.calls = []
+
+    def call(self, *arguments, **_):
+        self.calls.append(arguments)
+        return json.dumps([{"subnets": [{"subnet": "10.1.2.0/24"}]}]) if arguments[1] == "inspect" else ""
+
+    def remove_labelled(self, label):
+        self.calls.append(("remove", label))
+
+
+@pytest.fixture
+def engine(tmp_path):
+    made = ContainerEngine(tmp_path, None, RecordingCli(), "http://127.0.0.1:4570")
+    yield made
+    made.close()
+
+
+def options(engine, job):
+    nodes = engine.prepare(job)
+    return nodes, engine._plan(job, nodes[0], nodes, ImageConfig((), {}), 1)
+
+
+def test_container_has_the_instance_types_limits_and_no_rights(engine, job):
+    _, plan = options(engine, job)
+    assert {"--cap-drop=ALL", "--security-opt=no-new-privileges", "--cpuset-cpus=1"} <= set(plan.options)
+    assert {f"--memory={2 << 30}", f"--memory-swap={2 << 30}"} <= set(plan.options)
+    assert not [option for option in plan.options if option.startswith(("--cap-add", "--privileged", "--publish"))]
+    assert plan.command == ["train"]
+
+
+def test_image_with_an_entry_point_keeps_it(engine, job):
+    nodes = engine.prepare(job)
+    plan = engine._plan(job, nodes[0], nodes, ImageConfig(("bash", "start.sh"), {}), None)
+    assert plan.command == ["bash", "start.sh", "train"]
+    assert not [option for option in plan.options if option.startswith("--cpuset")]
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "expected"),
+    [
+        ({}, False),
+        ({"sagemaker_torch_distributed_enabled": "true"}, False),
+        ({"sagemaker_mpi_enabled": "true"}, True),
+        ({"sagemaker_mpi_enabled": "false"}, False),
+        ({"sagemaker_distributed_dataparallel_enabled": "True"}, True),
+        ({"mp_parameters": '{"partitions": 2}'}, True),
+        ({"mp_parameters": "{}"}, False),
+    ],
+)
+def test_only_jobs_launched_over_ssh_may_run_sshd(engine, job, hyperparameters, expected):
+    job = replace(job, hyperparameters=hyperparameters)
+    assert launched_over_ssh(job) == expected
+    _, plan = options(engine, job)
+    assert ("--cap-add=SYS_CHROOT" in plan.options) == expected
+
+
+def test_nodes_find_their_own_files_at_opt_ml(engine, job):
+    job = replace(job, instance_count=2, checkpoint_config={"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/saved"})
+    nodes, plan = options(engine, job)
+    assert [node.address for node in nodes] == ["10.1.2.11", "10.1.2.12"]
+    assert {"--add-host=algo-1:10.1.2.11", "--add-host=algo-2:10.1.2.12"} <= set(plan.options)
+    config = nodes[1].opt_ml / "input" / "config"
+    resources = json.loads((config / "resourceconfig.json").read_text())
+    assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
+    assert resources["network_interface_name"] == "eth0"
+    assert json.loads((config / "checkpointconfig.json").read_text())["LocalPath"] == "/opt/ml/saved"
+    mounted = {option.partition("=")[2].partition(":")[2] for option in plan.options if option.startswith("--volume")}
+    assert mounted == {f"/opt/ml/{name}" for name in ("checkpoints", "input", "model", "output")} | {"/run/nodesweep"}
+
+
+def test_network_that_is_too_small_is_refused():
+    with pytest.raises(EngineError, match=r"10\.1\.2\.0/29 has no addresses for 4 nodes"):
+        container_engine._addresses({"subnets": [{"subnet": "10.1.2.0/29"}]}, 4)
+
+
+def test_dockers_description_of_a_network_is_read_too():
+    assert container_engine._addresses({"IPAM": {"Config": [{"Subnet": "172.18.0.0/16"}]}}, 1) == ["172.18.0.11"]
+
+
+def test_environment_keeps_every_value():
+    values = {"PLAIN": "a", "LINES": "one\ntwo", "QUOTES": 'it\'s $HOME `date` "x"', "EMPTY": ""}
+    script = environment_script(values) + "env -0"
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    seen = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+    assert {name: seen[name] for name in values} == values
+
+
+def test_start_removes_what_a_killed_predecessor_left(engine):
+    assert engine._cli.calls[0] == ("remove", f"nodesweep.state={engine._state_id}")

@@ -1,0 +1,137 @@
+"""The performance model: the formula's parts by hand, and what is said of models that can't be used."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local.api import ApiError
+from infra.local.settings import SettingsError
+from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload, read_model, step_seconds
+
+MODEL = PerformanceModel(
+    t_compute_seconds=1000,
+    samples=100_000,
+    serial_share=0.2,
+    gradient_bytes=8e8,
+    bandwidth_bytes_per_second=1e9,
+    latency_seconds=0.001,
+    noise_sigma=0,
+    global_batch_size=1000,
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seconds"),
+    [
+        (1, 10.0),  # 1000 s * 1000 / 100000, no all-reduce
+        (4, 10 * (0.2 + 0.8 / 4) + 2 * 3 / 4 * 0.8 + 2 * 3 * 0.001),
+    ],
+)
+def test_step_time(nodes: int, seconds: float) -> None:
+    assert step_seconds(MODEL, nodes, 1000) == pytest.approx(seconds)
+
+
+def test_compute_grows_with_the_batch_and_the_all_reduce_does_not() -> None:
+    assert step_seconds(MODEL, 2, 3000) - step_seconds(MODEL, 2, 1000) == pytest.approx(20 * (0.2 + 0.8 / 2))
+
+
+def test_train_time_at_one_node_is_the_models() -> None:
+    work = plan_workload(MODEL, "a", 1, {})
+    assert (work.steps, work.train_seconds) == (100, pytest.approx(1000))
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "nodes", "expected"),
+    [
+        ({}, 4, (1, 1000, 250, 100)),
+        ({"global-batch-size": "500"}, 4, (1, 500, 125, 200)),
+        ({"global_batch_size": '"500"'}, 4, (1, 500, 125, 200)),
+        ({"per-replica-batch-size": "100"}, 4, (1, 400, 100, 250)),
+        ({"global-batch-size": "800", "per-replica-batch-size": "25"}, 4, (8, 800, 25, 125)),
+        ({"global-batch-size": "800", "per-replica-batch-size": "33"}, 4, (1, 800, 33, 125)),
+        ({"max-steps": "7"}, 1, (1, 1000, 1000, 7)),
+        ({"max-steps": "0", "global-batch-size": "many"}, 1, (1, 1000, 1000, 100)),
+        ({"global-batch-size": "1e6"}, 1, (1, 1_000_000, 1_000_000, 1)),
+    ],
+)
+def test_batch_sizes_and_steps_of_the_hyperparameters(
+    hyperparameters: dict[str, str], nodes: int, expected: tuple[int, ...]
+) -> None:
+    """(processes per node, global batch, per-replica batch, steps)."""
+    work = plan_workload(MODEL, "a", nodes, hyperparameters)
+    found = (work.processes_per_node, work.global_batch_size, work.per_replica_batch_size, work.steps)
+    assert found == expected
+    assert work.world_size == nodes * expected[0]
+
+
+def test_gradient_accumulation_is_part_of_the_global_batch() -> None:
+    given = {"per-replica-batch-size": "100", "accumulate-grad-batches": "3"}
+    assert plan_workload(MODEL, "a", 2, given).global_batch_size == 600
+
+
+def test_noise_follows_from_the_name_and_the_seed() -> None:
+    noisy = MODEL.model_copy(update={"noise_sigma": 0.1})
+    other_seed = noisy.model_copy(update={"seed": 1})
+
+    def factor(model: PerformanceModel, name: str) -> float:
+        return plan_workload(model, name, 1, {}).step_seconds / 10
+
+    assert factor(noisy, "a") == factor(noisy, "a") != factor(noisy, "b")
+    assert factor(noisy, "a") != factor(other_seed, "a")
+    logarithms = [math.log(factor(noisy, f"job-{number}")) for number in range(400)]
+    assert sum(logarithms) / 400 == pytest.approx(0, abs=0.02)
+    assert math.sqrt(sum(value**2 for value in logarithms) / 400) == pytest.approx(0.1, rel=0.15)
+
+
+def test_model_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text("t_compute_seconds: 60\nnoise_sigma: 0\n")
+    assert read_model(path) == PerformanceModel(t_compute_seconds=60, noise_sigma=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is neither YAML nor JSON"),
+        ("[1]", r"expected fields of the model .*, got \[1\]"),
+        ('{"speed": 1}', "speed: unknown; known are t_compute_seconds, samples"),
+        ('{"serial_share": 2}', "serial_share: Input should be less than or equal to 1, got 2"),
+        ('{"t_compute_seconds": .inf}', "t_compute_seconds: Input should be a finite number"),
+    ],
+)
+def test_bad_model_files(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=message):
+        read_model(path)
+
+
+def test_a_jobs_environment_replaces_fields() -> None:
+    environment = {"NODESWEEP_SIM_T_COMPUTE_SECONDS": "5", "NODESWEEP_SIM_SAMPLES": "10", "OTHER": "x"}
+    assert model_of_job(MODEL, environment) == MODEL.model_copy(update={"t_compute_seconds": 5.0, "samples": 10})
+    assert model_of_job(MODEL, {"OTHER": "x"}) is MODEL
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"NODESWEEP_SIM_SAMPLES": "0"}, "NODESWEEP_SIM_SAMPLES: .* greater than or equal to 1, got '0'"),
+        ({"NODESWEEP_SIM_SPEED": "1"}, "NODESWEEP_SIM_SPEED: unknown; known are T_COMPUTE_SECONDS, "),
+    ],
+)
+def test_bad_environment(environment: dict[str, Any], message: str) -> None:
+    with pytest.raises(ApiError, match=f"ValidationException: Environment {message}"):
+        model_of_job(MODEL, environment)
+
+
+def test_fields_are_in_the_readme() -> None:
+    import infra.local.simulation.model as module
+
+    readme = (Path(module.__file__).parents[1] / "README.md").read_text()
+    missing = [name for name in PerformanceModel.model_fields if f"`{name}`" not in readme]
+    assert missing == [], json.dumps(missing)

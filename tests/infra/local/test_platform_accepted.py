@@ -1,0 +1,101 @@
+"""Members of a request that are accepted and recorded; those that do something here; those that are refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.local.interfaces import JobSpec, Node
+from tests.infra.local.platform_client import job_request, resources, run_job
+
+KEY = "arn:aws:kms:us-east-1:000000000000:key/1"
+RECORDED: list[dict[str, Any]] = [
+    {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1", "subnet-2"]}},
+    {"OutputDataConfig": {"S3OutputPath": "s3://results/jobs", "KmsKeyId": KEY}},
+    {"ResourceConfig": {**resources(1), "VolumeKmsKeyId": KEY}},
+    {"EnableInterContainerTrafficEncryption": True},
+    {"EnableNetworkIsolation": True},
+    {"Environment": {"NCCL_DEBUG": "INFO"}},
+    {"RetryStrategy": {"MaximumRetryAttempts": 30}},
+    {"TensorBoardOutputConfig": {"S3OutputPath": "s3://results/tb", "LocalPath": "/opt/ml/output/tensorboard"}},
+    {"ProfilerConfig": {"S3OutputPath": "s3://results/profiler", "DisableProfiler": False}},
+    {"DebugHookConfig": {"S3OutputPath": "s3://results/debug"}},
+    {"CheckpointConfig": {"S3Uri": "s3://results/cp", "LocalPath": "/opt/ml/checkpoints"}},
+]
+
+
+@pytest.mark.parametrize(("number", "member"), enumerate(RECORDED))
+def test_describe_gives_back_what_was_asked(platform: SimpleNamespace, number: int, member: dict[str, Any]) -> None:
+    job = run_job(platform, f"recorded-{number}", **member)
+    assert job["TrainingJobStatus"] == "Completed"
+    [(name, value)] = member.items()
+    assert job[name] == value
+    assert job["ProfilingStatus"] == "Disabled"  # nothing is profiled here
+
+
+def test_environment_reaches_the_nodes(platform: SimpleNamespace) -> None:
+    seen: list[Any] = []
+
+    def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        seen.append(dict(job.environment))
+
+    platform.engine.programs["look"] = look
+    run_job(platform, "environment", "look", Environment={"A": "1"})
+    assert seen == [{"A": "1"}]
+
+
+@pytest.mark.parametrize("local_path", [None, "/opt/ml/output/tb"])
+def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | None) -> None:
+    """Where the SageMaker SDK looks for them: <S3OutputPath>/<job>/tensorboard-output/."""
+
+    def write(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        folder = node.opt_ml / (local_path or "/opt/ml/output/tensorboard").removeprefix("/opt/ml/")
+        (folder / "events.out.tfevents.1").write_text("event")
+
+    platform.engine.programs["write"] = write
+    name = f"board-{'own' if local_path else 'default'}"
+    config = {"S3OutputPath": "s3://results/tb/", **({"LocalPath": local_path} if local_path else {})}
+    assert run_job(platform, name, "write", TensorBoardOutputConfig=config)["TrainingJobStatus"] == "Completed"
+    key = f"tb/{name}/tensorboard-output/events.out.tfevents.1"
+    assert platform.s3.get_object(Bucket="results", Key=key)["Body"].read() == b"event"
+
+
+def channel(**changes: Any) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": "s3://results/data/"}
+    return {"ChannelName": "train", "DataSource": {"S3DataSource": source}, **changes}
+
+
+@pytest.mark.parametrize(("default", "own"), [("FastFile", None), ("File", "FastFile"), ("Pipe", "FastFile")])
+def test_fast_file_is_served_as_file(platform: SimpleNamespace, default: str, own: str | None) -> None:
+    platform.s3.put_object(Bucket="results", Key="data/a.csv", Body=b"1")
+    seen: list[str] = []
+
+    def read(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        seen.append((node.opt_ml / "input" / "data" / "train" / "a.csv").read_text())
+
+    platform.engine.programs["read"] = read
+    algorithm = {**job_request("x")["AlgorithmSpecification"], "TrainingInputMode": default}
+    channels = [channel(InputMode=own) if own else channel()]
+    run_job(platform, f"mode-{default}", "read", AlgorithmSpecification=algorithm, InputDataConfig=channels)
+    assert seen == ["1"]
+
+
+@pytest.mark.parametrize(("default", "own"), [("Pipe", None), ("File", "Pipe"), ("Pipe", "Pipe")])
+def test_pipe_mode_is_refused(platform: SimpleNamespace, default: str, own: str | None) -> None:
+    algorithm = {**job_request("x")["AlgorithmSpecification"], "TrainingInputMode": default}
+    channels = [channel(InputMode=own) if own else channel()]
+    with pytest.raises(ClientError, match=r"\(ValidationException\).*does not model Pipe mode \(FastFile, "):
+        platform.sagemaker.create_training_job(
+            **job_request("pipe", AlgorithmSpecification=algorithm, InputDataConfig=channels)
+        )
+
+
+def test_all_of_them_at_once(platform: SimpleNamespace) -> None:
+    everything = {name: value for member in RECORDED for name, value in member.items()}
+    job = run_job(platform, "everything", **everything)
+    assert {name: job[name] for name in everything} == everything

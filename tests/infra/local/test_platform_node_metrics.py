@@ -1,0 +1,68 @@
+"""CloudWatch metrics of a job's nodes, read with an unmodified client."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infra.local.interfaces import NodeUsage
+from infra.local.training import utilisation
+from infra.local.training.utilisation import NAMESPACE, NodeMetrics, cpu_per_cent, machine_memory_bytes
+from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase, wait_until
+
+
+def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
+    """GetMetricData of one metric of one host over the last hour."""
+    now = datetime.now(UTC)
+    query = {
+        "Namespace": NAMESPACE,
+        "MetricName": metric,
+        "Dimensions": [{"Name": "Host", "Value": host}],
+    }
+    answer = platform.cloudwatch.get_metric_data(
+        MetricDataQueries=[{"Id": "m", "MetricStat": {"Metric": query, "Period": 60, "Stat": "Average"}}],
+        StartTime=now - timedelta(hours=1),
+        EndTime=now + timedelta(minutes=1),
+    )
+    return list(answer["MetricDataResults"][0]["Values"])
+
+
+def test_nodes_have_metrics_while_they_train(platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utilisation, "_FIRST_SAMPLE_SECONDS", 0.1)
+    platform.sagemaker.create_training_job(**job_request("metered", "endless", ResourceConfig=resources(2)))
+    wait_for_phase(platform.sagemaker, "metered", "Training")
+    for host in ("metered/algo-1", "metered/algo-2"):
+        cpu, *_ = wait_until(lambda host=host: values(platform, host, "CPUUtilization"))
+        assert cpu == pytest.approx(20.0, rel=0.1)  # the fake engine's nodes use 0.1 of their 0.5 vCPU
+        memory, *_ = values(platform, host, "MemoryUtilization")
+        assert memory == pytest.approx(100 * 2**20 / machine_memory_bytes())
+    assert values(platform, "metered/algo-3", "CPUUtilization") == []
+    found = platform.cloudwatch.list_metrics(Namespace=NAMESPACE, MetricName="CPUUtilization")["Metrics"]
+    assert {"Name": "Host", "Value": "metered/algo-1"} in [metric["Dimensions"][0] for metric in found]
+    platform.sagemaker.stop_training_job(TrainingJobName="metered")
+    wait_for_end(platform.sagemaker, "metered")
+
+
+def test_cpu_is_in_per_cent_of_the_nodes_vcpus() -> None:
+    before = NodeUsage(cpu_seconds=10.0, memory_bytes=0, vcpus=0.2)
+    assert cpu_per_cent(100.0, before, 105.0, NodeUsage(10.5, 0, 0.2)) == pytest.approx(50.0)
+    assert cpu_per_cent(100.0, before, 105.0, NodeUsage(9.0, 0, 0.2)) == 0.0  # a process ended unnoticed
+
+
+def test_machine_memory(tmp_path: Path) -> None:
+    path = tmp_path / "meminfo"
+    path.write_text("MemFree: 1 kB\nMemTotal:       16384 kB\n")
+    assert machine_memory_bytes(path) == 16 * 2**20
+
+
+def test_samples_that_fail_do_not_end_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> dict[str, Any]:
+        raise OSError("no /proc")
+
+    with NodeMetrics(None, "job", broken, sample_seconds=0.01) as metrics:
+        wait_until(lambda: "its nodes' metrics could not be written" in caplog.text)
+    assert metrics._samples.is_over and not metrics._samples._thread.is_alive()

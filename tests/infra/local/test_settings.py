@@ -1,0 +1,209 @@
+"""Files a user gives the platform: quotas and fault plans, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local import daemon
+from infra.local.__main__ import main
+from infra.local.faults.plan import _KINDS, read_fault_plan
+from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.settings import SettingsError, digest, read_quotas
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "settings.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_quotas(tmp_path: Path) -> None:
+    quotas = {"ml.local.small": 8, "ml.local.small for spot training job usage": 0}
+    assert read_quotas(written(tmp_path, quotas)) == quotas
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ([1], r'expected a JSON object such as \{"ml.local.small": 8\}, got \[1\]'),
+        ({"ml.local.small": -1}, "ml.local.small is -1; a quota is a whole number of instances, 0 or more"),
+        ({"ml.local.small": True}, "ml.local.small is True"),
+        ({"ml.local.small": "8"}, "ml.local.small is '8'"),
+    ],
+)
+def test_bad_quotas(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read_quotas(written(tmp_path, content))
+
+
+def test_fault_plan_in_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text("faults:\n  - {fault: throttle, operation: CreateTrainingJob, calls: [1, 2]}\n")
+    [rule] = read_fault_plan(path).faults
+    assert (rule.fault, rule.operation, rule.calls) == ("throttle", "CreateTrainingJob", [1, 2])  # type: ignore[union-attr]
+
+
+def test_fault_plan_of_the_readme(tmp_path: Path) -> None:
+    readme = Path(daemon.__file__).with_name("README.md").read_text()
+    lines = [line for line in readme.splitlines() if line.strip() == "faults:" or line.startswith("      - {fault:")]
+    path = tmp_path / "faults.yaml"
+    path.write_text(textwrap.dedent("\n".join(lines)))
+    kinds = [rule.fault for rule in read_fault_plan(path).faults]
+    assert sorted(kinds) == sorted(_KINDS)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("faults: [", "is neither YAML nor JSON"),
+        ([], r'expected \{"faults": \[rule, …\]\}'),
+        ({"faults": [], "rules": []}, "unknown key rules; the only one is faults"),
+    ],
+)
+def test_bad_fault_files(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read_fault_plan(written(tmp_path, content))
+
+
+CREATE = {"fault": "throttle", "operation": "CreateTrainingJob", "calls": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (5, r"faults\[0\]: Input should be a valid dictionary .* got 5"),
+        ({}, r"faults\[0\]\.fault: must be one of throttle, error, pending, .*, got None"),
+        ({"fault": "fire"}, r"must be one of .*, got 'fire'"),
+        (CREATE | {"operation": "Nope"}, r"operation 'Nope' is none of sagemaker's"),
+        (CREATE | {"service": "ecr"}, r"operation 'CreateTrainingJob' is none of ecr's"),
+        (CREATE | {"calls": [0, 2]}, r"calls \[0, 2\] is not \[first, last\] with 1 <= first <= last"),
+        (CREATE | {"calls": [3, 2]}, r"calls \[3, 2\]"),
+        (CREATE | {"calls": 3}, r"faults\[0\]\.calls: .* got 3"),
+        (CREATE | {"chance": 0.5}, r"faults\[0\]\.chance: unknown key"),
+        (CREATE | {"fault": "error"}, r"faults\[0\]\.code: Field required"),
+        ({"fault": "pending"}, r"faults\[0\]\.seconds: Field required"),
+        ({"fault": "pending", "seconds": -1}, r"\.seconds: Input should be greater than or equal to 0, got -1"),
+        ({"fault": "pending", "seconds": "9"}, r"\.seconds: Input should be a valid number, got '9'"),
+        ({"fault": "internal_error"}, r"faults\[0\]: give one of after_seconds and at_line"),
+        ({"fault": "internal_error", "after_seconds": 1, "at_line": "x"}, "give one of after_seconds and at_line"),
+        ({"fault": "spot_interruption", "at_line": "("}, r"\.at_line: '\(' is no regular expression"),
+        ({"fault": "algorithm_error", "after_seconds": 1, "node": "host"}, r"\.node: .* got 'host'"),
+    ],
+)
+def test_bad_rules(tmp_path: Path, rule: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read_fault_plan(written(tmp_path, {"faults": [rule]}))
+
+
+def test_every_broken_rule_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_fault_plan(written(tmp_path, {"faults": [CREATE, {}, {"fault": "pending"}]}))
+    first, second = str(caught.value).splitlines()
+    assert "faults[1].fault" in first
+    assert "faults[2].seconds" in second
+
+
+@pytest.mark.parametrize("option", ["--quotas", "--faults", "--engine=simulated --model"])
+def test_bad_file_is_a_bad_argument(tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["start", "--state-dir", str(tmp_path), *option.split(), str(tmp_path / "missing")])
+    assert ended.value.code == 2
+    assert f"{tmp_path / 'missing'} can't be read: No such file" in capsys.readouterr().err
+
+
+def test_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas = written(tmp_path, {"ml.local.small": 8, "ml.local.large": 1})
+    plan = tmp_path / "faults.json"
+    plan.write_text(json.dumps({"faults": [CREATE]}))
+    asked: list[ServerConfig] = []
+    monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
+    options = ["--quotas", str(quotas), "--quota", "ml.local.large=2", "--faults", str(plan)]
+    assert main(["start", "--state-dir", str(tmp_path), *options, "--cold-start-seconds", "1.5"]) == 0
+    [config] = asked
+    assert config.quotas == {"ml.local.small": 8, "ml.local.large": 2}  # the option goes before the file
+    assert (config.faults_file, config.cold_start_seconds) == (plan, 1.5)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(daemon.subprocess, "Popen", lambda command, **_: commands.append(command))
+    daemon._spawn(config)
+    command = " ".join(commands[0])
+    assert "--quota ml.local.small=8 --quota ml.local.large=2" in command
+    assert f"--faults {plan} --cold-start-seconds 1.5" in command
+
+
+def test_simulation_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = written(tmp_path, {"t_compute_seconds": 60})
+    asked: list[ServerConfig] = []
+    monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
+    options = ["--engine", "simulated", "--model", str(model), "--time-scale", "0.01"]
+    assert main(["start", "--state-dir", str(tmp_path), *options]) == 0
+    [config] = asked
+    assert (config.engine, config.model_file, config.time_scale) == ("simulated", model, 0.01)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(daemon.subprocess, "Popen", lambda command, **_: commands.append(command))
+    daemon._spawn(config)
+    assert f"--engine simulated --time-scale 0.01 --model {model}" in " ".join(commands[0])
+
+
+@pytest.mark.parametrize("option", ["--model=m.yaml", "--time-scale=0.5"])
+def test_simulation_settings_are_not_for_the_process_engine(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["start", option])
+    assert ended.value.code == 2
+    assert "--model and --time-scale are for --engine simulated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["-0.1", "1.5", "nan"])
+def test_time_scale_is_from_0_to_1(text: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["start", "--engine=simulated", f"--time-scale={text}"])
+
+
+@pytest.mark.parametrize(("running", "asked"), [("process", "simulated"), ("simulated", "process")])
+def test_running_server_with_another_engine_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str, asked: str
+) -> None:
+    monkeypatch.setattr(daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570"))
+    monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True, "engine": running})
+    with pytest.raises(ServerStartError, match=rf"with engine {running}, asked for {asked}: stop it first"):
+        daemon.start(ServerConfig(0, tmp_path, engine=asked))
+
+
+@pytest.mark.parametrize("text", ["-1", "inf", "soon"])
+def test_cold_start_is_a_number_of_seconds(text: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["start", f"--cold-start-seconds={text}"])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"quotas": {"ml.local.small": 2}}, {"faults_file": Path("/x")}, {"cold_start_seconds": 1.0}]
+)
+def test_running_server_with_other_settings_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
+    status = {"running": True, "quotas": {"ml.local.small": 1}, "faults_file": None, "cold_start_seconds": 0.0}
+    monkeypatch.setattr(daemon, "find_server", lambda _: found)
+    monkeypatch.setattr(daemon, "read_status", lambda _: status)
+    with pytest.raises(ServerStartError, match=rf"already runs at .* with {next(iter(changes))} .*: stop it first"):
+        daemon.start(ServerConfig(0, tmp_path, **changes))
+    assert daemon.start(ServerConfig(0, tmp_path)) == found.endpoint
+    assert daemon.start(ServerConfig(0, tmp_path, quotas={"ml.local.small": 1})) == found.endpoint
+
+
+def test_running_server_with_an_earlier_version_of_the_plan_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = written(tmp_path, {"faults": []})
+    status = {"running": True, "faults_file": str(plan), "faults_sha256": digest(plan)}
+    monkeypatch.setattr(daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570"))
+    monkeypatch.setattr(daemon, "read_status", lambda _: status)
+    assert daemon.start(ServerConfig(0, tmp_path, faults_file=plan)) == "http://127.0.0.1:4570"
+    written(tmp_path, {"faults": [CREATE]})
+    with pytest.raises(ServerStartError, match=r"already runs at .* with faults_sha256 .*: stop it first"):
+        daemon.start(ServerConfig(0, tmp_path, faults_file=plan))

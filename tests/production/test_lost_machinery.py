@@ -1,0 +1,95 @@
+"""Worker, server or everything lost in the middle of a sweep: no job is lost or started twice for it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from infra.worker.machine import up
+from tests.production.world import Ledger, World, is_alive, send, wait_for
+
+pytestmark = pytest.mark.slow
+DEPLOYMENT = "scaling-benchmark/scaling-benchmark"
+BOTH_RUN = {(1, 1): ["InProgress"], (2, 1): ["InProgress"]}
+BOTH_COMPLETED = {(1, 1): ["Completed"], (2, 1): ["Completed"]}
+GRACE_SECONDS = 45.0  # what `make down` gives a worker
+Release = Callable[[], None]
+
+
+def start_sweep(world: World, benchmark: str) -> str:
+    """A run both of whose jobs are in progress."""
+    run = world.start(DEPLOYMENT, preset="local", settings=world.settings(benchmark))
+    world.running_jobs(benchmark, 2)
+    return run
+
+
+def adopted_and_finished(world: World, benchmark: str, run: str, release: Release) -> tuple[Ledger, Ledger]:
+    """The platform's list once a retry has looked at both jobs, and in the end."""
+    world.retry(run)
+    wait_for(f"{benchmark} goes on", lambda: "job 2/2" in world.log_of(run).rpartition("resuming")[2])
+    adopted = world.ledger(benchmark)
+    release()
+    assert world.end_of(run) == "Completed"
+    return adopted, world.no_job_runs(benchmark)
+
+
+def test_worker_that_is_told_to_end_leaves_the_jobs(world: World, held_jobs: Release) -> None:
+    """SIGTERM, after a grace SIGKILL, as `make down`, a rollout or `docker stop` do: the run stays Running."""
+    run = start_sweep(world, "rollout")
+    worker, flow = world.process("worker"), world.flow_process(run)
+    send(worker, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (alive := [pid for pid in (worker, flow) if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in alive:  # now and then one of them does not end by itself
+        send(pid, signal.SIGKILL)
+    wait_for("the end of worker and flow", lambda: not is_alive(worker) and not is_alive(flow), 10)
+    assert world.state(run) == "Running"
+    assert world.ledger("rollout").points == BOTH_RUN
+    up(world.machine)
+    adopted, end = adopted_and_finished(world, "rollout", run, held_jobs)
+    assert (adopted.points, end.points) == (BOTH_RUN, BOTH_COMPLETED)
+
+
+def test_run_goes_on_when_its_worker_is_killed(world: World, held_jobs: Release) -> None:
+    """kill -9 of the worker alone: the flow's process finishes the sweep, and the new worker has nothing to do."""
+    run = start_sweep(world, "workerless")
+    worker, flow = world.process("worker"), world.flow_process(run)
+    send(worker, signal.SIGKILL)
+    wait_for("the worker's end", lambda: not is_alive(worker), 10)
+    assert is_alive(flow)
+    assert world.ledger("workerless").points == BOTH_RUN
+    up(world.machine)
+    held_jobs()
+    assert world.end_of(run) == "Completed"
+    assert world.no_job_runs("workerless").points == BOTH_COMPLETED
+
+
+def test_run_outlives_a_restart_of_the_server(world: World, held_jobs: Release) -> None:
+    run = start_sweep(world, "restart")
+    server, flow = world.process("server"), world.flow_process(run)
+    send(server, signal.SIGKILL)
+    wait_for("the server's end", lambda: not is_alive(server), 10)
+    assert is_alive(flow)
+    up(world.machine)
+    assert world.ledger("restart").points == BOTH_RUN
+    held_jobs()
+    assert world.end_of(run) == "Completed"
+    assert world.no_job_runs("restart").points == BOTH_COMPLETED
+
+
+def test_jobs_are_adopted_after_everything_was_killed(world: World, held_jobs: Release) -> None:
+    """kill -9 of flow, worker and server; the platform, which is elsewhere in production, lives on."""
+    run = start_sweep(world, "blackout")
+    lost = [world.process("worker"), world.process("server"), world.flow_process(run)]
+    for process in lost:
+        send(process, signal.SIGKILL)
+    wait_for("the end of them all", lambda: not any(map(is_alive, lost)), 10)
+    assert world.ledger("blackout").points == BOTH_RUN
+    up(world.machine)
+    assert world.state(run) == "Running"
+    adopted, end = adopted_and_finished(world, "blackout", run, held_jobs)
+    assert (adopted.points, end.points) == (BOTH_RUN, BOTH_COMPLETED)

@@ -1,0 +1,80 @@
+"""A deployment's form in Prefect's UI: its fields and their help, a refused value, a run by clicks, its artifacts.
+
+`NODESWEEP_WRITE_SCREENSHOTS=1` writes docs/prefect-form.png and docs/prefect-run.png anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.production.world import World, wait_for
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed (apt-get install chromium)"),
+]
+DEPLOYMENT = "scaling-benchmark/local"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PATIENCE_MILLISECONDS = 60_000
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 1500})
+        page.set_default_timeout(PATIENCE_MILLISECONDS)
+        expect.set_options(timeout=PATIENCE_MILLISECONDS)
+        yield page
+        browser.close()
+
+
+def screenshot(page: Page, name: str) -> None:
+    if os.environ.get("NODESWEEP_WRITE_SCREENSHOTS"):
+        page.wait_for_timeout(1000)  # the page fades in
+        page.screenshot(path=DOCS / name, full_page=True)
+
+
+def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
+    ui, deployment = world.machine.api_url.removesuffix("/api"), world.deployment_id(DEPLOYMENT)
+    settings = world.settings("clicked", sweep__node_counts=[1])
+    world.call("PATCH", f"/deployments/{deployment}", parameters={"preset": "local", "settings": settings})
+
+    page.goto(f"{ui}/deployments/deployment/{world.deployment_id('scaling-benchmark/scaling-benchmark')}/run")
+    expect(page.get_by_text("search_mlp_p3").first).to_be_visible()
+    screenshot(page, "prefect-form.png")
+
+    page.goto(f"{ui}/deployments/deployment/{deployment}/run")
+    for help_text in ("The benchmark to start from", "SageMaker training instance type", "3 or more give an interval"):
+        expect(page.get_by_text(help_text).first).to_be_visible()
+    repeats = page.locator("input[type=number]").first
+    repeats.fill("99")
+    page.get_by_role("button", name="Submit").click()
+    refusal = page.get_by_text(
+        "Validation failed for field 'repeats'. Failure reason: 99 is greater than the maximum of 50"
+    )
+    expect(refusal.first).to_be_visible()
+    assert not world.ledger("clicked").jobs
+
+    repeats.fill("2")
+    page.get_by_role("button", name="Submit").click()
+    [run] = wait_for("the run that was started", lambda: runs_of(world, deployment))
+    assert world.end_of(run) == "Completed"
+    assert world.ledger("clicked").statuses == {"Completed": 2}
+
+    page.goto(f"{ui}/runs/flow-run/{run}")
+    page.get_by_text("Artifacts", exact=True).first.click()
+    for artifact in ("sweep-progress", "sweep-points", "scaling-report", "data-docs"):
+        expect(page.get_by_text(artifact).first).to_be_visible()
+    screenshot(page, "prefect-run.png")
+
+
+def runs_of(world: World, deployment: str) -> list[str]:
+    found = world.call("POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}})
+    return [run["id"] for run in found if run["parameters"].get("repeats") == 2]

@@ -1,0 +1,273 @@
+"""A machine as `make up` starts it: runs through the API of Prefect, jobs in the own list of the platform."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import httpx
+from botocore.config import Config
+
+from configs.presets import config_of_preset
+from infra.worker.machine import HOST, Machine
+from scaling import names
+
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
+ROLE = "arn:aws:iam::000000000001:role/training"
+RUNNING = ("InProgress", "Stopping")
+_ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
+_PATIENCE_SECONDS = 180.0
+"""Ten times what a run takes to start on two quiet cores."""
+_ANSWER_SECONDS = 90.0
+"""More than the 60 s that Prefect's server waits for a lock of its SQLite database."""
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> Any:
+    """The first truthy value of `condition`; fails the test, naming `what`, once `seconds` have passed."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
+        time.sleep(0.25)
+    return value
+
+
+def free_port() -> int:
+    """A free port whose successor is free too: the worker's health check lies on it."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind((HOST, 0))
+            with suppress(OSError):
+                second.bind((HOST, first.getsockname()[1] + 1))
+                return int(first.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The platform's own list of the jobs of one benchmark: status by job name."""
+
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name, status in self.jobs.items() if status in RUNNING]
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        return dict(Counter(self.jobs.values()))
+
+    @property
+    def points(self) -> dict[tuple[int, int], list[str]]:
+        """(nodes, repeat) to the status of each of its jobs, by attempt."""
+        found: dict[tuple[int, int], list[str]] = {}
+        for name in sorted(self.jobs):
+            place = names.parse_job_name(name)
+            assert place is not None, f"{name} is no job of a sweep"
+            found.setdefault(place[:2], []).append(self.jobs[name])
+        return found
+
+    @property
+    def sweeps(self) -> set[str | None]:
+        return {names.sweep_of_job(name) for name in self.jobs}
+
+
+class World:
+    """The machine, with clients of its Prefect server and of its platform."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.endpoint = f"http://{HOST}:{machine.platform_port}"
+        self._api = httpx.Client(base_url=machine.api_url, timeout=_ANSWER_SECONDS, trust_env=False)
+        self.sagemaker, self.s3 = (self._client(service) for service in ("sagemaker", "s3"))
+
+    def _client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            region_name="us-east-1",
+            endpoint_url=self.endpoint,
+            aws_access_key_id="any",
+            aws_secret_access_key="thing",
+            config=Config(proxies={}),
+        )
+
+    def settings(self, benchmark: str, **changes: Any) -> dict[str, Any]:
+        """What makes the preset `local` a benchmark of its own on this platform, both its jobs at once."""
+        return {
+            "name": benchmark,
+            "image": {"uri": IMAGE},
+            "sweep.node_counts": [1, 2],
+            "sweep.max_parallel_jobs": 2,
+            "platform.endpoint_url": self.endpoint,
+            "platform.autostart": False,
+            "platform.role_arn": ROLE,
+            "report.directory": str(self.reports),
+            **{name.replace("__", "."): value for name, value in changes.items()},
+        }
+
+    def config_file(self, benchmark: str, **changes: Any) -> Path:
+        """The same as a file for `nodesweep run`."""
+        config = config_of_preset("local", self.settings(benchmark, **changes))
+        path = self.machine.folder / f"{benchmark}.json"
+        path.write_text(config.model_dump_json())
+        return path
+
+    @property
+    def reports(self) -> Path:
+        return self.machine.folder / "reports"
+
+    # Prefect
+
+    def allow_runs_at_once(self, deployment: str, limit: int) -> None:
+        self.call("PATCH", f"/deployments/{self.deployment_id(deployment)}", concurrency_limit=limit)
+
+    def call(self, method: str, path: str, list_body: list[Any] | None = None, **body: Any) -> Any:
+        """One call of Prefect's API; the test fails with the answer's text where it is refused."""
+        answer = self._answer(method, path, body if list_body is None else list_body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | list[Any]) -> httpx.Response:
+        """A busy SQLite database is a 503, which Prefect's own client repeats too; a lost question is asked again."""
+        for is_last in [False] * 19 + [True]:
+            try:
+                got = self._api.request(method, path, json=body or None)
+                if got.status_code != httpx.codes.SERVICE_UNAVAILABLE or is_last:
+                    break
+            except httpx.TransportError:
+                if method != "GET" or is_last:
+                    raise
+            time.sleep(0.5)
+        return got
+
+    def refusal(self, deployment: str, parameters: dict[str, Any]) -> str:
+        """The message that a run with these parameters is refused with."""
+        path = f"/deployments/{self.deployment_id(deployment)}/create_flow_run"
+        answer = self._answer("POST", path, {"parameters": parameters})
+        assert not answer.is_success, "the run was accepted"
+        return answer.text
+
+    def deployment_id(self, deployment: str) -> str:
+        return str(self.call("GET", f"/deployments/name/{deployment}")["id"])
+
+    def start(self, deployment: str, **parameters: Any) -> str:
+        """Start a run, as the UI does; its id."""
+        path = f"/deployments/{self.deployment_id(deployment)}/create_flow_run"
+        return str(self.call("POST", path, parameters=parameters)["id"])
+
+    def state(self, run: str) -> str:
+        """Name of the run's state, e.g. Running, Cancelled, AwaitingRetry."""
+        return str(self.call("GET", f"/flow_runs/{run}")["state"]["name"])
+
+    def set_state(self, run: str, kind: str, name: str, force: bool = False) -> None:
+        answer = self.call("POST", f"/flow_runs/{run}/set_state", state={"type": kind, "name": name}, force=force)
+        assert answer["status"] == "ACCEPT", answer
+
+    def cancel(self, run: str) -> None:
+        self.set_state(run, "CANCELLING", "Cancelling")
+
+    def retry(self, run: str) -> None:
+        """What `prefect flow-run retry` does."""
+        self.set_state(run, "SCHEDULED", "Scheduled", force=True)
+
+    def end_of(self, run: str, seconds: float = _PATIENCE_SECONDS) -> str:
+        """Name of the state the run ended in."""
+
+        def ended() -> str | None:
+            state = self.call("GET", f"/flow_runs/{run}")["state"]
+            return state["name"] if state["type"] in _ENDED else None
+
+        try:
+            return str(wait_for(f"the end of run {run}", ended, seconds))
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {self.state(run)}, its log:\n{self.log_of(run)}") from None
+
+    def log_of(self, run: str) -> str:
+        """What the run has logged so far, its last 200 lines."""
+        found = self.call(
+            "POST", "/logs/filter", logs={"flow_run_id": {"any_": [run]}}, limit=200, sort="TIMESTAMP_DESC"
+        )
+        return "\n".join(entry["message"] for entry in reversed(found))
+
+    # The platform
+
+    def hold_jobs(self) -> Callable[[], None]:
+        """Every job that is created from now on stays InProgress until the returned call: one at a time is carried out.
+
+        What holds them up is a job of nobody's, of two hours.
+        """
+        name = f"hold-{time.time_ns()}"
+        self.sagemaker.create_training_job(
+            TrainingJobName=name,
+            AlgorithmSpecification={"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+            RoleArn=ROLE,
+            OutputDataConfig={"S3OutputPath": "s3://hold/jobs"},
+            ResourceConfig={"InstanceType": "ml.local.small", "InstanceCount": 1, "VolumeSizeInGB": 1},
+            StoppingCondition={"MaxRuntimeInSeconds": 7200},
+            Environment={"NODESWEEP_SIM_SETUP_SECONDS": "7000"},
+        )
+
+        def release() -> None:
+            if self.sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"] in RUNNING:
+                self.sagemaker.stop_training_job(TrainingJobName=name)
+
+        return release
+
+    def ledger(self, benchmark: str) -> Ledger:
+        pages = self.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=f"{benchmark}-")
+        jobs = [job for page in pages for job in page["TrainingJobSummaries"]]
+        found = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in jobs}
+        return Ledger({name: status for name, status in found.items() if name.startswith(f"{benchmark}-")})
+
+    def running_jobs(self, benchmark: str, count: int = 1, seconds: float = _PATIENCE_SECONDS) -> list[str]:
+        """Wait until so many jobs of the benchmark run."""
+
+        def enough() -> list[str] | None:
+            running = self.ledger(benchmark).running
+            return running if len(running) >= count else None
+
+        return list(wait_for(f"{count} running jobs of {benchmark}", enough, seconds))
+
+    def no_job_runs(self, benchmark: str, seconds: float = 30.0) -> Ledger:
+        """Wait until no job of the benchmark runs; the list then."""
+        wait_for(f"the end of the jobs of {benchmark}", lambda: not self.ledger(benchmark).running, seconds)
+        return self.ledger(benchmark)
+
+    # Processes
+
+    def process(self, name: str) -> int:
+        """The machine's `server` or `worker`."""
+        return int(json.loads((self.machine.folder / f"{name}.json").read_text())["pid"])
+
+    def flow_process(self, run: str) -> int:
+        """The process that carries out the run."""
+        return int(wait_for(f"the process of run {run}", lambda: next(_processes_of(run), None)))
+
+
+def _processes_of(run: str) -> Iterator[int]:
+    wanted = f"PREFECT__FLOW_RUN_ID={run}".encode()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not waited for does not."""
+    try:
+        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    os.kill(pid, number)

@@ -1,0 +1,195 @@
+"""Spot, warm pools, network, keys and channels: each rule with the input that breaks it and the message it gets."""
+
+from __future__ import annotations
+
+import pytest
+
+VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+EFS = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
+S3 = {"type": "S3", "uri": "s3://other/labels/"}
+SHIPPED = {"context": "../infra/image"}
+
+
+def test_the_small_config_has_neither_problems_nor_hints(plan_of):
+    plan = plan_of()
+    assert (plan.problems, plan.hints) == ((), ())
+
+
+def test_spot_with_a_wait_shorter_than_the_run(plan_of):
+    (problem,) = plan_of(training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}).problems
+    assert problem == (
+        "training.spot.max_wait_seconds: 3599 is less than max_runtime_seconds 3600, and it covers waiting and running "
+        "together; use 3600 or more, or lower max_runtime_seconds"
+    )
+    assert plan_of(training={"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}).problems == ()
+
+
+def test_spot_with_a_warm_pool(plan_of):
+    spot = {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}
+    (problem,) = plan_of(training={**spot, "keep_alive_seconds": 600}).problems
+    assert problem == (
+        "training.keep_alive_seconds: 600, but spot nodes can't be kept in a warm pool; "
+        "leave out keep_alive_seconds or spot"
+    )
+    assert plan_of(training={**spot, "keep_alive_seconds": 0}).problems == ()
+
+
+def test_a_file_system_without_a_vpc(plan_of):
+    channels = {"extra_channels": {"corpus": EFS, "labels": S3}}
+    (problem,) = plan_of(training=channels).problems
+    assert problem == (
+        "training.extra_channels.corpus: EFS fs-01234567 is reached through a VPC only; set training.vpc to the file "
+        "system's subnet and a security group that lets the nodes reach it"
+    )
+    assert plan_of(training={**channels, "vpc": VPC}).problems == ()
+
+
+def test_a_key_for_a_volume_that_is_the_instances_own(plan_of):
+    key = {"volume_kms_key_id": "alias/volumes"}
+    (problem,) = plan_of(training={**key, "instance_type": "ml.g4dn.xlarge"}).problems
+    assert problem == (
+        "training.volume_kms_key_id: ml.g4dn.xlarge trains on its own NVMe disks, which its hardware encrypts and for "
+        "which SageMaker takes no key; leave it out"
+    )
+    assert plan_of(training={**key, "instance_type": "ml.p3.2xlarge"}).problems == ()
+
+
+def test_two_channels_that_become_one_variable(plan_of):
+    (problem,) = plan_of(training={"extra_channels": {"Training": S3, "labels": S3}}).problems
+    assert problem == (
+        "training.extra_channels: 2 channels (dataset.channel is one) become SM_CHANNEL_TRAINING; rename one"
+    )
+
+
+def test_pipe_mode_with_the_shipped_program(plan_of):
+    plan = plan_of(dataset={"input_mode": "Pipe"}, image=SHIPPED)
+    assert plan.problems == (
+        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
+        "starts as early, or File",
+    )
+    assert plan.hints == ()
+    assert plan_of(dataset={"input_mode": "FastFile"}, image=SHIPPED).problems == ()
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"image": {"context": "image"}},
+        {"image": {**SHIPPED, "uri": "example.com/own:1"}},
+        {"image": SHIPPED, "training": {"source_dir": "code"}},
+    ],
+)
+def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, plan_of):
+    plan = plan_of(dataset={"input_mode": "Pipe", "channel": "train"}, **sections)
+    assert plan.problems == ()
+    assert plan.hints == (
+        "dataset.input_mode: Pipe gives the program /opt/ml/input/data/train_<epoch>, a stream that is read once, and "
+        "no files; FastFile starts as early and gives files",
+    )
+
+
+def test_a_further_channel_in_pipe_mode_is_hinted(plan_of):
+    plan = plan_of(
+        image=SHIPPED,
+        training={"extra_channels": {"labels": {**S3, "input_mode": "Pipe"}, "more": S3, "corpus": EFS}, "vpc": VPC},
+    )
+    (hint,) = plan.hints
+    assert hint.startswith(
+        "training.extra_channels.labels.input_mode: Pipe gives the program /opt/ml/input/data/labels_<epoch>, a stream"
+    )
+
+
+def test_spot_without_checkpoints_is_hinted(plan_of):
+    spot = {"spot": {"max_wait_seconds": 3600}}
+    assert plan_of(training=spot).hints == (
+        "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
+        "where the program can resume",
+    )
+    assert plan_of(training={**spot, "checkpoints": {}}).hints == ()
+
+
+@pytest.mark.parametrize(
+    ("spot", "limits"),
+    [
+        ({}, "and max_runtime_seconds covers all of them together"),
+        (
+            {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}},
+            "and max_runtime_seconds and spot.max_wait_seconds cover all of them together",
+        ),
+    ],
+)
+def test_the_platforms_retries_are_hinted_with_their_limits(spot, limits, plan_of):
+    (hint,) = plan_of(training={"retry_attempts": 3, **spot}).hints
+    assert hint == (
+        f"training.retry_attempts: up to 3 retries happen inside one job, whose clocks then hold every start, "
+        f"{limits}; sweep.max_attempts starts a new job with clocks of its own"
+    )
+
+
+def test_a_warm_pool_with_one_repeat_serves_nothing(plan_of):
+    assert plan_of(training={"keep_alive_seconds": 600}).hints == (
+        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat each "
+        "occurs once: nothing is reused, and every job's nodes are billed up to 600 s longer; leave it out, or raise "
+        "sweep.repeats",
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "order", "jobs"),
+    [
+        ([1, 2, 4], "ascending", "2 jobs run"),  # 1 2 4 1 2 4: two others between two of one count
+        ([1, 2], "descending", "1 job runs"),
+        ([1, 2, 4], "shuffled", "4 jobs run"),  # order_seed 1: 2 4 1 4 1 2; from the first 2 to the next one 4 jobs
+    ],
+)
+def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jobs, plan_of):
+    sweep = {"node_counts": counts, "repeats": 2, "order": order}
+    (hint,) = plan_of(training={"keep_alive_seconds": 600}, sweep=sweep).hints
+    assert hint == (
+        f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to {jobs} between two "
+        "of them, each for up to 3600 s, so a pool kept 600 s may end unused and its time is paid for nothing; one "
+        "node count per sweep reuses it always"
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "keep"),
+    [([2], 60), ([1, 2], 3600), ([1, 2], 0)],  # one count; one job of at most 3600 s between; no pool at all
+)
+def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, plan_of):
+    sweep = {"node_counts": counts, "repeats": 3, "order": "ascending"}
+    assert plan_of(training={"keep_alive_seconds": keep}, sweep=sweep).hints == ()
+
+
+def test_encryption_between_nodes_is_hinted(plan_of):
+    encrypted = {"encrypt_inter_container_traffic": True}
+    assert plan_of(training=encrypted).hints == (
+        "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange gradients, so the curve "
+        "is that of encrypted training; don't compare it with one without",
+    )
+    assert plan_of(training=encrypted, sweep={"node_counts": [1]}).hints == ()
+
+
+def test_every_problem_is_named_at_once(plan_of):
+    plan = plan_of(
+        dataset={"input_mode": "Pipe"},
+        image=SHIPPED,
+        training={
+            "instance_type": "ml.g5.xlarge",
+            "spot": {"max_wait_seconds": 60},
+            "keep_alive_seconds": 60,
+            "volume_kms_key_id": "alias/volumes",
+            "extra_channels": {"TRAINING": EFS},
+            "environment": {"A-B": ""},
+        },
+    )
+    fields = [problem.partition(":")[0] for problem in plan.problems]
+    assert fields == [
+        "training.spot.max_wait_seconds",
+        "training.keep_alive_seconds",
+        "training.extra_channels.TRAINING",
+        "training.volume_kms_key_id",
+        "training.extra_channels",
+        "dataset.input_mode",
+        "training.environment",
+    ]

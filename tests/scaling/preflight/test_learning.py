@@ -1,0 +1,116 @@
+"""Hints on learning rate, batch normalisation and larger instances, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+GROWING = {"policy": "fixed_per_replica", "size": 32}
+
+
+def hyperparameters(**own):
+    return {"batch": "{per_replica_batch_size}", "lr": "{learning_rate}", **own}
+
+
+@pytest.mark.parametrize(
+    ("name", "optimiser", "rule", "fitting"),
+    [
+        ("optimizer", "sgd", "sqrt", "linear"),
+        ("optimizer", "SGD", "none", "linear"),
+        ("optimizer", "adamw", "linear", "sqrt"),
+        ("Optim", "Adam", "linear", "sqrt"),
+    ],
+)
+def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, plan_of):
+    plan = plan_of(
+        training={
+            "batch": GROWING,
+            "learning_rate": {"value": 0.1, "rule": rule},
+            "hyperparameters": hyperparameters(**{name: optimiser}),
+        }
+    )
+    assert plan.problems == ()
+    assert plan.hints == (
+        f"training.learning_rate.rule: {rule} with optimizer {optimiser.lower()}, while the global batch grows with "
+        f"the nodes; {fitting} is the rule for it, or the points may not reach the baseline's metric",
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "counts", "optimiser", "rule"),
+    [
+        (GROWING, [1, 2], "sgd", "linear"),
+        (GROWING, [1, 2], "adam", "sqrt"),
+        (GROWING, [1, 2], "lamb", "linear"),  # nothing is known of it here
+        (GROWING, [2], "sgd", "sqrt"),  # one point: nothing grows
+        ({"policy": "fixed_global", "size": 64}, [1, 2], "sgd", "sqrt"),
+    ],
+)
+def test_a_rule_that_fits_or_has_no_effect(batch, counts, optimiser, rule, plan_of):
+    plan = plan_of(
+        training={
+            "batch": batch,
+            "learning_rate": {"value": 0.1, "rule": rule},
+            "hyperparameters": hyperparameters(optimizer=optimiser),
+        },
+        sweep={"node_counts": counts},
+    )
+    assert plan.hints == ()
+
+
+def test_the_batch_of_64_that_becomes_2_on_32_gpus(plan_of):
+    # 4 ml.p3dn.24xlarge of 8 V100: 64 / 32 = 2 per GPU; on one node 64 / 8 = 8
+    training = {"instance_type": "ml.p3dn.24xlarge", "distribution": {"kind": "torch_distributed"}}
+    training["environment"] = {"FI_PROVIDER": "efa"}
+    assert plan_of(training=training, sweep={"node_counts": [1, 4]}).hints == (
+        "training.batch.size: 64 over the 32 ranks of 4 nodes leaves 2 samples per replica (8 on 1); batch "
+        "normalisation loses accuracy below 16; if the model has it, use SyncBatchNorm or group normalisation, a "
+        "larger batch, or fewer nodes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "counts"),
+    [
+        ({"policy": "fixed_global", "size": 64}, [1, 4]),  # 64 / 4 = 16, the fewest that are enough
+        ({"policy": "fixed_global", "size": 8}, [1]),  # the same at every point
+        ({"policy": "fixed_per_replica", "size": 8}, [1, 4]),
+    ],
+)
+def test_no_hint_where_samples_suffice_or_stay_the_same(batch, counts, plan_of):
+    assert plan_of(training={"batch": batch}, sweep={"node_counts": counts}).hints == ()
+
+
+def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(plan_of):
+    plan = plan_of(training={"batch": {"policy": "fixed_global", "size": 2}}, sweep={"node_counts": [1, 4]})
+    assert len(plan.problems) == 1 and plan.hints == ()
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "counts", "text"),
+    [
+        # 4 x 1 T4 on one g4dn.12xlarge; 8 nodes fit on none, so 4 is the largest point that does
+        (
+            "ml.g4dn.xlarge",
+            [1, 2, 4, 8],
+            "4 nodes of ml.g4dn.xlarge are 4 accelerators, which one ml.g4dn.12xlarge (4)",
+        ),
+        ("ml.p3.2xlarge", [2, 8], "8 nodes of ml.p3.2xlarge are 8 accelerators, which one ml.p3.16xlarge (8)"),
+        # 12xlarge and 24xlarge both hold 4: the cheaper one is named
+        ("ml.g5.2xlarge", [3], "3 nodes of ml.g5.2xlarge are 3 accelerators, which one ml.g5.12xlarge (4)"),
+    ],
+)
+def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, plan_of):
+    training = {"instance_type": instance_type, "batch": GROWING}
+    assert plan_of(training=training, sweep={"node_counts": counts}).hints == (
+        f"training.instance_type: {text} holds without a network between them; choose the larger instance before more "
+        "instances",
+    )
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "counts"),
+    [("ml.g4dn.xlarge", [1]), ("ml.p3.16xlarge", [1, 2]), ("ml.m5.large", [1, 2]), ("ml.g4dn.xlarge", [1, 8])],
+)
+def test_no_larger_instance_where_none_holds_them(instance_type, counts, plan_of):
+    training = {"instance_type": instance_type, "batch": GROWING}
+    assert plan_of(training=training, sweep={"node_counts": counts}).hints == ()

@@ -1,0 +1,314 @@
+"""The tables as text: which columns there are, what a cell says, where it links to."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling.cost import Price
+from scaling.fit import fit_laws
+from scaling.measured import read_measured
+from scaling.outcome import Clocks
+from scaling.report.facts import costs_text, provenance_facts, sweep_facts
+from scaling.report.table import TextTable
+from scaling.report.tables import (
+    MAX_NODE_COUNTS_SHOWN,
+    attempts_table,
+    clocks_table,
+    compact_table,
+    console_url,
+    costs_table,
+    extrapolation_text,
+    fits_table,
+    law_line,
+    main_table,
+    parity_lines,
+    summary_caption,
+)
+
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
+
+
+def column(table: TextTable, heading: str) -> list[str]:
+    place = [each.text for each in table.headings].index(heading)
+    return [str(row.cells[place]) for row in table.rows]
+
+
+def headings(table: TextTable) -> list[str]:
+    return [heading.text for heading in table.headings]
+
+
+def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report):
+    def run(nodes: int, seconds: float):
+        return make_outcome(
+            nodes,
+            seconds,
+            world_size=8 * nodes,
+            global_batch_size=4096,
+            per_replica_batch_size=512 // nodes,
+            learning_rate=0.1,
+            clocks=Clocks(train_seconds=seconds, billable_seconds=seconds, steady_step_seconds=0.5),
+            phases={"Starting": 30.0},
+            metrics={
+                "final_metric": {"name": "accuracy", "value": 0.9, "goal": None},
+                "epochs": 2,
+                "data_wait_share": 0.1,
+            },
+        )
+
+    table = main_table(make_report([run(1, 100.0), run(2, 60.0)], price=PRICE))
+    assert headings(table) == [
+        *("N", "n", "T", "S", "E", "D", "e", "cost", "cost/epoch", "status"),
+        *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy"),
+    ]
+    assert [str(cell) for cell in table.rows[1].cells] == [
+        *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "ok"),
+        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9"),
+    ]
+    assert column(table, "S") == ["Baseline", "1.7x"]
+    assert table.caption == "Batch policy unknown; T(N0) = 1 min 40 s on 1 node."
+
+
+def test_columns_nobody_knows_are_left_out(make_outcomes, make_report):
+    table = main_table(make_report(make_outcomes({1: 40, 2: 21})))
+    assert headings(table) == ["N", "n", "T", "S", "E", "D", "e", "status"]
+
+
+def test_efficiency_against_one_process_is_shown_where_nodes_have_several(make_outcome, make_report):
+    outcomes = [make_outcome(1, 100.0, world_size=1), make_outcome(2, 20.0, world_size=8)]
+    assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62 %"]
+
+
+def test_intervals_stand_beside_their_value_and_say_a_level_below_95(make_outcomes, make_report):
+    table = main_table(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
+    assert column(table, "T") == ["41.0 s [40.0 s, 42.0 s] (75 %)", "20.5 s [20.0 s, 21.0 s] (75 %)"]
+    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x]"]
+    assert column(table, "E")[1] == "100 % [95 %, 105 %]"
+    assert table.caption.endswith(" [low, high]: 95 % interval from repeats, or of the level in brackets.")
+
+
+def test_a_caption_explains_levels_only_where_a_cell_shows_one(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: [40, 41, 42, 43, 44, 45], 2: [20, 20.5, 21, 21.5, 22, 22.5]}))
+    assert main_table(report).caption.endswith(" [low, high]: 95 % interval from repeats.")
+
+
+def test_a_row_links_to_its_runs_as_far_as_they_are_shown(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: [40.0] * 200, 2: 21}))
+    main, attempts = main_table(report), attempts_table(report)
+    assert [row.cells[0].href for row in main.rows] == ["#runs-1", None]
+    assert [group.anchor for group in attempts.groups] == ["runs-1"]
+    assert [row.anchor for row in attempts.rows[:2]] == ["run-1", "run-2"]
+
+
+def test_times_per_sample_say_so(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 0.002, 2: 0.0011}, train_clock="throughput"))
+    for table in (main_table(report), compact_table(report)):
+        assert column(table, "time per sample") == ["2 ms", "1.1 ms"]
+        assert "T" not in headings(table)
+    assert summary_caption(report) == "Batch policy unknown; T(N0) = 2 ms per sample on 1 node."
+
+
+def test_status_tells_failed_spot_and_flags(make_outcomes, make_outcome, make_report):
+    outcomes = [
+        *make_outcomes({1: 40, 2: 50}),
+        make_outcome(2, repeat=2),
+        make_outcome(2, 9.0, repeat=3, spot=True),
+        make_outcome(4),
+    ]
+    report = make_report(outcomes)
+    assert column(main_table(report), "status") == ["ok", "1 failed, 1 spot left out, retrograde", "failed (1)"]
+    assert [row.is_bad for row in main_table(report).rows] == [False, False, True]
+    assert column(attempts_table(report), "status")[3] == "Completed, spot, left out"
+
+
+def test_a_relative_baseline_is_called_so(make_outcomes, make_outcome, make_report):
+    assert "on 2 nodes; relative" in summary_caption(make_report(make_outcomes({2: 40, 4: 21})))
+    assert summary_caption(make_report([make_outcome(1)])) == "No run completed with a train time."
+
+
+def test_each_clock_is_a_group_of_its_own(make_outcome, make_report):
+    clocks = Clocks(train_seconds=40, billable_seconds=50)
+    report = make_report([make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 20.0)])
+    table = clocks_table(report)
+    assert [(group.heading, len(group.rows)) for group in table.groups] == [("train", 2), ("billable", 1)]
+    assert table.groups[1].note == "decides the cost; its ratio is not a speedup"
+    assert column(table, "T") == ["40.0 s", "20.0 s", "50.0 s"]
+    assert column(table, "D") == ["–", "2.00", "–"]
+    assert column(table, "e") == ["–", "0", "–"]
+    for told in (table, main_table(report)):
+        (meaning,) = [heading.meaning for heading in told.headings if heading.text == "e"]
+        assert meaning.endswith("falling: one-off cost or a bad baseline; rising: growing overhead")
+
+
+def test_costs_are_listed_with_the_price_and_its_source(make_outcome, make_report):
+    clocks = Clocks(train_seconds=90, billable_seconds=100)
+    report = make_report([make_outcome(2, 90.0, clocks=clocks, retained_billable_seconds=50.0)], price=PRICE)
+    table = costs_table(report)
+    assert headings(table) == ["N", "run", "on demand", "warm pool", "total", "billable", "node-hours"]
+    shown = ["2", "$0.2000", "$0.2000", "$0.1000", "$0.3000", "1 min 40 s", "0.05"]
+    assert [str(cell) for cell in table.rows[0].cells] == shown
+    assert table.caption == "Price: 3.6 USD per node-hour, on-demand, 2026-01-01, a list."
+    assert costs_text(report).startswith(
+        "The whole sweep cost $0.2000, attempts that did not complete included, and $0.1000"
+    )
+
+
+def test_unknown_costs_make_no_table(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}))
+    assert (costs_table(report), costs_text(report)) == (None, None)
+
+
+def test_attempts_without_a_cost_are_counted(make_outcomes, make_outcome, make_report):
+    known = make_outcome(1, 40.0, clocks=Clocks(train_seconds=40, billable_seconds=100))
+    report = make_report([known, *make_outcomes({2: 21})], price=PRICE)
+    assert costs_text(report).endswith("; the cost of 1 job is not known.")
+
+
+def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 100, 2: 60, 4: 40}))
+    table = fits_table(report)
+    law = report.fits.laws[0]
+    assert table.groups[0].heading == f"{law.law}: {law.equation}"
+    assert "leave-one-out error" in table.groups[0].note and f"({law.identifiable.reason})" in table.groups[0].note
+    assert law_line(law).startswith(f"{law.law}: t1 = ")
+    assert any(cell.startswith("none: ") for cell in column(table, "95 % interval"))
+    assert extrapolation_text(report).startswith("Extrapolation to 8 nodes unsupported: ")
+
+
+def test_a_peak_and_a_supported_extrapolation_are_told(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 100, 2: 60}))
+    times = [
+        (n, 100 * (1 + 0.02 * (n - 1) + 0.01 * n * (n - 1)) / n * (1.001 if n % 3 else 0.999)) for n in range(1, 9)
+    ]
+    law = next(fit for fit in fit_laws(times, None).laws if fit.law == "usl")
+    assert f"fastest at about {law.peak_nodes:.3g} nodes" in law_line(law)
+    beyond = report.fits.extrapolation
+    supported = beyond.model_copy(
+        update={"train_seconds": 6.5, "supported": beyond.supported.model_copy(update={"value": True, "reason": "why"})}
+    )
+    changed = report.model_copy(update={"fits": report.fits.model_copy(update={"extrapolation": supported})})
+    assert extrapolation_text(changed) == "Extrapolation to 4 nodes: T = 6.5 s (why)."
+
+
+def test_nothing_fitted_is_told(make_outcome, make_report):
+    report = make_report([make_outcome(1)])
+    assert fits_table(report) is None
+    assert extrapolation_text(report) == "Extrapolation unsupported: no points."
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east-1", "us-east-1.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "us-gov-west-1.console.amazonaws-us-gov.com"),
+    ],
+)
+def test_jobs_on_aws_link_to_the_console(region, host, make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40}, region=region, job_name="a b"))
+    assert console_url(report, report.points[0]) == f"https://{host}/sagemaker/home?region={region}#/jobs/a%20b"
+
+
+def test_other_platforms_have_no_console(make_outcomes, make_report):
+    for given in ({"platform_kind": "emulated", "region": "us-east-1"}, {"region": None}):
+        report = make_report(make_outcomes({1: 40}, **given))
+        assert console_url(report, report.points[0]) is None
+
+
+def test_facts_say_when_and_on_what(make_outcomes, make_report):
+    outcomes = [
+        *make_outcomes({1: [40, 41, 42]}, created_at="2026-01-01T10:00:00+00:00"),
+        *make_outcomes({2: 21}, created_at="2026-01-01T11:00:00+00:00"),
+    ]
+    report = make_report(outcomes, provenance={"a": {"b": [1, 2]}, "none": None, "type": "ml.m5.xlarge"})
+    facts = dict(sweep_facts(report))
+    assert facts["jobs accepted"] == "2026-01-01T10:00:00+00:00 to 2026-01-01T11:00:00+00:00"
+    assert facts["baseline"] == "1 node, 41.0 s [40.0 s, 42.0 s] (75 %)"
+    assert provenance_facts(report) == [("a.b", "1, 2"), ("none", "–")]
+
+
+def test_isolation_and_an_unknown_price_are_facts(make_outcomes, make_report):
+    facts = dict(sweep_facts(make_report(make_outcomes({1: 40}, platform_kind="emulated", isolation="0.2 vCPU"))))
+    assert (facts["isolation"], facts["price"]) == ("0.2 vCPU", "unknown: none was given")
+
+
+def test_metrics_of_several_names_keep_theirs(make_outcome, make_report):
+    def run(nodes: int, name: str | None):
+        return make_outcome(nodes, 40.0, metrics={"final_metric": {"name": name, "value": 0.9, "goal": None}})
+
+    report = make_report([run(1, "accuracy"), run(2, "loss"), run(4, None), make_outcome(8, 40.0)])
+    assert column(main_table(report), "final metric") == ["accuracy 0.9", "loss 0.9", "0.9", "–"]
+
+
+def test_node_hours_need_whole_runs(make_outcomes, make_report):
+    clocks = Clocks(train_seconds=0.002, billable_seconds=100)
+    report = make_report(make_outcomes({1: 0.002}, train_clock="throughput", clocks=clocks), price=PRICE)
+    assert "node-hours" not in headings(costs_table(report))
+
+
+def test_a_cut_table_keeps_the_baseline_the_recommended_and_the_last_count(make_outcomes, make_outcome, make_report):
+    """150 counts of which the first failed; 138 is recommended, since all above it are slower."""
+    times = {nodes: 1e4 / nodes if nodes <= 138 else 1e4 for nodes in range(2, 151)}
+    report = make_report([make_outcome(1), *make_outcomes(times)])
+    assert (report.baseline.nodes, report.recommendation.chosen.nodes) == (2, 138)
+    for table in (main_table(report), compact_table(report)):
+        counts = [int(count) for count in column(table, "N")]
+        assert len(counts) == MAX_NODE_COUNTS_SHOWN and counts == sorted(set(counts))
+        assert {1, 2, 138, 150} <= set(counts)
+    assert clocks_table(report).caption.endswith("50 of 150 node counts have no row here; report.json has all.")
+
+
+def test_a_cut_table_without_a_result_has_its_ends(make_outcome, make_report):
+    counts = column(main_table(make_report([make_outcome(nodes) for nodes in range(1, 131)])), "N")
+    assert (len(counts), counts[0], counts[-1]) == (MAX_NODE_COUNTS_SHOWN, "1", "130")
+
+
+def test_why_there_is_no_baseline_is_told(make_outcomes, make_outcome, make_report):
+    on_spot = make_outcomes({1: 40}, spot=True)
+    assert summary_caption(make_report([*on_spot, make_outcome(2)])).startswith("All completed runs were on spot")
+    untimed = make_outcome(2, 40.0, clocks=Clocks(train_seconds=None), train_clock=None)
+    assert summary_caption(make_report([*on_spot, untimed])) == "No run on demand completed with a train time."
+
+
+def test_given_costs_are_called_so(make_outcome, make_report):
+    report = make_report(read_measured("nodes,train_seconds,cost_usd\n1,40,2\n2,21,2.2\n"))
+    meanings = {heading.text: heading.meaning for heading in costs_table(report).headings}
+    assert meanings["run"] == "as given in the table"
+    assert costs_table(report).caption == "The run cost is as given in the table."
+    assert [each.meaning for each in attempts_table(report).headings if each.text == "cost"] == [meanings["run"]]
+    clocks = Clocks(train_seconds=40, billable_seconds=50)
+    mixed = make_report([make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 21.0, given_cost_usd=1.0)], price=PRICE)
+    assert costs_table(mixed).headings[1].meaning == "as given in the table or billable x nodes x price"
+
+
+def test_fits_of_rates_are_per_sample(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 0.002, 2: 0.0011, 4: 0.0006}, train_clock="throughput"))
+    assert "T is the time per sample" in fits_table(report).caption
+    assert column(fits_table(report), "value")[0].endswith(" ms per sample")
+    beyond = report.fits.extrapolation
+    yes = beyond.supported.model_copy(update={"value": True, "reason": "why"})
+    supported = beyond.model_copy(update={"train_seconds": 0.0004, "supported": yes})
+    changed = report.model_copy(update={"fits": report.fits.model_copy(update={"extrapolation": supported})})
+    assert extrapolation_text(changed) == "Extrapolation to 8 nodes: T = 0.4 ms per sample (why)."
+
+
+def test_a_verdict_on_the_final_metric_is_told_where_it_is_not_plain(make_outcome, make_report):
+    def run(nodes: int, value: float):
+        return make_outcome(nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}})
+
+    report = make_report([run(1, 0.9), run(2, 0.5), run(4, 0.9)])
+    assert parity_lines(report) == [f"2 nodes: throughput only ({report.summary[1].parity.reason})."]
+    reached = report.summary[2].parity.model_copy(update={"verdict": "reached_target", "reason": "why"})
+    rows = (*report.summary[:2], report.summary[2].model_copy(update={"parity": reached}))
+    assert parity_lines(report.model_copy(update={"summary": rows}))[1] == "4 nodes: time to train (why)."
+    status = [row.cells[-2] for row in main_table(report).rows]
+    assert [bool(cell.hover) for cell in status] == [False, True, True]
+    assert parity_lines(make_report([make_outcome(1, 40.0), make_outcome(2, 21.0), make_outcome(4)])) == []
+
+
+def test_a_warm_pool_adds_the_total_that_a_choice_is_judged_by(make_outcome, make_report):
+    clocks = Clocks(train_seconds=40, billable_seconds=3600)
+    price = Price(instance_type="ml.m5.xlarge", usd_per_hour=2)
+    without = make_report([make_outcome(1, 40, clocks=clocks)], price=price)
+    assert "total" not in headings(costs_table(without))
+    kept = costs_table(make_report([make_outcome(1, 40, clocks=clocks, retained_billable_seconds=1800.0)], price=price))
+    assert [column(kept, heading) for heading in ("run", "warm pool", "total")] == [["$2.00"], ["$1.00"], ["$3.00"]]

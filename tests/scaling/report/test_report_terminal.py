@@ -1,0 +1,100 @@
+"""The report on a terminal of 80 columns, in a pipe and on one that knows ASCII alone."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from rich.console import Console
+
+from scaling.measured import read_measured
+from scaling.report import ScalingReport
+from scaling.report.terminal import MAX_BARS, Bar, SpeedupBars, render_terminal
+
+REFERENCE = "nodes,train_seconds,instance_type\n" + "".join(
+    f"{nodes},{minutes * 60},ml.p3.16xlarge\n" for nodes, minutes in ((1, 99), (2, 55), (4, 27), (8, 13.5))
+)
+
+
+def printed(shown: ScalingReport | SpeedupBars, width: int = 80, encoding: str = "utf-8") -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    Console(width=width, file=stream).print(render_terminal(shown) if isinstance(shown, ScalingReport) else shown)
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)
+
+
+def bars(text: str) -> list[str]:
+    return [line for line in text.splitlines() if re.match(r" +\d+ [█#]", line)]
+
+
+def test_reference_is_printed_as_its_source_does(make_report):
+    text = printed(make_report(read_measured(REFERENCE)))
+    assert "Speedup (times as given, ml.p3.16xlarge)" in text
+    assert re.findall(r"\d\.\dx", text)[:3] == ["1.8x", "3.7x", "7.3x"]
+    assert "Baseline" in text and "T(N0) = 1 h 39 min on 1 node." in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "\x1b" not in text
+
+
+def test_bars_show_the_speedup_and_what_is_missing_to_the_ideal(make_outcomes, make_report):
+    lines = bars(printed(make_report(make_outcomes({1: 80, 2: 40, 4: 40, 8: 20}))))
+    counts = [(line.count("█"), line.count("░")) for line in lines]
+    assert counts == [(8, 0), (15, 0), (15, 15), (30, 30)]
+    assert lines[2].endswith("2.0x of 4.0x")
+
+
+def test_a_superlinear_bar_is_longer_than_the_ideal(make_outcomes, make_report):
+    lines = bars(printed(make_report(make_outcomes({1: 80, 2: 20}))))
+    assert [(line.count("█"), line.count("░")) for line in lines] == [(15, 0), (60, 0)]
+
+
+def test_interval_of_the_speedup_is_in_the_table(make_outcomes, make_report):
+    text = printed(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
+    assert "2.0x [1.9x, 2.1x]" in text
+    assert "[low, high]: 95 % interval" in text
+
+
+def test_caption_says_the_batch_policy(make_outcomes, make_report):
+    text = printed(make_report(make_outcomes({1: 40, 2: 21}, batch_policy="fixed_global")))
+    assert "Strong scaling (fixed global batch); T(N0) = 40.0 s on 1 node." in " ".join(text.split())
+
+
+def test_caption_explains_only_intervals_that_are_shown(make_outcomes, make_report):
+    """T(1) has an interval, which a terminal has no room for; S(2) from one run has none."""
+    text = printed(make_report(make_outcomes({1: [40, 41, 42], 2: 20})))
+    assert "[low, high]" not in text and "[40.0 s" not in text
+
+
+def test_hidden_node_counts_are_said_and_the_last_is_there(make_outcomes, make_report):
+    text = printed(make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 131)})))
+    assert "30 of 130 node counts have no row here" in " ".join(text.split())
+    assert re.search(r"^ +130 +1 ", text, re.M)
+
+
+def test_narrow_terminals_and_ascii_ones_are_served(make_outcomes, make_report):
+    narrow = bars(printed(make_report(make_outcomes({1: 80, 2: 50}, instance_type="m5")), width=40))
+    assert len(narrow) == 2 and max(map(len, narrow)) <= 40
+    plain = bars(printed(SpeedupBars("Speedup", [Bar(1, 1.0, 1.0), Bar(2, 1.5, 2.0)]), encoding="ascii"))
+    assert plain == [f" 1 {'#' * 30:<60} 1.0x of 1.0x", f" 2 {'#' * 45 + '.' * 15} 1.5x of 2.0x"]
+
+
+def test_many_node_counts_draw_a_bounded_number_of_bars(make_outcomes, make_report):
+    text = printed(make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 60)})))
+    assert len(bars(text)) == MAX_BARS
+
+
+def test_without_two_points_there_are_no_bars(make_outcomes, make_outcome, make_report):
+    assert bars(printed(make_report(make_outcomes({1: 80})))) == []
+    assert bars(printed(make_report([make_outcome(1)]))) == []
+
+
+def test_markup_in_values_is_not_read(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}, instance_type="[bold]x[/nothing]"))
+    text = printed(report.model_copy(update={"headline": "[bold]x[/bold] [/nothing]"}), 100)
+    assert "[bold]x[/bold] [/nothing]" in text and "(AWS, [bold]x[/nothing])" in text
+
+
+def test_every_caveat_is_printed(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: 40, 2: 21}))
+    text = " ".join(printed(report).split())
+    assert report.caveats and all(f"- {caveat}" in text for caveat in report.caveats)

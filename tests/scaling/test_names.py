@@ -1,0 +1,125 @@
+"""Sweep ids, job names, keys, folder and file names, and the digests in them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from configs.load import parse_config
+from scaling import names
+
+STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+
+
+def test_the_longest_job_name_fits_and_matches_sagemakers_pattern(make_config):
+    config = make_config(name="a" * 20)
+    sweep = names.sweep_id(config, STARTED)
+    job = names.job_name(sweep, nodes=512, repeat=50, attempt=10, request_digest="f" * 64)
+    assert (len(sweep), len(job)) == (44, 62)
+    assert JOB_NAME.fullmatch(job)
+    assert job.startswith(names.job_prefix(sweep))
+
+
+def test_sweep_id_tells_its_config_and_time(make_config):
+    config = make_config()
+    sweep = names.sweep_id(config, STARTED)
+    assert sweep.startswith("bench-20260102030405-")
+    assert names.is_sweep_id(sweep) and names.sweep_matches(sweep, config)
+    assert not names.sweep_matches(sweep, make_config(training={"seed": 2}))
+    assert not any(
+        names.is_sweep_id(other) for other in ("bench", sweep + "\n", sweep.upper(), "-" + sweep, sweep + "x")
+    )
+
+
+def test_config_digest_ignores_key_order_directory_and_report(raw_config):
+    config = parse_config(raw_config, "test")
+    backwards = parse_config(dict(reversed(raw_config.items())), "test")
+    elsewhere = [config.with_absolute_paths(Path(folder)) for folder in ("/home/a/repo/configs", "/srv/b/configs")]
+    quiet = parse_config({**raw_config, "report": {"directory": "elsewhere", "title": "T"}}, "test")
+    digests = {names.config_digest(each) for each in (config, backwards, *elsewhere, quiet)}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"training": {"seed": 2}},
+        {"sweep": {"repeats": 2}},
+        {"dataset": {"source": "other"}},
+        {"dataset": {"source": "s3://bucket/data"}},
+        {"platform": {"region": "eu-west-1"}},
+    ],
+)
+def test_config_digest_sees_what_is_measured(sections, make_config):
+    assert names.config_digest(make_config(**sections)) != names.config_digest(make_config())
+
+
+def test_canonical_digest_knows_no_key_order():
+    assert names.canonical_digest({"a": 1, "b": [1, {"c": 2, "d": 3}]}) == names.canonical_digest(
+        {"b": [1, {"d": 3, "c": 2}], "a": 1}
+    )
+    with pytest.raises(ValueError, match="Out of range float"):
+        names.canonical_digest({"a": float("nan")})
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"sweep": {"budget_usd": 500.0}},
+        {"sweep": {"poll_interval_seconds": 60.0}},
+        {"sweep": {"queue_deadline_seconds": 86_400}},
+        {"sweep": {"max_attempts": 5}},
+        {"sweep": {"max_parallel_jobs": 4}},
+        {"platform": {"endpoint_url": "http://127.0.0.1:4571"}},
+        {"platform": {"endpoint_url": "http://127.0.0.1:4571", "credentials": "placeholder"}},
+        {"platform": {"endpoint_url": "http://127.0.0.1:4571", "autostart": True}},
+        {"platform": {"create_missing": True}},
+        {"platform": {"state_directory": "elsewhere"}},
+        {"report": {"parity": {"tolerance": 0.5}, "recommendation": {"min_efficiency": 0.5}}},
+    ],
+)
+def test_a_sweep_resumes_with_more_budget_patience_or_another_way_to_the_platform(sections, make_config):
+    sweep = names.sweep_id(make_config(), STARTED)
+    assert names.sweep_matches(sweep, make_config(**sections))
+
+
+@pytest.mark.parametrize(
+    ("stem", "folder"),
+    [
+        ("times", "times"),
+        ("Times_v1.2-b", "Times_v1.2-b"),
+        ("a b/ü\\c", "a-b-c"),
+        ("..", "table"),
+        (".", "table"),
+        ("", "table"),
+        ("---", "table"),
+        ("größe", "gr-e"),
+        (".hidden", "hidden"),
+        ("latest", "table_latest"),
+        ("Latest", "table_Latest"),
+        ("local-20261120000000-00000000", "table_local-20261120000000-00000000"),
+        ("-local-20261120000000-00000000.", "table_local-20261120000000-00000000"),
+    ],
+)
+def test_a_tables_report_has_a_folder_of_its_own(stem, folder):
+    assert names.report_folder_name(stem) == folder
+    assert not names.is_sweep_id(folder)
+
+
+def test_history_is_one_file_per_sweep_in_a_partition_per_benchmark():
+    key = names.history_key("nodesweep", "local", "local-20261120000000-00000000", schema_version=1)
+    assert key == "nodesweep/history/v1/benchmark=local/local-20261120000000-00000000.parquet"
+    assert key.startswith(names.history_prefix("nodesweep"))
+
+
+def test_plot_names():
+    assert [names.plot_name(kind, "svg") for kind in ("speedup", "efficiency", "cost", "phases")] == [
+        "speedup.svg",
+        "efficiency.svg",
+        "cost.svg",
+        "phases.svg",
+    ]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from configs.catalogue import InstanceType, load_catalogue
+from configs.models import PlatformConfig
+from scaling.cost import price_of
+from tasks.pricing import SOURCE, NoPrice, cache_file, keep_price, price_instance, read_price, recall_price
+
+TODAY = date(2026, 11, 20)
+KEY = "aws us-east-1 ml.m5.xlarge"
+FILTERS = [
+    {"Type": "TERM_MATCH", "Field": "productFamily", "Value": "ML Instance"},
+    {"Type": "TERM_MATCH", "Field": "component", "Value": "Training"},
+    {"Type": "TERM_MATCH", "Field": "regionCode", "Value": "us-east-1"},
+    {"Type": "TERM_MATCH", "Field": "instanceName", "Value": "ml.m5.xlarge"},
+]
+
+
+def product(usage_type: str, usd: str = "0.2500000000", currency: str = "USD") -> str:
+    term = {"priceDimensions": {"a.b": {"unit": "Hrs", "pricePerUnit": {currency: usd}}}}
+    return json.dumps({"product": {"attributes": {"usagetype": usage_type}}, "terms": {"OnDemand": {"a": term}}})
+
+
+@pytest.fixture
+def instance() -> InstanceType:
+    return load_catalogue().get("ml.m5.xlarge")
+
+
+@pytest.fixture
+def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    """The Price List of whatever price_instance asks; answers only what is added."""
+    client = boto3.client("pricing", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+
+    def client_of(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
+        assert (service, platform.region, quick) == ("pricing", "us-east-1", True)
+        return client
+
+    monkeypatch.setattr("tasks.pricing.aws_client", client_of)
+    with Stubber(client) as stub:
+        yield stub
+
+
+@pytest.mark.parametrize("usage_type", ["USE1-Train:ml.m5.xlarge", "Train:ml.m5.xlarge", "EUW1-Train:ml.m5.xlarge"])
+def test_training_rate_is_read(usage_type: str) -> None:
+    others = [product("USE1-Host:ml.m5.xlarge", "9"), product("USE1-Train:ml.m5.xlarge2", "8"),
+              product("USE1-TrainSpot:ml.m5.xlarge", "7")]  # fmt: skip
+    assert read_price([*others, product(usage_type)], "ml.m5.xlarge") == 0.25
+
+
+@pytest.mark.parametrize(
+    ("products", "reason"),
+    [
+        ([], "no price in USD"),
+        ([product("USE1-Train:ml.m5.xlarge", "0.0000")], "no price in USD"),
+        ([product("CNN1-Train:ml.m5.xlarge", "2.1", currency="CNY")], "no price in USD"),
+        ([product("Train:ml.m5.xlarge", "1"), product("USE1-Train:ml.m5.xlarge", "2")], r"2 prices \(1.0, 2.0\)"),
+    ],
+)
+def test_price_that_is_not_one_is_none(products: list[str], reason: str) -> None:
+    with pytest.raises(NoPrice, match=f"has {reason} for training on ml.m5.xlarge"):
+        read_price(products, "ml.m5.xlarge")
+
+
+def test_price_is_asked_once_and_kept(
+    price_list: Stubber, platform: PlatformConfig, instance: InstanceType, tmp_path: Path
+) -> None:
+    answer = {"FormatVersion": "aws_v1", "PriceList": [product("USE1-Train:ml.m5.xlarge")]}
+    price_list.add_response("get_products", answer, {"ServiceCode": "AmazonSageMaker", "Filters": FILTERS})
+    path = tmp_path / "cache" / "prices.json"
+    priced, notices = price_instance(platform, instance, path, TODAY)
+    assert notices == ()
+    again, _ = price_instance(platform, instance, path, date(2026, 11, 27))  # 7 days later: a second call would fail
+    price = price_of(again, "us-east-1")
+    assert again == priced
+    assert (price.usd_per_hour, price.source, price.date) == (0.25, SOURCE, "2026-11-20")
+    assert json.loads(path.read_text()) == {KEY: {"date": "2026-11-20", "usd_per_hour": 0.25}}
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ExpiredTokenException"])
+def test_catalogue_is_used_where_the_price_list_does_not_answer(
+    price_list: Stubber, platform: PlatformConfig, instance: InstanceType, tmp_path: Path, code: str
+) -> None:
+    price_list.add_client_error("get_products", code)
+    priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
+    assert priced == instance
+    assert notices == (f"the current price was not found, the catalogue's is used: pricing:GetProducts: {code}",)
+    assert not (tmp_path / "prices.json").exists()
+
+
+def test_catalogue_is_used_where_the_price_list_has_none(
+    price_list: Stubber, platform: PlatformConfig, instance: InstanceType, tmp_path: Path
+) -> None:
+    price_list.add_response("get_products", {"PriceList": []})
+    priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
+    assert priced == instance
+    assert notices[0].endswith("the AWS Price List has no price in USD for training on ml.m5.xlarge")
+
+
+def test_emulated_node_is_never_asked_for(price_list: Stubber, platform: PlatformConfig, tmp_path: Path) -> None:
+    emulated = load_catalogue().get("ml.local.small")
+    assert price_instance(platform, emulated, tmp_path / "prices.json", TODAY) == (emulated, ())
+
+
+@pytest.mark.parametrize(
+    ("read_on", "known"), [("2026-11-13", True), ("2026-11-12", False), ("2026-11-21", False), ("soon", False)]
+)
+def test_kept_price_holds_for_seven_days(tmp_path: Path, read_on: str, known: bool) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps({KEY: {"usd_per_hour": 0.25, "date": read_on}}))
+    assert (recall_price(path, KEY, TODAY) is not None) == known
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", f'{{"{KEY}": 3}}', f'{{"{KEY}": {{"usd_per_hour": 0, "date": "2026-11-20"}}}}']
+)
+def test_damaged_file_holds_no_price(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(text)
+    assert recall_price(path, KEY, TODAY) is None
+    keep_price(path, "other", 1.5, TODAY)
+    assert recall_price(path, "other", TODAY) == (1.5, TODAY)
+
+
+def test_prices_are_kept_beside_each_other(tmp_path: Path) -> None:
+    keep_price(tmp_path / "prices.json", "a", 1.0, TODAY)
+    keep_price(tmp_path / "prices.json", "b", 2.0, TODAY)
+    assert recall_price(tmp_path / "prices.json", "a", TODAY) == (1.0, TODAY)
+
+
+def test_folder_that_takes_no_file_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    keep_price(tmp_path / "file" / "prices.json", "a", 1.0, TODAY)
+    assert "prices are not kept" in caplog.text
+
+
+def test_cache_lies_where_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_file() == tmp_path / "nodesweep" / "prices.json"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    assert cache_file() == tmp_path / "home" / ".cache" / "nodesweep" / "prices.json"

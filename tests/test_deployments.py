@@ -1,0 +1,167 @@
+"""prefect.yaml against the flows it names: what the server would only find out when a run is started."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.exceptions import ParameterTypeError
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.utilities.schema_tools import validate
+from prefect.utilities.schema_tools.validation import ValidationError
+
+from configs.catalogue import load_catalogue
+from configs.load import ConfigError
+from configs.models import BenchmarkConfig
+from configs.presets import preset_names
+from flows.deployed import config_of_run, scaling_benchmark_from_preset
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PREFECT = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
+DEPLOYMENTS = {deployment["name"]: deployment for deployment in PREFECT["deployments"]}
+SWEEP = "local-20261120191500-1a2b3c4d"
+CALLED_BY_COMMANDS = {
+    "flows/scaling_benchmark.py:scaling_benchmark": "nodesweep run, with a whole config in place of a form",
+    "flows/report.py:report_sweep": "nodesweep report, likewise",
+    "flows/collect.py:collect_sweep": "nodesweep collect, likewise",
+    "flows/stop.py:stop_sweep": "nodesweep stop, likewise",
+    "flows/detach.py:start_detached_sweep": "nodesweep run --detach; a deployment has a worker that may as well wait",
+}
+"""Flows that are not deployed, and why not."""
+
+every_deployment = pytest.mark.parametrize("name", DEPLOYMENTS)
+
+
+def flow_of(name: str) -> Flow[..., Any]:
+    return load_flow_from_entrypoint(str(REPOSITORY / DEPLOYMENTS[name]["entrypoint"]), use_placeholder_flow=False)
+
+
+def schema_of(flow: Flow[..., Any]) -> dict[str, Any]:
+    """As the server gets it, and the UI makes its form of it."""
+    return flow.parameters.model_dump_for_openapi()
+
+
+def flows_of_the_house() -> set[str]:
+    """Entrypoint of every function under flows/ that is decorated with @flow."""
+    found = set()
+    for path in sorted((REPOSITORY / "flows").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
+            if isinstance(node, ast.FunctionDef) and any(map(_is_flow, node.decorator_list)):
+                found.add(f"{path.relative_to(REPOSITORY).as_posix()}:{node.name}")
+    return found
+
+
+def _is_flow(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Name) and called.id == "flow"
+
+
+@every_deployment
+def test_entrypoint_imports_and_default_parameters_fit(name: str) -> None:
+    flow, parameters = flow_of(name), DEPLOYMENTS[name].get("parameters", {})
+    schema = schema_of(flow)
+    assert set(parameters) <= set(schema["properties"]), "the server accepts unknown names and the run fails"
+    validate(parameters, schema, raise_on_error=True, preprocess=True, ignore_required=True)
+    required = {field: SWEEP for field in schema.get("required", ())}
+    flow.validate_parameters(required | parameters)
+
+
+@every_deployment
+def test_deployment_has_a_pool_a_version_and_checked_parameters(name: str) -> None:
+    deployment = DEPLOYMENTS[name]
+    assert deployment["work_pool"]["name"] == "nodesweep"
+    assert deployment["version"] == "{{ revision.stdout }}" and PREFECT["build"]
+    assert deployment["tags"] == ["nodesweep"] and deployment["description"]
+    assert deployment["enforce_parameter_schema"] is True
+
+
+@every_deployment
+def test_schedules_parse_and_begin_switched_off(name: str) -> None:
+    for schedule in DEPLOYMENTS[name].get("schedules", ()):
+        timing = {key: value for key, value in schedule.items() if key in ("cron", "interval", "timezone")}
+        (CronSchedule if "cron" in timing else IntervalSchedule).model_validate(timing)
+        assert schedule["slug"] and schedule["active"] is False
+
+
+def test_nightly_run_refuses_a_second_one_and_has_a_time_zone() -> None:
+    nightly = DEPLOYMENTS["nightly"]
+    assert nightly["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+    assert [schedule["timezone"] for schedule in nightly["schedules"]] == ["Europe/Berlin"]
+
+
+def test_every_flow_is_deployed_or_says_why_not() -> None:
+    deployed = {deployment["entrypoint"] for deployment in DEPLOYMENTS.values()}
+    assert deployed | set(CALLED_BY_COMMANDS) == flows_of_the_house()
+    assert not deployed & set(CALLED_BY_COMMANDS)
+
+
+@every_deployment
+def test_every_field_of_the_form_has_its_help(name: str) -> None:
+    properties = schema_of(flow_of(name))["properties"]
+    assert [field for field, schema in properties.items() if not schema.get("description")] == []
+
+
+def test_choices_of_the_form_are_the_configs_own() -> None:
+    properties = schema_of(scaling_benchmark_from_preset)["properties"]
+    assert properties["preset"]["enum"] == preset_names()
+    assert properties["instance_type"]["enum"] == sorted(load_catalogue().names())
+    training = BenchmarkConfig.model_json_schema()["$defs"]["TrainingConfig"]["properties"]
+    assert set(properties["distribution"]["enum"]) == set(training["distribution"]["discriminator"]["mapping"])
+
+
+def test_bounds_of_the_form_are_the_configs_own() -> None:
+    properties = schema_of(scaling_benchmark_from_preset)["properties"]
+    sweep = BenchmarkConfig.model_json_schema()["$defs"]["SweepConfig"]["properties"]
+    for bound in ("minimum", "maximum"):
+        assert properties["repeats"][bound] == sweep["repeats"][bound]
+        assert properties["node_counts"]["items"][bound] == sweep["node_counts"]["items"][bound]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"preset": "nightly"}, "'nightly' is not one of"),
+        ({"instance_type": "ml.m5"}, "'ml.m5' is not one of"),
+        ({"node_counts": []}, "should be non-empty"),
+        ({"node_counts": [1, 0]}, "0 is less than the minimum of 1"),
+        ({"repeats": 51}, "51 is greater than the maximum of 50"),
+        ({"distribution": "ddp"}, "'ddp' is not one of"),
+        ({"budget_usd": 0}, "0 is less than or equal to the minimum of 0"),
+        ({"repeats": "three"}, "'three' is not"),
+    ],
+)
+def test_server_refuses_an_invalid_value_and_names_it(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        validate(parameters, schema_of(scaling_benchmark_from_preset), raise_on_error=True, preprocess=True)
+
+
+def test_run_itself_refuses_bounds_too() -> None:
+    with pytest.raises(ParameterTypeError, match="repeats"):
+        scaling_benchmark_from_preset.validate_parameters({"repeats": 0})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"preset": "no-such"}, "preset: got 'no-such'; expected one of examples/g5_fsx_vpc, "),
+        ({"node_counts": [2, 2]}, r"sweep.node_counts: node counts \[2, 2\] repeat a number"),
+        ({"settings": {"sweep.node_count": [1]}}, "sweep.node_count: unknown key; allowed here: node_counts, "),
+        ({"settings": {"platform.endpoint_url": "http://example.com"}}, "autostart needs an endpoint_url on loopback"),
+        ({"settings": {"name.first": 1}}, "name is a value, not a section"),
+    ],
+)
+def test_what_the_schema_cannot_see_is_a_config_error(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config_of_run({"preset": "local"} | parameters)
+
+
+def test_form_changes_the_preset_and_settings_win() -> None:
+    fields = {"node_counts": [4, 2], "repeats": 3, "instance_type": "ml.local.large", "budget_usd": 5}
+    config = config_of_run({"preset": "local", **fields, "settings": {"sweep.repeats": 2}})
+    assert (config.sweep.node_counts, config.sweep.repeats, config.sweep.budget_usd) == ((2, 4), 2, 5)
+    assert config.training.instance_type == "ml.local.large"
+    assert config.dataset == config_of_run({"preset": "local"}).dataset
