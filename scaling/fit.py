@@ -31,6 +31,7 @@ EXTRA_POINTS = 2  # node counts beyond the number of parameters, for a law to be
 EXTRAPOLATION_FACTOR = 2
 AGREEMENT = 0.10
 MAX_LEFT_OUT = 100
+_DIGITS = 12  # of every number: the last four of a double depend on the processor's linear algebra
 # A term that adds less than this share of the node-time everywhere is rounding: its coefficient is 0.
 _ROUNDING = 1e-9
 
@@ -231,7 +232,7 @@ def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals
     half_widths = _half_widths(spec, sample, coefficients, residuals, freedom) if freedom > 0 else None
     parameters = []
     for index, symbol in enumerate(spec.symbols):
-        value = float(values[index])
+        value = _significant(values[index])
         on_bound = value in (0.0, symbol.upper)
         interval = no_interval = None
         if on_bound:
@@ -242,7 +243,8 @@ def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals
             )
         else:
             half = float(half_widths[index])
-            interval = Interval(low=max(value - half, 0.0), high=min(value + half, symbol.upper))
+            low, high = max(value - half, 0.0), min(value + half, symbol.upper)
+            interval = Interval(low=_significant(low), high=_significant(high))
         parameters.append(
             Parameter(
                 name=symbol.name,
@@ -344,7 +346,7 @@ def _refits(law: Law, sample: _Sample, nodes: int, steps_ratio: Mapping[int, flo
     there = np.array([nodes], dtype=np.float64), np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
     terms = np.column_stack(spec.columns(*there))[0]
     left_out = _left_out(len(sample.nodes))
-    seconds = [float(terms @ _solve(spec, sample.without(index))) / nodes for index in left_out]
+    seconds = [_significant(terms @ _solve(spec, sample.without(index)) / nodes) for index in left_out]
     return min(seconds), max(seconds)
 
 
@@ -402,4 +404,8 @@ def _counted(count: int, thing: str) -> str:
 
 
 def _root_mean_square(values: Floats) -> float:
-    return float(np.sqrt(np.mean(values**2)))
+    return round(float(np.sqrt(np.mean(values**2))), _DIGITS)
+
+
+def _significant(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -407,3 +407,13 @@ def test_of_many_points_evenly_spaced_ones_are_left_out(monkeypatch):
     fits = fit_laws(points, None)
     assert fits.laws[0].leave_one_out_error == pytest.approx(0, abs=1e-9)
     assert (min(refitted), max(refitted), len(set(refitted))) == (0, 249, 100)
+
+
+def test_numbers_have_twelve_digits_since_the_others_are_the_processors():
+    fits = fit_laws([(1, 5940.0), (2, 3300.0), (4, 1620.0), (8, 810.0), (16, 431.7)], None)
+    numbers = [fit.leave_one_out_error for fit in fits.laws] + [fit.relative_residual_rms for fit in fits.laws]
+    parameters = [parameter for fit in fits.laws for parameter in fit.parameters]
+    numbers += [parameter.value for parameter in parameters]
+    numbers += [bound for each in parameters if each.interval for bound in (each.interval.low, each.interval.high)]
+    assert len(numbers) > 10
+    assert [float(f"{number:.12g}") for number in numbers] == numbers
