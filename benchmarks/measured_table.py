@@ -4,8 +4,10 @@
 
 Two tables on four node counts: one of two columns, one of all but cost_usd. Each stage runs --repeats times, its median
 counts. "command" is the whole of `nodesweep report --csv`, from its start with all imports to its end with every file
-written; beside its seconds stand those of the processor, which say more on a machine that does other work as well. The
-exit code is 1 where the command takes longer than --limit seconds for either table.
+written; beside its seconds stand those of the processor, which say more on a machine that does other work as well.
+"imports" is a process that imports what the command does, and ends; "read", "analyse" and "render" (tables, plots, JSON
+and CSV, not yet written) are what the command does then. The exit code is 1 where the command takes longer than --limit
+seconds for either table.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _COLUMNS = (
     *("nodes", "repeat", "train_seconds", "billable_seconds", "instance_type", "region", "status", "batch_policy"),
     *("global_batch_size", "world_size", "final_metric"),
 )
+_STAGES = ("command", "command_processor", "imports", "read", "analyse", "render")
+_IMPORTS = "import flows.cli, flows.table, scaling.report.render, matplotlib.figure"
 _CONSTANTS = ("ml.p3.16xlarge", "us-east-1", "Completed", "fixed_global", 4096)
 
 
@@ -59,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 def measure(table: bytes, repeats: int) -> dict[str, Any]:
     """Seconds of each stage, every repeat and their median."""
-    stages: dict[str, list[float]] = {"command": [], "command_processor": [], "read": [], "analyse": [], "render": []}
+    stages: dict[str, list[float]] = {name: [] for name in _STAGES}
     for _ in range(repeats):
         _run_command(table, stages)
         _run_once(table, stages)
@@ -76,6 +80,7 @@ def _run_command(table: bytes, stages: dict[str, list[float]]) -> None:
         before = _children_seconds()
         _timed(stages["command"], lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
         stages["command_processor"].append(_children_seconds() - before)
+        _timed(stages["imports"], lambda: subprocess.run([sys.executable, "-c", _IMPORTS], check=True))
 
 
 def _children_seconds() -> float:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from configs.catalogue import UnknownInstanceType, load_catalogue
 from configs.models import ParityConfig, ReportConfig
@@ -17,10 +16,10 @@ from scaling.cost import Price, price_of, unknown_price
 from scaling.measured import MeasuredTableError, read_measured
 from scaling.measured_text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
 from scaling.outcome import JobOutcome
-from scaling.report import ScalingReport, build_report
-from scaling.report.render import render_files
-from scaling.speedup import choose_train_clock
 from tasks.files import write_files
+
+if TYPE_CHECKING:
+    from scaling.report import ScalingReport
 
 
 def report_table(
@@ -38,31 +37,29 @@ def report_table(
     """
     name = names.report_folder_name(table.stem)
     with _no_cyclic_collection():
-        rules = rules or ReportConfig()
-        outcomes = read_measured_file(table)
-        if goal is not None or rules.parity != ParityConfig():
-            outcomes = _with_goal(outcomes, goal)
-        price = _table_price(outcomes, region)
-        if rules.recommendation.deadline_seconds is not None and choose_train_clock(outcomes) == "throughput":
-            raise MeasuredTableError("samples_per_second: a rate meets no deadline; give train_seconds instead")
-        source = {"source": _printable(table.name)}
-        report = build_report(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
+        from scaling.report.render import render_files  # most of the imports; these too go faster without collection
+
+        report = _analyse(name, table, region, rules or ReportConfig(), goal)
+        _skip_young_generations()
         files = render_files(report)
     return report, write_files(directory, name, files)
 
 
-def _with_goal(outcomes: Sequence[JobOutcome], goal: str | None) -> list[JobOutcome]:
-    """The outcomes with that goal of their final metric. Raises MeasuredTableError where none has a final metric."""
-    if all(outcome.final_metric is None for outcome in outcomes):
+def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> ScalingReport:
+    from scaling.report import build_report
+    from scaling.speedup import choose_train_clock
+
+    outcomes = read_measured_file(table, goal)
+    judged = goal is not None or rules.parity != ParityConfig()
+    if judged and all(outcome.metrics is None for outcome in outcomes):
         raise MeasuredTableError(
             "final_metric: the table has none, so there is nothing for a goal or tolerance to judge"
         )
-    return [
-        replace(outcome, metrics={"final_metric": {**metric, "goal": goal}})
-        if (metric := outcome.final_metric) is not None
-        else outcome
-        for outcome in outcomes
-    ]
+    price = _table_price(outcomes, region)
+    if rules.recommendation.deadline_seconds is not None and choose_train_clock(outcomes) == "throughput":
+        raise MeasuredTableError("samples_per_second: a rate meets no deadline; give train_seconds instead")
+    source = {"source": _printable(table.name)}
+    return build_report(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
 
 
 @contextmanager
@@ -77,7 +74,13 @@ def _no_cyclic_collection() -> Iterator[None]:
             gc.enable()
 
 
-def read_measured_file(table: Path) -> list[JobOutcome]:
+def _skip_young_generations() -> None:
+    """Put what is alive with the oldest objects without walking it: the next young collection finds nothing to do."""
+    gc.freeze()
+    gc.unfreeze()
+
+
+def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:
     """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises MeasuredTableError."""
     try:
         with table.open("rb") as stream:
@@ -86,7 +89,7 @@ def read_measured_file(table: Path) -> list[JobOutcome]:
             body = head + stream.read(MAX_TABLE_BYTES + 1 - len(head))
     except OSError as error:
         raise MeasuredTableError(f"{_printable(str(table))}: cannot be read: {error.strerror}") from None
-    return read_measured(body)
+    return read_measured(body, goal)
 
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:

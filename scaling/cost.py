@@ -85,15 +85,20 @@ def run_costs(
     given = outcome.given_cost_usd
     if given is None and (price is None or price.usd_per_hour is None):
         return UNKNOWN_COSTS
-    run_usd = given if given is not None else node_cost_usd(nodes, billable, price)
+    billed_usd = node_cost_usd(nodes, billable, price)
+    run_usd = given if given is not None else billed_usd
     warm_pool_usd = node_cost_usd(nodes, outcome.retained_billable_seconds, price)
     return RunCosts.trusted(
-        run_usd=run_usd,
-        on_demand_usd=node_cost_usd(nodes, outcome.training_time_seconds if outcome.spot else billable, price),
-        warm_pool_usd=warm_pool_usd,
-        total_usd=None if run_usd is None else run_usd + (warm_pool_usd or 0.0),
-        epoch_usd=_per_epoch(node_cost_usd(nodes, train_seconds, price), outcome.metric_number("epochs")),
-        target_usd=node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
+        {
+            "run_usd": run_usd,
+            "on_demand_usd": node_cost_usd(nodes, outcome.training_time_seconds, price) if outcome.spot else billed_usd,
+            "warm_pool_usd": warm_pool_usd,
+            "total_usd": None if run_usd is None else run_usd + (warm_pool_usd or 0.0),
+            "epoch_usd": _per_epoch(node_cost_usd(nodes, train_seconds, price), outcome.metric_number("epochs")),
+            "target_usd": None
+            if seconds_to_target is None
+            else node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
+        }
     )
 
 

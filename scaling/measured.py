@@ -16,6 +16,7 @@ from scaling.measured_columns import (
     TIME_COLUMNS,
     BadCell,
     Reader,
+    Readings,
     header_problems,
     shown,
     with_decimal_comma,
@@ -32,16 +33,16 @@ _NONE_GIVEN: Mapping[str, float] = {}  # one for all rows
 _MUST_AGREE = {"instance_type": "instance types", "region": "regions", "batch_policy": "batch policies"}
 
 
-def read_measured(table: str | bytes) -> list[JobOutcome]:
+def read_measured(table: str | bytes, goal: str | None = None) -> list[JobOutcome]:
     """Read the table; raises MeasuredTableError with every bad row's line number and reason.
 
-    A rate becomes seconds per sample (train_clock `throughput`), so that the median of times and their ratios are right
-    for it too.
+    `goal` is that of the final metric, maximize or minimize; None: not known. A rate becomes seconds per sample
+    (train_clock `throughput`), so that the median of times and their ratios are right for it too.
     """
     grid = read_grid(table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table)
     problems = [f"line {grid.header_line}: {problem}" for problem in header_problems(grid.header)]
     if not problems:
-        outcomes = _outcomes(grid, problems)
+        outcomes = _outcomes(grid, goal, problems)
     if not problems:
         problems += _table_problems(outcomes)
     if problems:
@@ -49,15 +50,16 @@ def read_measured(table: str | bytes) -> list[JobOutcome]:
     return outcomes
 
 
-def _outcomes(grid: Grid, problems: list[str]) -> list[JobOutcome]:
+def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutcome]:
     """The good rows; what is wrong with the others goes to `problems`."""
     outcomes: list[JobOutcome] = []
-    readers = _readers(grid)
+    readers = _readers(grid, goal)
+    columns = [(name, Readings(read)) for name, read in readers]
     rows_at: Counter[int] = Counter()
     first_lines: dict[tuple[int, int], int] = {}
     for line, cells in grid.rows():
         try:
-            values = {name: read(cell) for (name, read), cell in zip(readers, cells, strict=True)}
+            values = {name: readings[cell] for (name, readings), cell in zip(columns, cells, strict=True)}
         except ValueError:
             problems += _cell_problems(line, cells, readers)
             continue
@@ -72,15 +74,26 @@ def _outcomes(grid: Grid, problems: list[str]) -> list[JobOutcome]:
     return outcomes
 
 
-def _readers(grid: Grid) -> list[tuple[str, Reader]]:
+def _readers(grid: Grid, goal: str | None) -> list[tuple[str, Reader]]:
     """Each column's reader, in the header's order; where a number has a decimal comma, all numbers are read so."""
     comma_line = _first_decimal_comma(grid) if grid.separator == ";" else None
-    return [
+    readers = [
         (name, COLUMNS[name])
         if comma_line is None or name in TEXT_COLUMNS
         else (name, with_decimal_comma(COLUMNS[name], comma_line))
         for name in grid.header
     ]
+    return [(name, _as_metrics(read, goal) if name == "final_metric" else read) for name, read in readers]
+
+
+def _as_metrics(read: Reader, goal: str | None) -> Reader:
+    """The cell as a program's metrics, which rows of the same final metric share."""
+
+    def read_metrics(cell: str) -> dict[str, Any] | None:
+        value = read(cell)
+        return None if value is None else {"final_metric": {"value": value, "goal": goal}}
+
+    return read_metrics
 
 
 def _first_decimal_comma(grid: Grid) -> int | None:
@@ -128,7 +141,6 @@ def _row_problems(values: dict[str, Any], line: int, first_line: int) -> list[st
 def _outcome(values: dict[str, Any], line: int) -> JobOutcome:
     status: str = values.get("status", "Completed")
     seconds, rate = values.get("train_seconds"), values.get("samples_per_second")
-    metric = values.get("final_metric")
     return JobOutcome(
         nodes=values["nodes"],
         repeat=values["repeat"],
@@ -144,7 +156,7 @@ def _outcome(values: dict[str, Any], line: int) -> JobOutcome:
             billable_seconds=values.get("billable_seconds"), train_seconds=seconds if rate is None else 1 / rate
         ),
         train_clock="throughput" if rate is not None else "measured" if seconds is not None else None,
-        metrics=None if metric is None else {"final_metric": metric},
+        metrics=values.get("final_metric"),
         world_size=values.get("world_size"),
         global_batch_size=values.get("global_batch_size"),
         batch_policy=values.get("batch_policy"),

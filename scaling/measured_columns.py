@@ -11,7 +11,6 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 TIME_COLUMNS = ("train_seconds", "samples_per_second")
@@ -29,6 +28,18 @@ _BLANKS = " \t\r\n\u00a0"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 Reader = Callable[[str], Any]
+
+
+class Readings(dict[str, Any]):
+    """A column's cells and their values: each different cell is read once, which is most of a large table's time."""
+
+    def __init__(self, read: Reader) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, cell: str) -> Any:
+        value = self[cell] = self._read(cell)
+        return value
 
 
 class BadCell(ValueError):
@@ -76,13 +87,14 @@ def whole(maximum: int, required: bool = False) -> Reader:
 
 def status(cell: str) -> str:
     """Completed, Failed or Stopped in any case; an empty cell is Completed."""
-    found = _STATUSES.get(cell.lower() or "completed")
+    found = _STATUSES.get(cell.strip(_BLANKS).lower() or "completed")
     if found is None:
         raise BadCell(f"allowed: {', '.join(_STATUSES.values())}")
     return found
 
 
 def batch_policy(cell: str) -> str | None:
+    cell = cell.strip(_BLANKS)
     if cell and cell not in _POLICIES:
         raise BadCell(f"allowed: {', '.join(_POLICIES)}")
     return cell or None
@@ -90,29 +102,25 @@ def batch_policy(cell: str) -> str | None:
 
 def text(cell: str) -> str | None:
     """A short name; control characters would reach terminals and files that show it."""
+    cell = cell.strip(_BLANKS)
     if not cell.isprintable() or len(cell) > _MAX_TEXT:
         raise BadCell(f"expected at most {_MAX_TEXT} characters, none of them a control character")
     return cell or None
 
 
-def _remembered(read: Reader) -> Reader:
-    """For columns with few different values: reading each of them once halves the time of a large table."""
-    return lru_cache(maxsize=256)(lambda cell: read(cell.strip(_BLANKS)))
-
-
 COLUMNS: dict[str, Reader] = {
-    "nodes": _remembered(whole(_MAX_COUNT, required=True)),
+    "nodes": whole(_MAX_COUNT, required=True),
     "train_seconds": positive("seconds", _SECONDS),
     "samples_per_second": positive("samples per second", _SAMPLES_PER_SECOND),
     "repeat": whole(_MAX_COUNT, required=True),
     "billable_seconds": positive("seconds", _SECONDS),
     "cost_usd": positive("USD", _USD),
-    "instance_type": _remembered(text),
-    "region": _remembered(text),
-    "status": _remembered(status),
-    "batch_policy": _remembered(batch_policy),
-    "global_batch_size": _remembered(whole(_MAX_SAMPLES)),
-    "world_size": _remembered(whole(_MAX_COUNT)),
+    "instance_type": text,
+    "region": text,
+    "status": status,
+    "batch_policy": batch_policy,
+    "global_batch_size": whole(_MAX_SAMPLES),
+    "world_size": whole(_MAX_COUNT),
     "final_metric": number,
 }
 TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})

@@ -112,8 +112,10 @@ def _within(worse_by: float, tolerance: float) -> bool:
 
 def _test(values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float) -> Parity:
     """One-sided Welch t-test that the mean is not worse by the tolerance or more; both sides where there is no goal."""
-    difference = statistics.mean(base_values) - statistics.mean(values)
-    p_value = _p_not_worse(_shortfall(difference, goal), values, base_values, tolerance)
+    means = statistics.mean(values), statistics.mean(base_values)
+    errors = _standard_error(values, means[0]), _standard_error(base_values, means[1])
+    counts = len(values), len(base_values)
+    p_value = _p_not_worse(_shortfall(means[1] - means[0], goal), errors, counts, tolerance)
     same = p_value < SIGNIFICANCE
     reason = (
         f"one-sided t-test against a loss of {format_value(tolerance)}: p = {p_value:.2g} "
@@ -122,10 +124,8 @@ def _test(values: Sequence[float], base_values: Sequence[float], goal: str | Non
     return Parity(verdict="same" if same else "different", reason=reason)
 
 
-def _p_not_worse(worse_by: float, values: Sequence[float], base_values: Sequence[float], tolerance: float) -> float:
+def _p_not_worse(worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float) -> float:
     """P of a mean this close if it were truly worse by the tolerance; 0 or 1 where the runs do not vary at all."""
-    counts = (len(values), len(base_values))
-    errors = [statistics.stdev(sample) / math.sqrt(len(sample)) for sample in (values, base_values)]
     error = math.hypot(*errors)
     if error == 0:
         return 0.0 if _within(worse_by, tolerance) else 1.0
@@ -133,3 +133,9 @@ def _p_not_worse(worse_by: float, values: Sequence[float], base_values: Sequence
     shares = [(each / error) ** 2 for each in errors]
     freedom = 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
     return float(stdtr(freedom, (worse_by - tolerance) / error))
+
+
+def _standard_error(sample: Sequence[float], mean: float) -> float:
+    """Of the mean. math.dist scales: squares of tiny or huge deviations would be 0 or overflow."""
+    count = len(sample)
+    return math.dist(sample, [mean] * count) / math.sqrt(count * (count - 1))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -14,10 +16,11 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def trusted(cls, **values: Any) -> Self:
+    def trusted(cls, values: dict[str, Any]) -> Self:
         """The part made of values for all of its fields, in their order, that have their types already.
 
-        Nothing is checked. At 100,000 points it takes a seventh of the time and half of the memory of a part that is.
+        Nothing is checked, and the part keeps `values` itself. At 100,000 points that takes a fraction of the time and
+        half of the memory of parts that are checked.
         """
         part = cls.__new__(cls)
         object.__setattr__(part, "__dict__", values)
@@ -25,6 +28,11 @@ class Part(BaseModel):
         object.__setattr__(part, "__pydantic_extra__", None)
         object.__setattr__(part, "__pydantic_private__", None)
         return part
+
+
+def values_of(parts: Iterable[BaseModel], fields: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """For each field its value in every part, of which there must be one; faster than reading them one by one."""
+    return zip(*map(itemgetter(*fields), map(vars, parts)), strict=True)
 
 
 @cache

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from configs.models import ParityConfig
 from scaling.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
-from scaling.cost import Price, RunCosts, run_costs, seconds_to_target
+from scaling.cost import UNKNOWN_COSTS, Price, RunCosts, run_costs, seconds_to_target
 from scaling.outcome import JobOutcome, TrainClock
 from scaling.parity import FinalMetric, Parity, judge_parity, target_for
-from scaling.parts import Part
+from scaling.parts import Part, values_of
 
 T = TypeVar("T")
 Flag = Literal["superlinear", "retrograde", "throughput_only"]
@@ -109,8 +109,7 @@ class Baseline(Part):
     relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One attempt as the report counts it: computed once, for its row of the summary and for its point."""
 
     outcome: JobOutcome
@@ -139,11 +138,13 @@ class _Group:
 
     @cached_property
     def metrics(self) -> list[FinalMetric | None]:
-        """Each attempt's own final metric."""
-        return [
-            None if (metric := outcome.final_metric) is None else FinalMetric.trusted(**metric)
-            for outcome in self.attempts
-        ]
+        """Each attempt's own final metric; attempts with one and the same `metrics`, as rows of a table, share it."""
+        read: dict[int, FinalMetric | None] = {}
+        for outcome in self.attempts:
+            if id(outcome.metrics) not in read:
+                metric = outcome.final_metric
+                read[id(outcome.metrics)] = None if metric is None else FinalMetric.trusted(metric)
+        return [read[id(outcome.metrics)] for outcome in self.attempts]
 
     @cached_property
     def metric_values(self) -> list[float]:
@@ -305,10 +306,10 @@ def _row(group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity,
         clocks=clocks,
         accelerator_efficiency=None if not (alone and world and seconds) else alone / (world * seconds),
         steady_step_seconds=_median(used, lambda outcome: outcome.clocks.steady_step_seconds),
-        startup_seconds=_median(used, _startup_seconds),
-        data_wait_share=_median(used, lambda outcome: outcome.metric_number("data_wait_share")),
+        startup_seconds=_median([outcome for outcome in used if outcome.phases], _startup_seconds),
+        data_wait_share=_median_metric(used, "data_wait_share"),
         phases=_phases(used),
-        epochs=_median(used, lambda outcome: outcome.metric_number("epochs")),
+        epochs=_median_metric(used, "epochs"),
         seconds_to_target=None if None in to_target else _middle(to_target),
         costs=_costs([run.costs for run in used_runs]),
         final_metric=group.metric,
@@ -341,7 +342,10 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
 
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """The median of each cost over the used runs; of a target not every run reached, none."""
-    medians = {name: _middle([getattr(costs, name) for costs in each]) for name in RunCosts.model_fields}
+    if all(costs is UNKNOWN_COSTS for costs in each):
+        return UNKNOWN_COSTS
+    names = list(RunCosts.model_fields)
+    medians = {name: _middle(usd) for name, usd in zip(names, values_of(each, names), strict=True)}
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
     return RunCosts(**medians)
@@ -372,6 +376,11 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _median(outcomes: Sequence[JobOutcome], read: Callable[[JobOutcome], float | None]) -> float | None:
     return _middle(map(read, outcomes))
+
+
+def _median_metric(outcomes: Sequence[JobOutcome], name: str) -> float | None:
+    """Of a number at the top of metrics.json, over the runs that have it there."""
+    return _middle([outcome.metric_number(name) for outcome in outcomes if name in (outcome.metrics or ())])
 
 
 def _middle(values: Iterable[float | None]) -> float | None:

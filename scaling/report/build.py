@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from configs.models import BenchmarkConfig, ReportConfig
@@ -45,7 +46,7 @@ def build_report(
     rows, runs = summarise_runs(outcomes, price, {nodes for nodes, _ in planned}, rules.parity)
     clock = choose_train_clock(outcomes)
     reused = {outcome.reused_by_job for outcome in outcomes if outcome.reused_by_job}
-    runs.sort(key=lambda run: (run.outcome.nodes, run.outcome.repeat, run.outcome.attempt))
+    runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
     points = tuple(make_point(run, reused) for run in runs)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)

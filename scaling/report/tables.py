@@ -176,11 +176,12 @@ def _total_with_pool(row: SummaryRow) -> str:
 
 def cost_origin(report: ScalingReport) -> str:
     """How the run costs came about: computed, given by a table, or some of both."""
-    known = {point.cost_is_given for point in report.points if point.costs.run_usd is not None}
-    given, computed = "as given in the table", "billable x nodes x price"
-    if known == {True}:
-        return given
-    return f"{given} or {computed}" if known == {True, False} else computed
+    text, computed = "as given in the table", "billable x nodes x price"
+    given = sum(point.cost_is_given for point in report.points)
+    if not given:
+        return computed
+    known = sum(point.costs.run_usd is not None for point in report.points)
+    return f"{text} or {computed}" if known > given else text
 
 
 def price_text(price: Price) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 import tracemalloc
@@ -72,6 +73,16 @@ def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(
     tracemalloc.stop()
     assert seconds < 5
     assert peak < (200 if "larger" in reason else 2) * 2**20
+
+
+def test_a_young_collection_does_not_walk_the_report(table: Path) -> None:
+    gc.disable()
+    try:
+        report, _ = report_table(table, table.parent / "reports")
+        young = [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
+    finally:
+        gc.enable()
+    assert not any(each is report or each is report.points[0] for each in young)
 
 
 def test_a_price_comes_from_the_catalogue_where_type_and_region_are_known(table: Path) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from scaling.cost import Price
 from scaling.measured import MeasuredTableError, read_measured
 from scaling.measured_columns import COLUMNS
+from scaling.report.tables import row_status
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "measured-tables.md").read_text()
 TORCHRUN = "### torchrun"
@@ -42,6 +44,30 @@ def test_the_refusal_in_the_guide_is_what_is_said():
     with pytest.raises(MeasuredTableError) as caught:
         read_measured("nodes,repeat,train_seconds\n2,1,9\n1,1,-3\n2,1,8\n")
     assert "\n".join("    " + line for line in f"nodesweep: {caught.value}".splitlines()) in GUIDE
+
+
+def test_failed_and_stopped_rows_are_reported_as_the_guide_says(make_report):
+    section = GUIDE[GUIDE.index("## Failed and interrupted runs") :]
+    price = Price(instance_type=None, usd_per_hour=3.6)
+    report = make_report(read_measured(blocks("csv", "## Failed and interrupted runs")[0]), price=price)
+    assert [row_status(row) for row in report.summary] == ["ok", "1 failed", "failed (1)", "1 failed"]
+    assert "`1 failed`" in section and "`failed (1)`" in section
+    assert [caveat for caveat in report.caveats if f"    {caveat}\n" in section] == [
+        "3 of 6 jobs did not complete (1 at 2 nodes, 1 at 4 nodes and 1 at 8 nodes); counted and left out."
+    ]
+    stopped = report.points[-1]
+    assert (stopped.clocks.train_seconds, stopped.used, stopped.reason) == (18.5, False, "given as stopped")
+    assert (stopped.failed_host, stopped.interruptions, stopped.spot) == (None, None, False)
+    # 421 x 1 + 233 x 2 + 95 x 2 + 31 x 4 + 84 x 8 + 37 x 8 node-seconds at 0.001 USD each
+    assert report.costs.spent_usd == pytest.approx(2.169)
+    assert report.summary[-1].train_seconds == 66.02
+
+
+@pytest.mark.parametrize("column", ["interruptions", "failed_host", "spot"])
+def test_a_column_of_interruptions_or_failed_nodes_is_refused_as_the_guide_says(column):
+    assert column not in COLUMNS
+    with pytest.raises(MeasuredTableError, match=f"unknown column '{column}'"):
+        read_measured(f"nodes,train_seconds,{column}\n1,9,0\n2,5,1\n")
 
 
 def command(folder: Path, name: str, script: str) -> None:

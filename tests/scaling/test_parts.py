@@ -44,7 +44,7 @@ def test_trusted_points_are_the_ones_that_validation_makes(make_outcome, make_re
 
 
 def test_parts_of_one_kind_share_the_set_of_their_field_names():
-    one, other = (FinalMetric.trusted(name=None, value=value, goal=None) for value in (0.5, 0.25))
+    one, other = (FinalMetric.trusted({"name": None, "value": value, "goal": None}) for value in (0.5, 0.25))
     assert one.model_fields_set == {"name", "value", "goal"}
     assert one.model_fields_set is other.model_fields_set
     with pytest.raises(ValidationError, match="frozen"):
