@@ -263,7 +263,8 @@ class SweepConfig(Section):
     budget_usd: float | None = Field(
         default=None,
         gt=0,
-        description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more; null: no limit.",
+        description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No attempt is "
+        "started that could pass it together with what the sweep's jobs cost; null: no limit.",
     )
     poll_interval_seconds: float = Field(
         default=15.0,
@@ -283,6 +284,13 @@ class SweepConfig(Section):
         ge=1,
         le=10,
         description="Attempts per point; only lack of capacity and internal errors get another one.",
+    )
+    max_retries: int | None = Field(
+        default=50,
+        ge=0,
+        le=1000,
+        description="Attempts beyond each point's first that the whole sweep may make, those of resumes and retried "
+        "runs included; after them a failed point stays failed. Null: no limit but max_attempts.",
     )
     concurrency_limit: str | None = Field(
         default=None,

@@ -10,7 +10,6 @@ from typing import Any
 from configs.models import BenchmarkConfig
 from scaling.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.plan import PlannedPoint
-from tasks.errors import JobRefused
 from tasks.jobs import describe_training_job
 from tasks.results import read_job_log, read_job_metrics
 from tasks.utilisation import read_job_utilisation
@@ -69,15 +68,15 @@ def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
 
 
 def refused_outcome(
-    config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, error: JobRefused
+    config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
-    """A point that SageMaker would not start: a failed one, with the refusal as its reason."""
+    """An attempt that SageMaker, the budget or sweep.max_retries kept from starting: a failed one, with its reason."""
     return JobOutcome(
         job_name=job_name,
         status="Failed",
         platform_kind=platform_kind(config.platform.role_arn),
         instance_type=config.training.instance_type,
-        reason=str(error),
+        reason=reason,
         **place_of(config, point, attempt),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig, PlatformConfig
+from scaling.budget import budget_problem
 from scaling.plan import SweepPlan, plan_sweep
 from scaling.preflight.requirements import mpi4py_is_installed, own_code_is_unpacked
 from tasks.errors import PreflightRefused
@@ -15,6 +16,7 @@ from tasks.image_bases import with_base_image
 from tasks.preflight import ask_platform, check_online
 from tasks.preflight_rule import Findings
 from tasks.pricing import current_price, look_up_price
+from tasks.report import announce_budget
 from tasks.source import read_ingredients
 
 logger = logging.getLogger("nodesweep.preflight")
@@ -27,14 +29,14 @@ def preflight(config: BenchmarkConfig) -> SweepPlan:
     """The plan at the current price, once it breaks no rule; a flow's first stage.
 
     Nothing is asked of the platform where a rule is broken that needs no platform. Raises PreflightRefused with every
-    problem.
+    problem; where the budget is one, an event says so.
     """
     plan = plan_offline(config)
-    _refuse(plan)
+    _refuse(config, plan)
     plan, notices = plan_online(config, plan, look_up_price, ask_platform)
     for notice in notices:
         logger.info("notice: %s", notice)
-    _refuse(plan)
+    _refuse(config, plan)
     return plan
 
 
@@ -42,8 +44,8 @@ def plan_offline(config: BenchmarkConfig) -> SweepPlan:
     """The plan with the problems that the config shows, and the files that image and code are made of."""
     plan = _plan_at(config, load_catalogue().get(config.training.instance_type))
     ingredients = read_ingredients(config)
-    missing, doubts = mpi4py_is_installed(config, ingredients), own_code_is_unpacked(config, ingredients)
-    return replace(plan, problems=(*plan.problems, *missing), hints=(*plan.hints, *doubts))
+    found = (*mpi4py_is_installed(config, ingredients), *own_code_is_unpacked(config, ingredients))
+    return replace(plan, problems=(*plan.problems, *found))
 
 
 def plan_online(
@@ -65,6 +67,8 @@ def _plan_at(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     return plan_sweep(config.model_copy(update={"image": image}), instance)
 
 
-def _refuse(plan: SweepPlan) -> None:
+def _refuse(config: BenchmarkConfig, plan: SweepPlan) -> None:
+    if dear := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
+        announce_budget(config.name, dear)
     if plan.problems:
         raise PreflightRefused(plan.problems)

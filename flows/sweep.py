@@ -12,6 +12,8 @@ from typing import Any
 from configs.models import BenchmarkConfig
 from flows.ending import end_jobs
 from flows.outcomes import collect_outcome, refused_outcome, say_outcome, with_warm_pool
+from scaling import names
+from scaling.budget import Allowance
 from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import PlannedPoint, SweepPlan
 from scaling.request import ResolvedInputs, build_request
@@ -20,6 +22,7 @@ from tasks.errors import JobRefused
 from tasks.jobs import (
     JobLimits,
     QuotaReached,
+    describe_training_jobs,
     list_training_jobs,
     release_warm_pools_now,
     stop_now,
@@ -28,6 +31,7 @@ from tasks.jobs import (
 )
 from tasks.polling import Clock, intervals, utc_now
 from tasks.quota import NodeSlots
+from tasks.report import announce_budget
 from tasks.storage import is_sweep_stopped
 
 logger = logging.getLogger("nodesweep.sweep")
@@ -68,27 +72,42 @@ def run_sweep(config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) 
 
 
 class _Sweep:
-    """The queue of attempts, the jobs that run and what came of those that ended."""
+    """The queue of attempts, the jobs that run, what came of those that ended and what may still be started."""
 
     def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
         self.config, self.plan, self.inputs = config, plan, inputs
         self.waiting = deque(_Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
         self.active: dict[str, _Attempt] = {}
         self._earlier: frozenset[str] = frozenset()
+        self._earlier_places: frozenset[tuple[int, int, int] | None] = frozenset()
         self.outcomes: list[JobOutcome] = []
         self.slots = NodeSlots(config.sweep.concurrency_limit)
+        self._allowance = Allowance(config, plan.usd_per_hour)
+        self._budget_told = False
         self._board = SweepBoard(inputs.sweep_id, len(plan.points))
         self._followed_until = utc_now()
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
-        self._earlier = frozenset(list_training_jobs(self.config.platform, self.inputs.sweep_id))
+        self._count_earlier()
         while self.waiting or self.active:
             self._fill()
             self._board.show(self.outcomes)
             if self.active:
                 self._settle_ended()
         self._board.show(self.outcomes, last=True)
+
+    def _count_earlier(self) -> None:
+        """The jobs that the sweep has already, which count and come first, since they need no money."""
+        listed = list_training_jobs(self.config.platform, self.inputs.sweep_id)
+        self._earlier = frozenset(name for name in listed if name.startswith(names.job_prefix(self.inputs.sweep_id)))
+        self._earlier_places = frozenset(map(names.parse_job_name, self._earlier))
+        self.waiting = deque(sorted(self.waiting, key=self._is_new))
+        for name in self._earlier:
+            self._allowance.count(name)
+        if self._earlier and self.config.sweep.budget_usd is not None:
+            for description in describe_training_jobs(self.config.platform, sorted(self._earlier)):
+                self._allowance.settle(description)
 
     def _fill(self) -> None:
         """Start jobs up to sweep.max_parallel_jobs, as far as the quota goes."""
@@ -100,6 +119,14 @@ class _Sweep:
             attempt = self.waiting.popleft()
             request = build_request(self.config, attempt.point, self.inputs, attempt.number)
             name = request["TrainingJobName"]
+            if name not in self._earlier:
+                if self.active and self._allowance.budget_problem(name):  # those that run may cost less than they can
+                    self.waiting.appendleft(attempt)
+                    return
+                if reason := self._limit_reached(name):
+                    self._refuse(attempt, name, reason)
+                    continue
+                self._allowance.count(name)
             # Before the call: a job that was accepted is stopped with the others, whatever fails after that.
             self.active[name] = attempt
             try:
@@ -107,16 +134,34 @@ class _Sweep:
                 description = _submit(self.config, self.plan, self.inputs.sweep_id, attempt, request)
             except JobRefused as error:
                 self._forget(name)
+                if name not in self._earlier:
+                    self._allowance.forget(name)
                 if _may_wait_for_quota(self.config, error, attempt, bool(self.active)):
                     self.waiting.appendleft(attempt)
                     return
-                self.outcomes.append(refused_outcome(self.config, name, attempt.point, attempt.number, error))
-                say_outcome(self.outcomes[-1])
+                self._refuse(attempt, name, str(error))
                 continue
             # One that has ended since it was started here is settled with the others that end.
             if description["TrainingJobStatus"] in TERMINAL and name in self._earlier:
                 self._forget(name)
                 self._settle_earlier(attempt, description)
+
+    def _is_new(self, attempt: _Attempt) -> bool:
+        return (attempt.point.nodes, attempt.point.repeat, attempt.number) not in self._earlier_places
+
+    def _limit_reached(self, name: str) -> str | None:
+        """Why sweep.max_retries or sweep.budget_usd keeps this attempt from starting; the first time an event tells."""
+        if reason := self._allowance.retry_problem(name):
+            return reason
+        reason = self._allowance.budget_problem(name)
+        if reason is not None and not self._budget_told:
+            announce_budget(self.config.name, reason, self.inputs.sweep_id)
+            self._budget_told = True
+        return reason
+
+    def _refuse(self, attempt: _Attempt, name: str, reason: str) -> None:
+        self.outcomes.append(refused_outcome(self.config, name, attempt.point, attempt.number, reason))
+        say_outcome(self.outcomes[-1])
 
     def _forget(self, name: str) -> _Attempt:
         self.slots.give_back(name)
@@ -128,7 +173,8 @@ class _Sweep:
         self.outcomes.append(outcome)
         logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)
         if not outcome.completed:
-            self.waiting.appendleft(_Attempt(attempt.point, attempt.number + 1, attempt.tries_left))
+            further = _Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
+            (self.waiting.append if self._is_new(further) else self.waiting.appendleft)(further)
 
     def _settle_ended(self) -> None:
         """Wait for the next job to end, collect what ended, and put back what may pass on another try."""
@@ -143,6 +189,7 @@ class _Sweep:
         self._followed_until = utc_now()
         for description in ended:
             attempt = self._forget(description["TrainingJobName"])
+            self._allowance.settle(description)
             outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
             self.outcomes.append(outcome)
             say_outcome(outcome)

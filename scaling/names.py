@@ -41,6 +41,7 @@ _NOT_MEASURED: dict[str, Any] = {
         "queue_deadline_seconds",
         "max_attempts",
         "max_parallel_jobs",
+        "max_retries",
         "min_points",
         "concurrency_limit",
         "on_cancel",

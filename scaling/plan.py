@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from configs.catalogue import InstanceType
 from configs.models import BatchConfig, BenchmarkConfig, LearningRateConfig, Scalar
 from scaling import distribution
+from scaling.budget import budget_problem, cost_bound
 from scaling.cost import price_of
 from scaling.preflight import Sweep, check_sweep
 
@@ -50,12 +51,16 @@ class PlannedPoint:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What will run, in this order; `problems` must be empty before anything is sent, `hints` refuse nothing."""
+    """What will run, in this order, at `usd_per_hour` per node (None: unknown).
+
+    `problems` must be empty before anything is sent, `hints` refuse nothing.
+    """
 
     points: tuple[PlannedPoint, ...]
     processes_per_node: int
     cost_bound_usd: float | None
     cost_bound_reason: str
+    usd_per_hour: float | None
     problems: tuple[str, ...]
     hints: tuple[str, ...] = ()
 
@@ -93,8 +98,9 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     problems += _reach_problems(config)
     problems += _limit_problems(config, instance, points)
     bound, reason = cost_bound(config, instance)
-    problems += _budget_problems(config, bound, reason)
-    return SweepPlan(tuple(points), processes, bound, reason, tuple(problems), (*hints, *said))
+    problems += filter(None, [budget_problem(config, bound, reason)])
+    usd_per_hour = price_of(instance, config.platform.region).usd_per_hour
+    return SweepPlan(tuple(points), processes, bound, reason, usd_per_hour, tuple(problems), (*hints, *said))
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
@@ -165,28 +171,6 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
     return problems
 
 
-def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
-    """(most the sweep can cost in USD, how that was worked out); None where the price is unknown.
-
-    Σ nodes x repeats x attempts x (max runtime + keep-alive) x price (METHODOLOGY 9): every attempt may run to its
-    limit and leave a warm pool that nothing reuses. Waiting for spot capacity is not billed, and spot's discount is not
-    known beforehand; retry_attempts share one max runtime.
-    """
-    sweep, training = config.sweep, config.training
-    billed_seconds = training.max_runtime_seconds + (training.keep_alive_seconds or 0)
-    node_hours = sum(sweep.node_counts) * sweep.repeats * billed_seconds / 3600
-    price = price_of(instance, config.platform.region)
-    if price.usd_per_hour is None:
-        return None, f"no price for {instance.instance_type}: {price.reason}"
-    attempts = "1 attempt" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts"
-    pools = f", {training.keep_alive_seconds} s of warm pool per job included" if training.keep_alive_seconds else ""
-    text = (
-        f"{node_hours:.1f} node-hours at most{pools}, x {attempts} each, "
-        f"x {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, {price.date})"
-    )
-    return node_hours * sweep.max_attempts * price.usd_per_hour, text
-
-
 def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
     """(nodes, repeat) pairs; each repeat is a pass over all node counts, shuffled with the recorded seed."""
     generator = random.Random(config.sweep.order_seed)
@@ -251,17 +235,3 @@ def _limit_problems(config: BenchmarkConfig, instance: InstanceType, points: Seq
 def _replicas(world_size: int, ranks_per_replica: int) -> int:
     """Replicas of the model; ranks that don't fill one are a problem named elsewhere."""
     return max(1, world_size // ranks_per_replica)
-
-
-def _budget_problems(config: BenchmarkConfig, bound: float | None, reason: str) -> list[str]:
-    budget = config.sweep.budget_usd
-    if budget is None:
-        return []
-    if bound is None:
-        return [f"sweep.budget_usd: {budget} can't be checked, {reason}; add the price to configs/instances.yaml"]
-    if bound > budget:
-        return [
-            f"sweep.budget_usd: {budget} is less than the {bound:.2f} USD this sweep can cost ({reason}); "
-            "raise it, or lower max_runtime_seconds, keep_alive_seconds, max_attempts, repeats or node_counts"
-        ]
-    return []

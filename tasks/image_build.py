@@ -19,7 +19,7 @@ class Builder(Protocol):
     """Builds a context and pushes the result as <repository>:<the context's tag>."""
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Check that it can build, and begin; returns the build's id, for the same token the same one."""
+        """Check that it can build, and begin or find it running; returns its id, for the same token the same one."""
 
     def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock) -> Image:
         """The image, once it is in ECR. Raises ImageBuildFailed with the failing step and its last lines."""

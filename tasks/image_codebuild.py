@@ -1,4 +1,7 @@
-"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is followed from here."""
+"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is followed from here.
+
+A build of the same image that runs already, as one that a killed run left, is taken over instead of started twice.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class CodeBuildBuilder:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Send the context and start a build of it; returns the build id. The same token finds the same build."""
+        """Take over a build of this image that runs, else send the context and start one; returns the build id."""
         codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
         return start(codebuild, s3, self._config, self._platform, context, repository, token)
 
@@ -53,14 +56,17 @@ def start(
     repository: str,
     token: str,
 ) -> str:
-    """Put the context into S3 and call StartBuild; returns the build id."""
+    """Find a running build of the image, or put the context into S3 and call StartBuild; returns the build id."""
+    image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
+    if running := running_build(codebuild, config.codebuild_project, image):
+        logger.info("build %s of %s runs already and is taken over", running, context.tag)
+        return running
     key = names.context_key(platform.prefix, context.tag)
     put_once(s3, platform.bucket, key, zip_context(context))
     variables = {
         "AWS_DEFAULT_REGION": platform.region,
-        "IMAGE_REPO_URI": repository,
         "IMAGE_REPO_NAME": config.repository,
-        "IMAGE_TAG": context.tag,
+        **image,
         **{f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())},
     }
     buildspec = context.root / "buildspec.yml"
@@ -77,6 +83,23 @@ def start(
         **own,
     )["build"]
     return str(build["id"])
+
+
+def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:
+    """The id of a build in progress with these variables among the project's newest 100, or None.
+
+    The tag is made of all that the build depends on, so equal ones build the same image. Best effort: who may not list
+    starts a second build.
+    """
+    builds: list[Mapping[str, Any]] = []
+    with best_effort(f"builds of {project} that may still run can't be listed"):
+        ids = codebuild.list_builds_for_project(projectName=project, sortOrder="DESCENDING").get("ids")
+        builds = codebuild.batch_get_builds(ids=ids)["builds"] if ids else []
+    for build in builds:
+        variables = {item["name"]: item["value"] for item in build["environment"].get("environmentVariables", ())}
+        if build["buildStatus"] == "IN_PROGRESS" and image.items() <= variables.items():
+            return str(build["id"])
+    return None
 
 
 def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock) -> None:

@@ -19,7 +19,7 @@ from scaling import names
 from tasks.errors import JobRefused, best_effort, error_code
 from tasks.follow import LogFollower
 from tasks.job_calls import describe, stop
-from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 from tasks.polling import CallBudget, Clock
 from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
 
@@ -100,19 +100,29 @@ def list_names(sagemaker: Any, sweep: str, only_running: bool = False) -> list[s
     return [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
 
 
-@task(name="describe-training-job", **TASK_OPTIONS)
+@task(name="describe-training-job", **PATIENT_TASK_OPTIONS)
 def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
     """SageMaker: one job, or None."""
     return describe(aws_client("sagemaker", platform), job_name)
 
 
-@task(name="submit-training-job", task_run_name="{label}", **TASK_OPTIONS)
+@task(name="describe-training-jobs", **TASK_OPTIONS)
+def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[dict[str, Any]]:
+    """SageMaker: those of the jobs that it knows, at the pace of the watches."""
+    sagemaker, budget, found = aws_client("sagemaker", platform), _call_budget(platform), []
+    for name in job_names:
+        budget.take()
+        found.append(describe(sagemaker, name))
+    return [description for description in found if description is not None]
+
+
+@task(name="submit-training-job", task_run_name="{label}", **PATIENT_TASK_OPTIONS)
 def submit_training_job(platform: PlatformConfig, request: Mapping[str, Any], label: str) -> dict[str, Any]:
     """SageMaker: start the job, or adopt it. `label` names it to people, e.g. train-4n-r2."""
     return submit(aws_client("sagemaker", platform), request)
 
 
-@task(name="watch-training-jobs", **TASK_OPTIONS)
+@task(name="watch-training-jobs", **PATIENT_TASK_OPTIONS)
 def watch_training_jobs(
     platform: PlatformConfig, job_names: Sequence[str], poll_seconds: float, limits: JobLimits, log_since: datetime
 ) -> list[dict[str, Any]]:

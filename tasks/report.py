@@ -43,3 +43,10 @@ def announce_regression(sweep: str, before: str, message: str) -> None:
     """Prefect: an event that automations can act on."""
     resource = {"prefect.resource.id": f"nodesweep.sweep.{sweep}", "prefect.resource.name": sweep}
     emit_event("nodesweep.regression", resource=resource, payload={"before": before, "message": message})
+
+
+@task(name="announce-budget", **TASK_OPTIONS)
+def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> None:
+    """Prefect: an event that sweep.budget_usd kept a sweep (None: before it had an id) or an attempt from starting."""
+    resource = {"prefect.resource.id": f"nodesweep.benchmark.{benchmark}", "prefect.resource.name": benchmark}
+    emit_event("nodesweep.budget", resource=resource, payload={"sweep": sweep, "message": message})

@@ -1,7 +1,7 @@
 """Automations at the Prefect server, none until this command is given: runs without a process, notifications.
 
 python -m infra.worker automations                                 runs whose process is gone become Crashed
-python -m infra.worker automations --notify slack-webhook/ops      and a message on each regression and failure
+python -m infra.worker automations --notify slack-webhook/ops      and a message on regressions, budgets, failures
 python -m infra.worker automations --remove                        none of them
 """
 
@@ -71,13 +71,9 @@ def gone_runs() -> Automation:
 
 
 def notifications(block_id: UUID) -> list[Automation]:
-    """A message on an established regression and one on a run that failed or crashed; a refused budget is a failure."""
-    regression = EventTrigger(
-        expect={"nodesweep.regression"},
-        match=ResourceSpecification({"prefect.resource.id": "nodesweep.sweep.*"}),
-        posture=Posture.Reactive,
-        threshold=1,
-    )
+    """A message on an established regression, a budget that kept something from starting, and a run that failed."""
+    regression = _on("nodesweep.regression", "nodesweep.sweep.*")
+    budget = _on("nodesweep.budget", "nodesweep.benchmark.*")
     failure = EventTrigger(
         expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
         match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
@@ -92,11 +88,24 @@ def notifications(block_id: UUID) -> list[Automation]:
             actions=[_message(block_id, "nodesweep: regression", "{{ event.payload.message }}")],
         ),
         Automation(
+            name=f"{PREFIX}budget",
+            trigger=budget,
+            actions=[
+                _message(block_id, "nodesweep: budget of {{ event.resource.name }}", "{{ event.payload.message }}")
+            ],
+        ),
+        Automation(
             name=f"{PREFIX}failure",
             trigger=failure,
             actions=[_message(block_id, "nodesweep: {{ flow_run.name }} failed", "{{ flow_run.state.message }}")],
         ),
     ]
+
+
+def _on(event: str, resource: str) -> EventTrigger:
+    """Each event of that name about such a resource."""
+    match = ResourceSpecification({"prefect.resource.id": resource})
+    return EventTrigger(expect={event}, match=match, posture=Posture.Reactive, threshold=1)
 
 
 def _message(block_id: UUID, subject: str, body: str) -> SendNotification:

@@ -1,4 +1,4 @@
-"""The automations that a command makes, at a real server: one set, a message on a regression, none after --remove."""
+"""The automations that a command makes, at a real server: one set, messages on events, none after --remove."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def names(world: World) -> list[str]:
     return sorted(name for name in found if name.startswith("nodesweep: "))
 
 
-def test_a_regression_is_told(world: World, inbox: tuple[str, list[dict[str, Any]]]) -> None:
+def test_a_regression_and_a_budget_are_told(world: World, inbox: tuple[str, list[dict[str, Any]]]) -> None:
     url, received = inbox
     missing = automations(world, "--notify", "custom-webhook/nowhere")
     assert missing.returncode == 2 and "no notification block 'custom-webhook/nowhere'" in missing.stderr
@@ -68,17 +68,26 @@ def test_a_regression_is_told(world: World, inbox: tuple[str, list[dict[str, Any
     for _ in range(2):  # a second call replaces the first one's
         done = automations(world, "--notify", "custom-webhook/ops")
         assert done.returncode == 0, done.stderr
-    expected = ["nodesweep: failure", "nodesweep: regression", "nodesweep: runs whose process is gone"]
+    expected = [
+        "nodesweep: budget",
+        "nodesweep: failure",
+        "nodesweep: regression",
+        "nodesweep: runs whose process is gone",
+    ]
     assert names(world) == expected
 
-    emit = (
-        "from prefect.events import emit_event; from prefect.events.worker import EventsWorker; "
-        "emit_event('nodesweep.regression', resource={'prefect.resource.id': 'nodesweep.sweep.s'}, "
-        "payload={'message': 'slower by a third'}); EventsWorker.drain_all()"
+    announce = (
+        "from tasks.report import announce_budget, announce_regression; "
+        "from prefect.events.worker import EventsWorker; "
+        "announce_regression.fn('s', 'before', 'slower by a third'); "
+        "announce_budget.fn('bench', '14.40 more', 's'); EventsWorker.drain_all()"
     )
-    subprocess.run([sys.executable, "-c", emit], env=environment, check=True, timeout=90)
-    wait_for("the message", lambda: received)
-    assert received[0] == {"subject": "nodesweep: regression", "body": "slower by a third"}
+    subprocess.run([sys.executable, "-c", announce], cwd=REPOSITORY, env=environment, check=True, timeout=90)
+    wait_for("the messages", lambda: len(received) == 2)
+    assert sorted(received, key=lambda message: message["subject"]) == [
+        {"subject": "nodesweep: budget of bench", "body": "14.40 more"},
+        {"subject": "nodesweep: regression", "body": "slower by a third"},
+    ]
 
     assert automations(world, "--remove").returncode == 0
     assert names(world) == []

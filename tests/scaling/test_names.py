@@ -73,6 +73,7 @@ def test_canonical_digest_knows_no_key_order():
         {"sweep": {"poll_interval_seconds": 60.0}},
         {"sweep": {"queue_deadline_seconds": 86_400}},
         {"sweep": {"max_attempts": 5}},
+        {"sweep": {"max_retries": None}},
         {"sweep": {"max_parallel_jobs": 4}},
         {"platform": {"endpoint_url": "http://127.0.0.1:4571"}},
         {"platform": {"endpoint_url": "http://127.0.0.1:4571", "credentials": "placeholder"}},

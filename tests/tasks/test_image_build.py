@@ -25,6 +25,9 @@ class CodeBuild:
         self.requests.append(request)
         return {"build": {"id": "b:1"}}
 
+    def list_builds_for_project(self, **_: Any) -> dict[str, Any]:
+        return {"ids": []}
+
     def batch_get_builds(self, ids: list[str]) -> dict[str, Any]:
         return {"builds": [{"id": ids[0], "buildStatus": "SUCCEEDED"}]}
 

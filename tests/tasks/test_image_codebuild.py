@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from configs.models import BenchmarkConfig
 from tasks.errors import ImageBuildFailed
 from tasks.image import read_context
-from tasks.image_codebuild import start, wait
+from tasks.image_codebuild import running_build, start, wait
 from tasks.polling import Cancelled, Clock
 from tests.tasks.image_fakes import counting_clock, make_context
 
@@ -55,7 +55,7 @@ RUNNING = {"buildStatus": "IN_PROGRESS", "currentPhase": "BUILD", **LOG}
 DONE = {"buildStatus": "SUCCEEDED", **LOG}
 
 
-def test_build_gets_context_tag_and_arguments(
+def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_listed(
     aws: Callable[[str], Any], tmp_path: Path, benchmark_config: BenchmarkConfig
 ) -> None:
     s3, platform = aws("s3"), benchmark_config.platform
@@ -63,6 +63,9 @@ def test_build_gets_context_tag_and_arguments(
     asked: dict[str, Any] = {}
 
     class CodeBuild:
+        def list_builds_for_project(self, **_: Any) -> dict[str, Any]:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListBuildsForProject")
+
         def start_build(self, **request: Any) -> dict[str, Any]:
             asked.update(request)
             return {"build": {"id": "nodesweep-image:1"}}
@@ -78,6 +81,38 @@ def test_build_gets_context_tag_and_arguments(
     assert asked["buildspecOverride"] == "version: 0.2\n"
     bucket, key = asked["sourceLocationOverride"].split("/", 1)
     assert zipfile.ZipFile(io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())).testzip() is None
+
+
+WANTED = {"IMAGE_REPO_URI": "repo-uri", "IMAGE_TAG": "ctx-1"}
+
+
+def listed(status: str, **variables: str) -> dict[str, Any]:
+    environment = [{"name": name, "value": value} for name, value in {"OTHER": "1", **WANTED, **variables}.items()]
+    return {"buildStatus": status, "environment": {"environmentVariables": environment}}
+
+
+@pytest.mark.parametrize(
+    ("builds", "found"),
+    [
+        ([], None),
+        ([listed("SUCCEEDED"), listed("IN_PROGRESS")], "b:1"),
+        ([listed("FAILED"), listed("SUCCEEDED"), listed("STOPPED"), listed("FAULT"), listed("TIMED_OUT")], None),
+        ([listed("IN_PROGRESS", IMAGE_TAG="ctx-2")], None),
+        ([listed("IN_PROGRESS", IMAGE_REPO_URI="elsewhere")], None),
+        ([{"buildStatus": "IN_PROGRESS", "environment": {}}], None),
+    ],
+)
+def test_only_a_running_build_of_the_same_image_is_taken_over(builds: list[dict[str, Any]], found: str | None) -> None:
+    class CodeBuild:
+        def list_builds_for_project(self, projectName: str, sortOrder: str) -> dict[str, Any]:
+            assert (projectName, sortOrder) == ("images", "DESCENDING")
+            return {"ids": [f"b:{place}" for place in range(len(builds))]}
+
+        def batch_get_builds(self, ids: list[str]) -> dict[str, Any]:
+            assert ids, "CodeBuild refuses an empty list"
+            return {"builds": [{"id": one, **build} for one, build in zip(ids, builds, strict=True)]}
+
+    assert running_build(CodeBuild(), "images", WANTED) == found
 
 
 def test_wait_returns_when_the_build_succeeds() -> None:

@@ -1,4 +1,4 @@
-"""CodeBuild's actions: StartBuild, BatchGetBuilds, StopBuild, over builds that run one at a time."""
+"""CodeBuild's StartBuild, BatchGetBuilds, ListBuildsForProject and StopBuild, over builds that run one at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from infra.local.state.files import RecordStore
 
 _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
-_REFUSED = frozenset({"ListBuilds", "ListBuildsForProject", "RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
+_PAGE_SIZE = 100
+_REFUSED = frozenset({"ListBuilds", "RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
 """moto would answer these from its own builds, which don't know ours."""
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,12 @@ class Builds:
         """The service as the front dispatches to it; projects themselves stay moto's."""
         return JsonService(
             target_prefix="CodeBuild_20161006",
-            actions={"StartBuild": self.start, "BatchGetBuilds": self.batch_get, "StopBuild": self.stop},
+            actions={
+                "StartBuild": self.start,
+                "BatchGetBuilds": self.batch_get,
+                "ListBuildsForProject": self.list_for_project,
+                "StopBuild": self.stop,
+            },
             refused=_REFUSED,
         )
 
@@ -120,6 +126,22 @@ class Builds:
                 "builds": [build.describe() for build in found.values() if build is not None],
                 "buildsNotFound": [asked for asked, build in found.items() if build is None],
             }
+
+    def list_for_project(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """A page of ids, by the builds' numbers; the token is the last id of the page before it."""
+        self._validator.check("ListBuildsForProject", request)
+        with self._lock:
+            builds = [
+                b for b in self._builds.values() if (b.region, b.project_name) == (region, request["projectName"])
+            ]
+        newest_first = request.get("sortOrder", "DESCENDING") == "DESCENDING"
+        ids = [build.id for build in sorted(builds, key=lambda build: build.number, reverse=newest_first)]
+        token = request.get("nextToken")
+        if token is not None and token not in ids:
+            raise invalid_input("Invalid nextToken")
+        start = 0 if token is None else ids.index(token) + 1
+        page = ids[start : start + _PAGE_SIZE]
+        return {"ids": page} | ({"nextToken": page[-1]} if start + _PAGE_SIZE < len(ids) else {})
 
     def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         self._validator.check("StopBuild", request)

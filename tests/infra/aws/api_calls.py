@@ -98,6 +98,10 @@ def _repository(action: str) -> Need:
     return need
 
 
+def _project(action: str) -> Need:
+    return lambda request, place: [Access(action, place.arn("codebuild", f"project/{request['projectName']}"))]
+
+
 def _builds(action: str, key: str) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         ids = request[key] if isinstance(request[key], list) else [request[key]]
@@ -163,9 +167,8 @@ _NEEDED: dict[str, Need] = {
     "ecr:DescribeImages": _repository("ecr:DescribeImages"),
     "ecr:BatchGetImage": _repository("ecr:BatchGetImage"),
     "ecr:GetRepositoryPolicy": _repository("ecr:GetRepositoryPolicy"),
-    "codebuild:StartBuild": lambda request, place: [
-        Access("codebuild:StartBuild", place.arn("codebuild", f"project/{request['projectName']}"))
-    ],
+    "codebuild:StartBuild": _project("codebuild:StartBuild"),
+    "codebuild:ListBuildsForProject": _project("codebuild:ListBuildsForProject"),
     "codebuild:BatchGetBuilds": _builds("codebuild:BatchGetBuilds", "ids"),
     "codebuild:StopBuild": _builds("codebuild:StopBuild", "id"),
     "sagemaker:CreateTrainingJob": _create_job,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from configs.models import BenchmarkConfig
 from infra.local.builds.source import SourceError, fetch_source
 from infra.local.s3_objects import S3Location
+from tasks.image import BuildContext, read_context
+from tasks.image_codebuild import start as start_build
 from tests.infra.local.platform_client import client, wait_until
+from tests.tasks.image_fakes import make_context
 
 REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
 PHASES = ["SUBMITTED", "QUEUED", "PROVISIONING", "DOWNLOAD_SOURCE", "INSTALL", "PRE_BUILD", "BUILD", "POST_BUILD"]
@@ -201,6 +206,74 @@ def test_unknown_builds(platform: SimpleNamespace) -> None:
     assert (answer["builds"], answer["buildsNotFound"]) == ([], ["images:none"])
     with pytest.raises(ClientError, match="ResourceNotFoundException"):
         platform.codebuild.stop_build(id="images:none")
+
+
+def test_builds_of_a_project_are_listed_in_pages(platform: SimpleNamespace) -> None:
+    location = put_source(platform, "listed.zip", "FROM listed")
+
+    def begin(project: str) -> str:
+        return str(platform.codebuild.start_build(projectName=project, sourceLocationOverride=location)["build"]["id"])
+
+    started = [begin("listed") for _ in range(101)]
+    other = begin("other")
+    first = platform.codebuild.list_builds_for_project(projectName="listed")
+    assert first["ids"] == started[:0:-1]  # newest first
+    second = platform.codebuild.list_builds_for_project(projectName="listed", nextToken=first["nextToken"])
+    assert second["ids"] == started[:1] and "nextToken" not in second
+    pages = platform.codebuild.get_paginator("list_builds_for_project").paginate(
+        projectName="listed", sortOrder="ASCENDING"
+    )
+    assert [one for page in pages for one in page["ids"]] == started
+    assert platform.codebuild.list_builds_for_project(projectName="other")["ids"] == [other]
+    assert platform.codebuild.list_builds_for_project(projectName="nothing").get("ids") == []
+    with pytest.raises(ClientError, match=r"InvalidInputException.*Invalid nextToken"):
+        platform.codebuild.list_builds_for_project(projectName="other", nextToken="x")
+    for build_id in (*started, other):
+        platform.codebuild.stop_build(id=build_id)
+
+
+def test_build_that_a_killed_run_left_is_taken_over_while_it_runs(
+    platform: SimpleNamespace, tmp_path: Path, make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    """`WAIT` builds until it is stopped; no second build is started meanwhile, and a new one once it is over."""
+    config = make_config(image={"context": str(make_context(tmp_path, "WAIT\n").context)})
+    config = config.model_copy(update={"platform": config.platform.model_copy(update={"bucket": "results"})})
+    context = read_context(config.image)
+    other = read_context(make_context(tmp_path / "other", "WAIT other\n"))
+
+    def start_image(context: BuildContext, token: str) -> str:
+        uri = f"{REGISTRY}/built"
+        return start_build(platform.codebuild, platform.s3, config.image, config.platform, context, uri, token)
+
+    def listed() -> list[str]:
+        return list(platform.codebuild.list_builds_for_project(projectName=config.image.codebuild_project)["ids"])
+
+    left = start_image(context, "killed")
+    assert start_image(context, "second") == left
+    assert listed() == [left]
+    foreign = start_image(other, "other")
+    assert foreign != left
+    platform.codebuild.stop_build(id=left)
+    assert finished(platform, left)["buildStatus"] == "STOPPED"
+    again = start_image(context, "third")
+    assert again not in (left, foreign)
+    assert listed() == [again, foreign, left]
+    for build_id in (foreign, again):
+        platform.codebuild.stop_build(id=build_id)
+        finished(platform, build_id)
+
+
+def test_build_that_failed_is_not_taken_over(
+    platform: SimpleNamespace, tmp_path: Path, make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    config = make_config(image={"codebuild_project": "failing-image"}, platform={"bucket": "results"})
+    context = read_context(make_context(tmp_path, "BREAK\n"))
+    made = []
+    for token in ("failing-1", "failing-2"):
+        arguments = (config.image, config.platform, context, f"{REGISTRY}/built", token)
+        made.append(start_build(platform.codebuild, platform.s3, *arguments))
+        assert finished(platform, made[-1])["buildStatus"] == "FAILED"
+    assert len(set(made)) == 2
 
 
 def test_identity_of_the_account(platform: SimpleNamespace) -> None:

@@ -194,7 +194,7 @@ def test_every_pattern_of_our_actions_compiles() -> None:
             "sagemaker",
             ("CreateTrainingJob", "UpdateTrainingJob", "DeleteTrainingJob", "ListTrainingJobs", "AddTags", "ListTags"),
         ),
-        ("codebuild", ("StartBuild", "BatchGetBuilds", "StopBuild")),
+        ("codebuild", ("StartBuild", "BatchGetBuilds", "ListBuildsForProject", "StopBuild")),
     ):
         for action in actions:
             patterns |= _patterns(service_model(service).operation_model(action).input_shape, set())

@@ -1,0 +1,53 @@
+"""Each event that the flows send is what one automation waits for, by the server's own rules."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from prefect.events import Event
+from prefect.server.events.schemas.automations import EventTrigger
+from prefect.server.events.schemas.events import ReceivedEvent
+
+from infra.worker.automations import PREFIX, notifications
+from tasks.report import announce_budget, announce_regression
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
+    """The events that were sent, as the server receives them."""
+    received: list[ReceivedEvent] = []
+
+    def emit(event: str, resource: dict[str, str], payload: dict[str, Any]) -> None:
+        made = Event(event=event, resource=resource, payload=payload)  # type: ignore[arg-type]
+        received.append(ReceivedEvent.model_validate(made.model_dump()))
+
+    monkeypatch.setattr("tasks.report.emit_event", emit)
+    return received
+
+
+def told_by(event: ReceivedEvent) -> list[str]:
+    """The automations that the event triggers."""
+    made = notifications(UUID(int=1))
+    triggers = {one.name: EventTrigger.model_validate(one.trigger.model_dump()) for one in made}
+    return [name for name, trigger in triggers.items() if trigger.covers(event) and trigger.expects(event.event)]
+
+
+def test_each_event_triggers_its_own_automation(sent: list[ReceivedEvent]) -> None:
+    announce_regression.fn("bench-20260101000000-01234567", "bench-20251231000000-01234567", "slower")
+    announce_budget.fn("bench", "25.20 USD", None)
+    announce_budget.fn("bench", "14.40 more", "bench-20260101000000-01234567")
+    assert [told_by(event) for event in sent] == [[f"{PREFIX}regression"], [f"{PREFIX}budget"], [f"{PREFIX}budget"]]
+
+
+def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
+    announce_budget.fn("bench", "14.40 more", None)
+    [event] = sent
+    assert (event.resource.name, event.payload["message"]) == ("bench", "14.40 more")
+    [budget] = [one for one in notifications(UUID(int=1)) if one.name == f"{PREFIX}budget"]
+    [action] = budget.actions
+    assert (action.subject, action.body) == (
+        "nodesweep: budget of {{ event.resource.name }}",
+        "{{ event.payload.message }}",
+    )
