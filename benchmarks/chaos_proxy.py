@@ -35,13 +35,18 @@ _SWEEP_OBJECTS = (
 
 @dataclass(frozen=True)
 class Call:
-    """One call that reached the platform. `answered`: its answer was handed to the caller's connection."""
+    """One call that reached the platform. `answered`: its answer was handed to the caller's connection.
+
+    `service` is that of the signature, e.g. sagemaker; `began_at` is in unix seconds.
+    """
 
     label: str
     path: str
     body_bytes: int
     status: int
     answered: bool
+    service: str = ""
+    began_at: float = 0.0
 
 
 Strike = Callable[[str, int, Moment], bool]
@@ -128,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def _handle(self) -> None:
-        proxy = self.server.proxy
+        proxy, began_at = self.server.proxy, time.time()
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
         if len(body) < length or proxy.is_down():
@@ -152,7 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
         struck = proxy.is_struck(label, in_try, "after")
         is_lost = struck or fault == "answer_lost" or proxy.is_down()
         is_spoilt = is_lost or fault == "late_500"
-        proxy.note_call(Call(label, self.path, length, answer.status, answered=not is_spoilt))
+        service = _service_of(self.headers.get("Authorization", ""))
+        proxy.note_call(Call(label, self.path, length, answer.status, not is_spoilt, service, began_at))
         if is_lost:
             return self._hang_up()
         if fault == "late_500":
@@ -199,6 +205,12 @@ def label_of(method: str, path: str, target: str, body: bytes) -> str:
     if method == "POST" and place.path == "/":
         return parse_qs(body.decode(errors="replace")).get("Action", ["POST"])[0]
     return f"{method} {_area(unquote(place.path))}"
+
+
+def _service_of(authorization: str) -> str:
+    """The service in the credential scope of a signature: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
+    found = re.search(r"Credential=[^/]*/\d+/[^/]*/([^/]*)/", authorization)
+    return found.group(1) if found else ""
 
 
 def _area(path: str) -> str:

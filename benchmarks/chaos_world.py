@@ -128,14 +128,20 @@ class Platform:
 
 
 @contextmanager
-def served_platform(folder: Path, plan: ChaosPlan) -> Iterator[Platform]:
+def served_platform(
+    folder: Path,
+    plan: ChaosPlan,
+    quota: int = QUOTA,
+    simulation: Mapping[str, float] = _MODEL,
+    time_scale: float = TIME_SCALE,
+) -> Iterator[Platform]:
     """The platform of one run, in this process, with the plan's faults."""
     folder.mkdir(parents=True)
     faults, model = folder / "faults.json", folder / "model.json"
     faults.write_text(json.dumps({"faults": [dict(rule) for rule in plan.api_faults]}))
-    model.write_text(json.dumps(_MODEL))
-    quotas = {INSTANCE_TYPE: QUOTA}
-    config = ServerConfig(0, folder / "state", None, quotas, faults, 0.0, "simulated", model, TIME_SCALE)
+    model.write_text(json.dumps(dict(simulation)))
+    quotas = {INSTANCE_TYPE: quota}
+    config = ServerConfig(0, folder / "state", None, quotas, faults, 0.0, "simulated", model, time_scale)
     # moto prints a line for each service that it does not have.
     with (
         (folder / "printed.log").open("w") as printed,

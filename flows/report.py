@@ -22,7 +22,7 @@ from scaling.plan import SweepPlan, plan_sweep
 from scaling.report import ScalingReport, build_report
 from scaling.report.render import render_files
 from tasks.assets import materialize_assets
-from tasks.errors import SweepNotFound
+from tasks.errors import ReportNotWritten, SweepNotFound
 from tasks.history import append_history
 from tasks.jobs import describe_training_job, list_training_jobs
 from tasks.pricing import look_up_price
@@ -47,17 +47,29 @@ def make_report(
     report = build_report(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
     files = render_files(report)
     keys = {names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()}
-    # The bucket first: a disk that is full here must not lose the report.
+    # The bucket first and this machine last: a disk that is full here must lose nothing.
     put_objects(config.platform, keys)
-    folder = write_report(Path(config.report.directory), sweep, files)
     publish_report(config.platform, sweep, files[names.REPORT_MARKDOWN].decode())
     materialize_assets(config.platform, sweep, provenance)
     try:
         append_history(config.platform, report, config.name)
     except Exception as error:  # the report is made; `nodesweep report` writes a missing history file anew
         logger.warning("the history of %s was not written: %s", config.name, error)
+    folder = _write_here(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
     return report, folder
+
+
+def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
+    """This machine's copy, when all else is done; returns its folder. Raises ReportNotWritten."""
+    try:
+        return write_report(Path(config.report.directory), sweep, files)
+    except OSError as error:
+        place = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
+        raise ReportNotWritten(
+            f"{error.filename or config.report.directory}: {error.strerror or error}. The report is made: "
+            f"s3://{config.platform.bucket}/{place}. For a copy here make room, then nodesweep report {sweep}"
+        ) from error
 
 
 @flow(name="report-sweep", flow_run_name="report-{sweep_id}")

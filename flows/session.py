@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from configs.models import PlatformConfig
 from flows.local_platform import running_platform
+from flows.prefect_server import connect_prefect
 
 # Set before Prefect is imported; whatever the user has set already wins.
 _PREFECT_DEFAULTS = {
@@ -47,8 +47,11 @@ class _Elapsed(logging.Formatter):
 
 
 @contextmanager
-def flow_session(platform: PlatformConfig, autostart: bool = True) -> Iterator[None]:
-    """Progress on stderr, SIGTERM ends like Ctrl-C, and the platform up where `autostart` allows it."""
+def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequence[str] = ()) -> Iterator[None]:
+    """Progress on stderr, SIGTERM ends like Ctrl-C, and the platform up where `autostart` allows it.
+
+    `modules` are those the flow needs, for connect_prefect().
+    """
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
@@ -61,40 +64,11 @@ def flow_session(platform: PlatformConfig, autostart: bool = True) -> Iterator[N
         if section.autostart:
             logger.info("platform at %s", section.endpoint_url)
         with running_platform(section):
-            _connect_prefect(logger)
+            connect_prefect(modules)
             yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-# Ends the server that Prefect starts for this process when this process ends in a way that runs no exit handlers.
-_TETHER = """
-import os, sys
-sys.stdin.read()
-pid = int(sys.argv[1])
-try:
-    if b"prefect" in open(f"/proc/{pid}/cmdline", "rb").read():
-        os.kill(pid, 15)
-except OSError:
-    pass
-"""
-
-
-def _connect_prefect(logger: logging.Logger) -> None:
-    """The API the user has configured, or an ephemeral server that ends with this process, kill -9 included."""
-    from prefect.server.api.server import SubprocessASGIServer
-    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
-
-    if PREFECT_API_URL.value():
-        logger.info("Prefect at %s", PREFECT_API_URL.value())
-        return
-    logger.info("starting Prefect (ephemeral server)")
-    server = SubprocessASGIServer()  # the one that Prefect's clients find and use
-    server.start(timeout=PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value())
-    if server.server_process is not None:
-        command = [sys.executable, "-c", _TETHER, str(server.server_process.pid)]
-        subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def show_progress() -> None:

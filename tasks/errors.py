@@ -8,6 +8,7 @@ NodesweepError
     ├── UploadFailed      an object in S3 is not what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
     ├── JobRefused        SageMaker did not take a training job
+    ├── ReportNotWritten  the report is in the bucket, and this machine has no place for it
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
     ├── SweepStopped      `nodesweep stop` ended the sweep before all its points had run
@@ -46,6 +47,8 @@ _PASSING_CODES = frozenset(
         "TooManyRequestsException",
     }
 )
+EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+"""How services say that temporary credentials are over; only new ones help."""
 _PASSING_ERRORS = (ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError)
 
 
@@ -89,6 +92,10 @@ class JobRefused(RunFailed):
 
 class SweepStopped(RunFailed):
     """The sweep was stopped by `nodesweep stop`; what it measured before is kept."""
+
+
+class ReportNotWritten(RunFailed):
+    """The report is made and in the bucket; only this machine's copy could not be written."""
 
 
 class PointsMissing(RunFailed):

@@ -20,7 +20,17 @@ logger = logging.getLogger("nodesweep.report")
 
 
 def write_atomic(path: Path, body: bytes) -> None:
-    """Write to a temporary file in the same folder, then replace: a reader sees the old file or the new one."""
+    """Write to a temporary file in the same folder, then replace: a reader sees the old file or the new one.
+
+    An OSError names `path`: that of a write which finds the disk full names no file.
+    """
+    try:
+        _replace(path, body)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _replace(path: Path, body: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,4 +1,8 @@
-"""The logs of running jobs, followed: new lines of all nodes, merged by time, into the run's own log."""
+"""The logs of running jobs, followed: new lines of all nodes, merged by time, into the run's own log.
+
+Of each job at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a line says how many were left
+out, and the first of those where the whole log is. A chatty job fills neither the terminal nor Prefect's database.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,14 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tasks.errors import error_code, is_passing
+from tasks.polling import CallBudget, Clock
 from tasks.results import LOG_GROUP
 
 logger = logging.getLogger("nodesweep.log")
 MAX_LINES_PER_POLL = 10
+LINES_PER_MINUTE = 60.0
+BURST_LINES = 20
+MAX_LINE_CHARACTERS = 1000
 _LATE_MILLISECONDS = 10_000
 """Nodes send their lines each at its own time: what may still come is asked for again, and said once."""
 
@@ -24,6 +32,8 @@ class _Place:
     """How far a job's log was read; `said` has the time of each line from `since_milliseconds` on, by its id."""
 
     since_milliseconds: int
+    lines: CallBudget
+    is_whereabouts_said: bool = False
     next_token: str | None = None
     said: dict[str, int] = field(default_factory=dict)
 
@@ -31,18 +41,19 @@ class _Place:
 class LogFollower:
     """Follows all nodes of each job; a job whose log can't be read is no longer followed."""
 
-    def __init__(self, logs: Any) -> None:
-        self._logs = logs
+    def __init__(self, logs: Any, clock: Clock | None = None) -> None:
+        self._logs, self._clock = logs, clock or Clock()
         self._places: dict[str, _Place] = {}
         self._unreadable: set[str] = set()
 
     def begin(self, job_names: Iterable[str], since: datetime) -> None:
         """Follow these jobs from `since` on; those that are followed already go on where they are."""
         for name in job_names:
-            self._places.setdefault(name, _Place(int(since.timestamp() * 1000)))
+            lines = CallBudget(LINES_PER_MINUTE / 60.0, BURST_LINES, self._clock)
+            self._places.setdefault(name, _Place(int(since.timestamp() * 1000), lines))
 
     def poll(self, job_name: str) -> None:
-        """Log the lines that are new since the last poll: the last few of them, and how many were left out.
+        """Log the lines that are new since the last poll: the last of them, as the limits allow, and how many are not.
 
         One FilterLogEvents call; where it has a further page (1 MB, 10,000 lines), the next poll reads that.
         """
@@ -55,11 +66,23 @@ class LogFollower:
                 self._unreadable.add(job_name)
                 logger.warning("the log of %s can't be followed: %s", job_name, error)
             return
-        left_out = len(lines) - MAX_LINES_PER_POLL
-        if left_out > 0:
-            logger.info("%s: … %d lines left out", job_name, left_out)
-        for _, text in lines[-MAX_LINES_PER_POLL:]:
-            logger.info("%s", text)
+        shown = self._allowed(job_name, len(lines))
+        if shown < len(lines):
+            self._say_left_out(job_name, len(lines) - shown)
+        for _, text in lines[len(lines) - shown :]:
+            cut = len(text) - MAX_LINE_CHARACTERS
+            logger.info("%s", text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out")
+
+    def _allowed(self, job_name: str, count: int) -> int:
+        """How many of so many new lines may be said now."""
+        budget = self._places[job_name].lines
+        return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
+
+    def _say_left_out(self, job_name: str, count: int) -> None:
+        place = self._places[job_name]
+        where = "" if place.is_whereabouts_said else f"; the whole log: CloudWatch Logs, {LOG_GROUP}, {job_name}/*"
+        place.is_whereabouts_said = True
+        logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def _new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
         """(time, "host: text") of each line of the next page that was not said yet."""

@@ -31,6 +31,15 @@ TASK_OPTIONS: dict[str, Any] = {
     "cache_policy": NO_CACHE,
 }
 """Options of every task that calls a platform."""
+_OUTAGE_PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, *(60.0,) * 9)
+PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
+    "retries": len(_OUTAGE_PAUSES_SECONDS),
+    "retry_delay_seconds": list(_OUTAGE_PAUSES_SECONDS),
+}
+"""Options of tasks that are called while jobs run, which cost money whether or not somebody looks at them.
+
+An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.63 to 1.5), beside boto3's own tries.
+"""
 
 
 @lru_cache(maxsize=64)

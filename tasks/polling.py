@@ -8,14 +8,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 STOP = threading.Event()
 """Set when the run is being cancelled; worker threads, which Prefect never interrupts, wait on it."""
 
 
+_BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
+
+
 def utc_now() -> datetime:
-    return datetime.now(UTC)
+    """The date and time, counted on from the start of this process: a clock that is set meanwhile moves no deadline."""
+    return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 
 
 class Cancelled(BaseException):

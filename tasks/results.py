@@ -15,7 +15,7 @@ from configs.models import PlatformConfig
 from scaling import names
 from scaling.failure import MAX_LINES
 from tasks.errors import best_effort, error_code
-from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes
 
 logger = logging.getLogger("nodesweep.results")
@@ -78,14 +78,14 @@ def log_streams(logs: Any, job_name: str) -> list[tuple[str, str]]:
     return [(stream, stream.split("/")[-1].rsplit("-", 1)[0]) for stream in streams]
 
 
-@task(name="read-job-metrics", **TASK_OPTIONS)
+@task(name="read-job-metrics", **PATIENT_TASK_OPTIONS)
 def read_job_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
     """S3: the metrics.json that the training program wrote."""
     key = names.job_output_key(platform.prefix, sweep, job_name)
     return read_metrics(aws_client("s3", platform), platform.bucket, key)
 
 
-@task(name="read-job-log", **TASK_OPTIONS)
+@task(name="read-job-log", **PATIENT_TASK_OPTIONS)
 def read_job_log(platform: PlatformConfig, job_name: str) -> list[str]:
     """CloudWatch Logs: the last lines of a job's nodes."""
     return read_log_tail(aws_client("logs", platform), job_name)

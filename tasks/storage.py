@@ -14,7 +14,7 @@ from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound, error_code
 from tasks.files import parse_record
-from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 
 _WEEK_SECONDS = 604_800  # the longest that S3 takes
 
@@ -107,7 +107,7 @@ def ensure_bucket(platform: PlatformConfig) -> None:
     make_sure_of_bucket(aws_client("s3", platform), platform)
 
 
-@task(name="put-objects", **TASK_OPTIONS)
+@task(name="put-objects", **PATIENT_TASK_OPTIONS)
 def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
     """S3: small objects by key."""
     for key, body in objects.items():
@@ -121,7 +121,7 @@ def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
     put_bytes(aws_client("s3", platform), platform.bucket, names.stop_marker_key(platform.prefix, sweep), body)
 
 
-@task(name="is-sweep-stopped", **TASK_OPTIONS)
+@task(name="is-sweep-stopped", **PATIENT_TASK_OPTIONS)
 def is_sweep_stopped(platform: PlatformConfig, sweep: str) -> bool:
     """S3: whether the sweep has been stopped and not resumed since."""
     s3 = aws_client("s3", platform)

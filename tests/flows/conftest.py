@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,8 @@ from prefect.testing.utilities import prefect_test_harness
 
 from configs.models import BenchmarkConfig
 from infra.local.interfaces import JobSpec, Node
-from tests.infra.local.platform_client import serve_platform
+from tests.flows.simulated_sweep import DLC, SMALL
+from tests.infra.local.platform_client import serve_platform, serve_simulated
 from tests.infra.local.platform_fakes import endless_program
 
 
@@ -91,5 +94,54 @@ def pipeline_config(
             **sections,
         }
         return make_config(**merged).with_absolute_paths(tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command's handler on a terminal that ends with the test is taken away with it."""
+    root = logging.getLogger("nodesweep")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "propagate", True)
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Callable[..., Any]:
+    """simulated(fault, …, model={…}, time_scale=…, **quotas) serves a platform while it is entered."""
+    state = tmp_path / "state"
+    state.mkdir()
+
+    @contextmanager
+    def serve(*faults: dict[str, Any], **options: Any) -> Iterator[SimpleNamespace]:
+        yield from serve_simulated(state, faults, **options)
+
+    return serve
+
+
+@pytest.fixture
+def sweep_config(
+    tmp_path: Path, make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., BenchmarkConfig]:
+    """sweep_config(platform, training={…}, sweep={…}): 1, 2 and 4 nodes, ascending, with an image that is there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
+
+    def make(served: SimpleNamespace, **sections: Any) -> BenchmarkConfig:
+        sweep = {"node_counts": [1, 2, 4], "repeats": 1, "order": "ascending", "poll_interval_seconds": 0.2}
+        platform = {
+            "endpoint_url": served.endpoint,
+            "credentials": "placeholder",
+            "create_missing": True,
+            "role_arn": "arn:aws:iam::000000000001:role/training",
+        }
+        config = make_config(
+            image={"uri": DLC},
+            platform=platform,
+            training={**SMALL, **sections.get("training", {})},
+            sweep={**sweep, **sections.get("sweep", {})},
+        )
+        return config.with_absolute_paths(tmp_path)
 
     return make

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
+from click.testing import CliRunner
 from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Running
 
 import flows.ending
 import flows.sweep
+import tasks.files
 import tasks.jobs
-import tasks.report
 from configs.models import BenchmarkConfig
+from flows.cli import main
 from flows.ending import end_jobs, is_cancel
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
+from tasks.history import read_history_files
 from tasks.jobs import watch_training_jobs
+from tasks.platform import PATIENT_TASK_OPTIONS
 from tasks.polling import Cancelled
+from tests.flows.simulated_sweep import nodesweep_run
 from tests.infra.local.platform_client import wait_until
 
 Configs = Callable[..., BenchmarkConfig]
@@ -130,7 +137,7 @@ def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int],
 
 
 @pytest.mark.usefixtures("prefect")
-@pytest.mark.parametrize(("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 4)])
+@pytest.mark.parametrize(("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 1 + PATIENT_TASK_OPTIONS["retries"])])
 def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
     pipeline_config: Configs,
     served: SimpleNamespace,
@@ -138,7 +145,7 @@ def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
     error: Exception,
     tries: int,
 ) -> None:
-    """Expired credentials fail at once, a lost connection once boto3's and Prefect's tries are used up."""
+    """Expired credentials fail at once, a lost connection once Prefect's tries are used up."""
     config = pipeline_config("scaling", name=f"lost{tries}", sweep={"max_parallel_jobs": 3})
     failing_watch(error, tries)
     with pytest.raises(type(error)):
@@ -157,24 +164,41 @@ def test_connection_that_comes_back_in_time_costs_nothing(
     assert (result.missing_points, ledger(served, "flaky")) == (0, ALL_COMPLETED)
 
 
-@pytest.mark.usefixtures("prefect")
-def test_disk_that_is_full_at_the_report_leaves_it_in_the_bucket(
-    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Files called report.html find the disk full as they are written; the returned call makes room."""
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        if names.REPORT_HTML in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr(tasks.files.os, "fsync", fsync)
+    return lambda: monkeypatch.setattr(tasks.files.os, "fsync", real)
+
+
+@pytest.mark.usefixtures("prefect", "quiet")
+def test_disk_that_is_full_at_the_report_loses_nothing(
+    pipeline_config: Configs, served: SimpleNamespace, full_disk: Callable[[], None], tmp_path: Path
 ) -> None:
+    """Exit code 1 and a message that names the file; report and history are in the bucket, the copy here follows."""
     config = pipeline_config("scaling", name="full")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "report.html")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(tasks.report, "write_files", full)
-        scaling_benchmark(config)
+    done = nodesweep_run(config, tmp_path)
     (sweep,) = {names.sweep_of_job(job) for job in jobs_named(served, "full-")}
     assert sweep is not None
+    html = Path(config.report.directory) / sweep / names.REPORT_HTML
+    assert done.exit_code == 1
+    assert f"nodesweep: {html}: No space left on device" in done.output
+    assert f"make room, then nodesweep report {sweep}" in done.output
+    assert not html.exists() and not list(html.parent.glob(".*")), "no half of a file"
     key = names.report_key(config.platform.prefix, sweep, names.REPORT_JSON)
     assert served.s3.head_object(Bucket=config.platform.bucket, Key=key)["ContentLength"] > 0
-    result = scaling_benchmark(config, resume=True)
-    assert (result.folder / names.REPORT_HTML).is_file()
+    files = read_history_files(served.s3, config.platform, config.name)
+    assert [uri.rsplit("/", 1)[1] for uri in files] == [f"{sweep}.parquet"]
+    full_disk()
+    again = CliRunner().invoke(main, ["report", sweep, "--config", str(tmp_path / "config.yaml")])
+    assert (again.exit_code, html.is_file()) == (0, True), again.output
     assert ledger(served, "full") == ALL_COMPLETED
 
 

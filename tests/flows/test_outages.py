@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,21 +10,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
-import yaml
-from click.testing import CliRunner, Result
 
 from configs.models import BenchmarkConfig
-from flows.cli import main
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
-from tests.infra.local.platform_client import job_request, resources, serve_simulated
+from tests.flows.simulated_sweep import COMPLETED, DLC, ledger, nodesweep_run
+from tests.infra.local.platform_client import job_request, resources
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 FOREIGN_NODES = 3
 FOREIGN = job_request(
     "foreign",
@@ -34,70 +29,6 @@ FOREIGN = job_request(
     Environment={"NODESWEEP_SIM_SETUP_SECONDS": "86000"},
     StoppingCondition={"MaxRuntimeInSeconds": 86_400},
 )
-SMALL = {
-    "instance_type": "ml.local.small",
-    "hyperparameters": {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
-}
-
-
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command's handler on a terminal that ends with the test is taken away with it."""
-    root = logging.getLogger("nodesweep")
-    monkeypatch.setattr(root, "handlers", [])
-    monkeypatch.setattr(root, "propagate", True)
-
-
-@pytest.fixture
-def simulated(tmp_path: Path) -> Platform:
-    """simulated(fault, …, model={…}, time_scale=…, **quotas) serves a platform while it is entered."""
-    state = tmp_path / "state"
-    state.mkdir()
-
-    @contextmanager
-    def serve(*faults: dict[str, Any], **options: Any) -> Iterator[SimpleNamespace]:
-        yield from serve_simulated(state, faults, **options)
-
-    return serve
-
-
-@pytest.fixture
-def sweep_config(
-    tmp_path: Path, make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., BenchmarkConfig]:
-    """sweep_config(platform, training={…}, sweep={…}): 1, 2 and 4 nodes, ascending, with an image that is there."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
-
-    def make(served: SimpleNamespace, **sections: Any) -> BenchmarkConfig:
-        sweep = {"node_counts": [1, 2, 4], "repeats": 1, "order": "ascending", "poll_interval_seconds": 0.2}
-        platform = {
-            "endpoint_url": served.endpoint,
-            "credentials": "placeholder",
-            "create_missing": True,
-            "role_arn": "arn:aws:iam::000000000001:role/training",
-        }
-        config = make_config(
-            image={"uri": DLC},
-            platform=platform,
-            training={**SMALL, **sections.get("training", {})},
-            sweep={**sweep, **sections.get("sweep", {})},
-        )
-        return config.with_absolute_paths(tmp_path)
-
-    return make
-
-
-def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
-    """(nodes, attempt, status) of every job of a sweep that the platform knows, sorted."""
-    pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
-    jobs = [job for page in pages for job in page["TrainingJobSummaries"]]
-    places = [(names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs]
-    return sorted((place[0], place[2], status) for place, status in places if place is not None)
-
-
-COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
 
 
 def test_throttled_sweep_runs_one_job_per_point(simulated: Platform, sweep_config: Configs) -> None:
@@ -188,6 +119,26 @@ def test_algorithm_error_is_not_tried_again(simulated: Platform, sweep_config: C
     assert failed["reason"].startswith("AlgorithmError: algo-2 ")
 
 
+def test_expired_credentials_leave_jobs_that_new_ones_find(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path
+) -> None:
+    """The third look is refused: no further try, exit code 1, a word on what to do; the job goes on, and is adopted."""
+    code = {"code": "ExpiredTokenException", "message": "The security token included in the request is expired"}
+    expired = {"fault": "error", "operation": "ListTrainingJobs", "calls": [4, 4], "http_status": 400, **code}
+    model = {"t_compute_seconds": 150, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+    with simulated(expired, model=model, time_scale=0.02) as served:
+        config = sweep_config(served, sweep={"max_attempts": 3})
+        lost = nodesweep_run(config, tmp_path)
+        left = ledger(served)
+        resumed = nodesweep_run(config, tmp_path, "--resume")
+        assert ledger(served) == COMPLETED
+    assert (lost.exit_code, left) == (1, [(1, 1, "InProgress")])
+    assert "ExpiredTokenException" in lost.output
+    assert "renew the credentials, then go on with --resume" in lost.output
+    assert "1 jobs run on: `nodesweep run CONFIG --resume " in lost.output
+    assert resumed.exit_code == 0, resumed.output
+
+
 def test_internal_error_is_tried_again_as_often_as_allowed(simulated: Platform, sweep_config: Configs) -> None:
     """2 nodes fail once, 4 nodes always."""
     internal = {"fault": "internal_error", "after_seconds": 60}
@@ -197,10 +148,3 @@ def test_internal_error_is_tried_again_as_often_as_allowed(simulated: Platform, 
         assert ledger(served) == [
             (1, 1, "Completed"), (2, 1, "Failed"), (2, 2, "Completed"), (4, 1, "Failed"), (4, 2, "Failed"),
         ]  # fmt: skip
-
-
-def nodesweep_run(config: BenchmarkConfig, folder: Path) -> Result:
-    """`nodesweep run` of the config."""
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    return CliRunner().invoke(main, ["run", str(path)])

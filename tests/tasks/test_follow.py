@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.follow import MAX_LINES_PER_POLL, LogFollower
+from tasks.follow import BURST_LINES, LINES_PER_MINUTE, MAX_LINE_CHARACTERS, MAX_LINES_PER_POLL, LogFollower
+from tasks.polling import Clock
 from tasks.results import LOG_GROUP
 
 
@@ -78,8 +79,50 @@ def test_a_burst_is_cut_to_its_last_lines(job: Job, said: Callable[[], list[str]
     job.write("algo-1", *((offset, f"line {offset}") for offset in range(MAX_LINES_PER_POLL + 5)))
     following(job).poll("job")
     messages = said()
-    assert messages[0] == "job: … 5 lines left out"
+    assert messages[0] == f"job: … 5 lines left out; the whole log: CloudWatch Logs, {LOG_GROUP}, job/*"
     assert messages[1:] == [f"algo-1: line {offset}" for offset in range(5, MAX_LINES_PER_POLL + 5)]
+
+
+def chatter(seconds: int, lines: int) -> dict[str, Any]:
+    """A page with so many new lines of that second."""
+    return {"events": [event(seconds, f"{seconds}.{number}") for number in range(lines)]}
+
+
+def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(said: Callable[[], list[str]]) -> None:
+    """A look every second for 10 minutes, each with 50 new lines: those said and those left out are all."""
+    seconds, now = 600, 0.0
+    follower = LogFollower(Pages(*(chatter(200 + second, 50) for second in range(seconds))), Clock(lambda: now))
+    follower.begin(["job"], datetime.fromtimestamp(100, UTC))
+    for second in range(seconds):
+        now = float(second)
+        follower.poll("job")
+    messages = said()
+    left_out = [message for message in messages if "lines left out" in message]
+    shown = [message for message in messages if message.startswith("algo-1: ")]
+    assert len(shown) <= BURST_LINES + LINES_PER_MINUTE / 60 * seconds
+    assert len(shown) >= LINES_PER_MINUTE / 60 * seconds
+    assert len(shown) + sum(int(message.split()[2]) for message in left_out) == 50 * seconds
+    assert [LOG_GROUP in message for message in left_out[:2]] == [True, False], "where the log is, is said once"
+    assert shown[-1] == "algo-1: 799.49", "the newest"
+
+
+def test_jobs_have_their_lines_each(said: Callable[[], list[str]]) -> None:
+    pages = [chatter(200 + look, 10) for look in range(3)]
+    other = {"events": [event(200, "theirs", "other/algo-1-1")]}
+    follower = LogFollower(Pages(*pages, other), Clock(lambda: 0.0))
+    follower.begin(["job", "other"], datetime.fromtimestamp(100, UTC))
+    for name in ("job", "job", "job", "other"):
+        follower.poll(name)
+    *_, last_of_job, of_other = said()
+    assert last_of_job.startswith("job: … 10 lines left out")
+    assert of_other == "algo-1: theirs"
+
+
+def test_a_line_without_an_end_is_cut(said: Callable[[], list[str]]) -> None:
+    poll(Pages({"events": [event(200, "x" * 5000)]}), 1)
+    (line,) = said()
+    assert len(line) < MAX_LINE_CHARACTERS + 50
+    assert line.endswith(f" … {5000 + len('algo-1: ') - MAX_LINE_CHARACTERS} characters left out")
 
 
 class Pages:

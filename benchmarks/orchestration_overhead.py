@@ -1,0 +1,245 @@
+"""What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take on the platform.
+
+    .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1] [--output FILE.json]
+
+A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated engine at real speed,
+through a proxy that counts calls. One smaller sweep goes before, as the first one on a machine does: it makes Prefect's
+database, uploads the dataset and builds the image. Each measured run is a process of its own with the ephemeral Prefect
+server that the command starts where there is no other.
+
+- critical path: the sum over jobs of (LastModifiedTime - CreationTime) as DescribeTrainingJob has them. No sweep with
+  one job at a time can take less.
+- wall time: from the start of the process to its end.
+- overhead: their difference, in five parts that add up to it. It hardly depends on how long the jobs take (--stretch
+  makes them longer), so the result also says from which critical path on it is below 5 %.
+    start-up      process, imports, Prefect's server: until the first call reaches the platform
+    preparation   preflight, dataset, image: until the first job is created
+    poll lag      from each job's end until the sweep knows it: its next call fetches the job's output
+    between jobs  from there to the next job's creation
+    report        from the last job's end being known until the process has ended
+
+The exit code is 1 where the median overhead is above 5 % of the critical path and above 10 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.chaos_plan import UNDISTURBED
+from benchmarks.chaos_proxy import Call, Proxy
+from benchmarks.chaos_world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
+from scaling.names import pretty_json
+
+SHARE_LIMIT, SECONDS_LIMIT = 0.05, 10.0
+NODE_COUNTS, REPEATS = (1, 2, 4, 8), 3
+POLL_SECONDS = 0.5  # that of configs/local.yaml, whose jobs take as long
+_MODEL: Mapping[str, float] = {
+    "t_compute_seconds": 20.0,
+    "startup_seconds": 2.0,
+    "download_seconds": 1.0,
+    "setup_seconds": 1.0,
+    "upload_seconds": 1.0,
+    "gradient_bytes": 0.0,
+    "latency_seconds": 0.0,
+    "noise_sigma": 0.0,
+}
+"""Jobs of 25, 15, 10 and 8 s, 174 s in all; on AWS a job takes minutes before it trains."""
+_RUN_SECONDS = 3600.0
+_OUTPUT = "GET output"
+"""The label of the call that fetches a job's output, the first one after its end is known."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of a run that no job took; see the module's text."""
+
+    start_up: float
+    preparation: float
+    poll_lag: float
+    between_jobs: float
+    report: float
+
+    @property
+    def sum(self) -> float:
+        return self.start_up + self.preparation + self.poll_lag + self.between_jobs + self.report
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print, store."""
+    options = _parse(argv)
+    with tempfile.TemporaryDirectory(prefix="nodesweep-overhead-") as folder:
+        model = {**_MODEL, **{name: _MODEL[name] * options.stretch for name in _MODEL if name.endswith("_seconds")}}
+        first, runs = measure(Path(folder), options.runs, NODE_COUNTS, REPEATS, model)
+    result = summarise(first, runs, model)
+    print(table(result))
+    if options.output:
+        options.output.write_bytes(pretty_json(result))
+    return 0 if result["overhead"]["within_target"] else 1
+
+
+def measure(
+    folder: Path, runs: int, node_counts: Sequence[int], repeats: int, model: Mapping[str, float]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(the first sweep on a machine, of one job; the measured ones)."""
+    write_benchmark(folder)
+    with served_platform(folder / "platform", UNDISTURBED, max(node_counts), model, 1.0) as served:
+        first = run_sweep(folder, served, [1], 1)
+        return first, [run_sweep(folder, served, node_counts, repeats) for _ in range(runs)]
+
+
+def run_sweep(folder: Path, served: Platform, node_counts: Sequence[int], repeats: int) -> dict[str, Any]:
+    """One sweep, as a command: seconds of its parts, and its calls."""
+    known = {job["TrainingJobName"] for job in served.jobs()}
+    changes = {
+        "sweep.node_counts": list(node_counts),
+        "sweep.repeats": repeats,
+        "sweep.max_parallel_jobs": 1,
+        "sweep.poll_interval_seconds": POLL_SECONDS,
+    }
+    with Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy:
+        config = write_config(folder, proxy.endpoint)
+        settings = [argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")]
+        command = [sys.executable, "-m", "flows.cli", "run", str(config), *settings]
+        began_at = time.time()
+        done = subprocess.run(
+            command, cwd=folder, env=_environment(folder), capture_output=True, timeout=_RUN_SECONDS, check=False
+        )
+        ended_at = time.time()
+        calls = sorted(proxy.calls, key=lambda call: call.began_at)
+    if done.returncode != 0:
+        raise RuntimeError(f"the sweep ended with {done.returncode}:\n{done.stderr.decode()}")
+    names = [job["TrainingJobName"] for job in served.jobs() if job["TrainingJobName"] not in known]
+    jobs = sorted((_times(served.describe(name)) for name in names), key=lambda job: job[0])
+    if len(jobs) != len(node_counts) * repeats:
+        raise RuntimeError(f"the sweep of {len(node_counts)} x {repeats} points made {len(jobs)} jobs")
+    critical_seconds = sum(end - start for start, end in jobs)
+    return {
+        "wall_seconds": ended_at - began_at,
+        "critical_path_seconds": critical_seconds,
+        "overhead_seconds": ended_at - began_at - critical_seconds,
+        "parts": asdict(split(began_at, ended_at, jobs, calls)),
+        "calls": count_calls(jobs, calls),
+        "load_average_1_minute": os.getloadavg()[0],
+    }
+
+
+def split(began_at: float, ended_at: float, jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> Parts:
+    """Where the time went that no job took; jobs (created, ended) one after the other, calls by time, unix seconds."""
+    first_call_at = calls[0].began_at
+    known_at = [_first_after(end, calls) for _, end in jobs]
+    starts = [start for start, _ in jobs]
+    return Parts(
+        start_up=first_call_at - began_at,
+        preparation=starts[0] - first_call_at,
+        poll_lag=sum(known - end for known, (_, end) in zip(known_at, jobs, strict=True)),
+        between_jobs=sum(start - known for start, known in zip(starts[1:], known_at, strict=False)),
+        report=ended_at - known_at[-1],
+    )
+
+
+def _first_after(end: float, calls: Sequence[Call]) -> float:
+    return next(call.began_at for call in calls if call.label == _OUTPUT and call.began_at >= end)
+
+
+def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> dict[str, Any]:
+    """Calls by service and operation: of the whole run, and per job those from the first creation to the last end."""
+    known_at = _first_after(jobs[-1][1], calls)
+    while_jobs = [call for call in calls if jobs[0][0] <= call.began_at <= known_at]
+    whole, per_job = (Counter(f"{call.service}:{call.label}" for call in some) for some in (calls, while_jobs))
+    return {
+        "run": dict(sorted(whole.items())),
+        "per_job": {name: round(count / len(jobs), 2) for name, count in sorted(per_job.items())},
+        "sum": len(calls),
+        "sum_per_job": round(len(while_jobs) / len(jobs), 1),
+    }
+
+
+def _times(description: Mapping[str, Any]) -> tuple[float, float]:
+    """(created, ended), unix seconds. Raises where the job did not complete."""
+    if description["TrainingJobStatus"] != "Completed":
+        raise RuntimeError(f"{description['TrainingJobName']} is {description['TrainingJobStatus']}")
+    return description["CreationTime"].timestamp(), description["LastModifiedTime"].timestamp()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the runs."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))}
+    return {**inherited, "PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
+
+
+def summarise(
+    first: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], model: Mapping[str, float] = _MODEL
+) -> dict[str, Any]:
+    """Medians over the runs, beside every run."""
+    overhead = median(run["overhead_seconds"] for run in runs)
+    critical = median(run["critical_path_seconds"] for run in runs)
+    limit = max(SHARE_LIMIT * critical, SECONDS_LIMIT)
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "overhead": {
+            "critical_path_seconds": critical,
+            "wall_seconds": median(run["wall_seconds"] for run in runs),
+            "overhead_seconds": overhead,
+            "share": overhead / critical,
+            "limit_seconds": limit,
+            "within_target": overhead <= limit,
+            "below_share_from_seconds": overhead / SHARE_LIMIT,
+            "parts_seconds": {part: median(run["parts"][part] for run in runs) for part in runs[0]["parts"]},
+        },
+        "calls": runs[-1]["calls"],
+        "settings": {
+            "node_counts": NODE_COUNTS,
+            "repeats": REPEATS,
+            "poll_seconds": POLL_SECONDS,
+            "model": dict(model),
+        },
+        "first_sweep": first,
+        "runs": list(runs),
+        "machine": {
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("boto3", "prefect", "moto")},
+        },
+    }
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The result for a terminal."""
+    overhead, calls = result["overhead"], result["calls"]
+    lines = [
+        f"critical path {overhead['critical_path_seconds']:7.1f} s",
+        f"wall time     {overhead['wall_seconds']:7.1f} s",
+        f"overhead      {overhead['overhead_seconds']:7.1f} s   {overhead['share']:.1%}, "
+        f"limit {overhead['limit_seconds']:.1f} s: {'met' if overhead['within_target'] else 'MISSED'}",
+        f"below {SHARE_LIMIT:.0%} from a critical path of {overhead['below_share_from_seconds']:.0f} s on",
+        *(f"  {part:<12}{seconds:7.1f} s" for part, seconds in overhead["parts_seconds"].items()),
+        f"\n{'calls':<40} {'run':>6} {'per job':>8}",
+        *(f"  {name:<38} {count:6d} {calls['per_job'].get(name, 0):8.2f}" for name, count in calls["run"].items()),
+        f"  {'all':<38} {calls['sum']:6d} {calls['sum_per_job']:8.2f}",
+    ]
+    return "\n".join(lines)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration_overhead", description="See the module.")
+    parser.add_argument("--runs", type=int, default=3, help="measured sweeps, each some three minutes")
+    parser.add_argument("--stretch", type=float, default=1.0, help="every phase of a job takes so many times longer")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""The Prefect API of a command: the one the user has configured, or a server that starts and ends with the command.
+
+The server is the one that Prefect itself would start. But Prefect imports all of the server to do so, 4 s on two cores,
+and waits for it before it goes on; here both processes start side by side.
+"""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import importlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+
+from tasks.errors import RunFailed
+
+logger = logging.getLogger("nodesweep.session")
+_HOST = "127.0.0.1"
+_LOOK_SECONDS = 0.05
+_STOP_SECONDS = 5.0
+_TRIES = 3  # the port was free when it was chosen
+
+# Ends the server when this process ends in a way that runs no exit handlers.
+_TETHER = """
+import os, sys
+sys.stdin.read()
+pid = int(sys.argv[1])
+try:
+    if b"prefect" in open(f"/proc/{pid}/cmdline", "rb").read():
+        os.kill(pid, 15)
+except OSError:
+    pass
+"""
+
+
+def connect_prefect(modules: Sequence[str] = ()) -> None:
+    """See that there is a Prefect API; `modules` are imported while a server starts. Raises RunFailed."""
+    from prefect.settings import PREFECT_API_URL
+
+    if PREFECT_API_URL.value():
+        logger.info("Prefect at %s", PREFECT_API_URL.value())
+        return
+    logger.info("starting Prefect (ephemeral server)")
+    for is_last in [False] * (_TRIES - 1) + [True]:
+        port = _free_port()
+        server = _start(port)
+        for module in modules:
+            importlib.import_module(module)
+        if _answers(server, port):
+            break
+        if is_last:
+            raise RunFailed(
+                f"Prefect's server did not start (exit code {server.poll()}; its words are above); "
+                "set PREFECT_API_URL to a server that runs, or give it more time with "
+                "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
+            )
+    _use(f"http://{_HOST}:{port}/api")
+
+
+def _start(port: int) -> subprocess.Popen[bytes]:
+    """Start a server that ends with this process, kill -9 included; Ctrl-C on its terminal does not reach it."""
+    import prefect
+    from prefect.settings import get_current_settings
+
+    own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    environment = {**os.environ, **own, **get_current_settings().to_environment_variables(exclude_unset=True)}
+    application = ["--factory", "prefect.server.api.server:create_app"]
+    place = ["--app-dir", str(prefect.__module_path__.parent), "--host", _HOST, "--port", str(port)]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", *application, *place, "--log-level", "error", "--lifespan", "on"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    # Before Prefect's own exit handlers are registered, so that it runs after them: they send the last log lines.
+    atexit.register(_stop, server)
+    tether = [sys.executable, "-c", _TETHER, str(server.pid)]
+    subprocess.Popen(tether, stdin=subprocess.PIPE, start_new_session=True)
+    return server
+
+
+def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the server answers; False where it ended, or did not within Prefect's own limit."""
+    from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with opener.open(f"http://{_HOST}:{port}/api/health", timeout=2):
+                return True
+        except (OSError, http.client.HTTPException):  # URLError is an OSError
+            time.sleep(_LOOK_SECONDS)
+    return False
+
+
+def _use(url: str) -> None:
+    """Every client of this process from now on, whichever thread it is in, calls this API."""
+    from prefect.context import refresh_global_settings_context
+
+    os.environ["PREFECT_API_URL"] = url
+    refresh_global_settings_context()
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind((_HOST, 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,40 @@
+"""Sweeps on the simulated engine, for tests of what becomes of their jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import yaml
+from click.testing import CliRunner, Result
+
+from configs.models import BenchmarkConfig
+from flows.cli import main
+from scaling import names
+
+DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
+SMALL = {
+    "instance_type": "ml.local.small",
+    "hyperparameters": {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
+}
+COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
+
+
+def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
+    """(nodes, attempt, status) of every job of a sweep that the platform knows, sorted."""
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
+    jobs = [job for page in pages for job in page["TrainingJobSummaries"]]
+    places = [(names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs]
+    return sorted((place[0], place[2], status) for place, status in places if place is not None)
+
+
+def write_config(config: BenchmarkConfig, folder: Path) -> Path:
+    """The config as a file for `nodesweep run`."""
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    return path
+
+
+def nodesweep_run(config: BenchmarkConfig, folder: Path, *options: str) -> Result:
+    """`nodesweep run` of the config."""
+    return CliRunner().invoke(main, ["run", str(write_config(config, folder)), *options])

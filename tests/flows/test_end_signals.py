@@ -1,0 +1,61 @@
+"""SIGTERM to `nodesweep run` as service managers and CI send it: the command's exit code, and the platform's list."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from configs.models import BenchmarkConfig
+from scaling import names
+from tests.flows.simulated_sweep import ledger, write_config
+from tests.infra.local.platform_client import wait_until
+
+Configs = Callable[..., BenchmarkConfig]
+Platform = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECONDS = 120.0
+ENDLESS = {"t_compute_seconds": 3600, "startup_seconds": 0, "download_seconds": 0, "setup_seconds": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize(("policy", "becomes"), [("stop", "Stopped"), ("leave", "InProgress")])
+def test_sigterm_ends_the_command_as_ctrl_c_does(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path, policy: str, becomes: str
+) -> None:
+    with simulated(model=ENDLESS, time_scale=1.0) as served:
+        config = sweep_config(served, sweep={"node_counts": [1], "on_cancel": policy})
+        command = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", "run", str(write_config(config, tmp_path))],
+            cwd=REPOSITORY,
+            env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            wait_until(lambda: ledger(served) or command.poll() is not None, SECONDS)
+            assert ledger(served) == [(1, 1, "InProgress")]
+            command.send_signal(signal.SIGTERM)
+            output, words = command.communicate(timeout=SECONDS)
+        finally:
+            command.kill()
+        wait_until(lambda: ledger(served) == [(1, 1, becomes)], SECONDS)
+        assert command.returncode == 1, words
+        assert "nodesweep: interrupted" in words
+        assert "report:" not in output
+        [job] = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+        sweep = names.sweep_of_job(job["TrainingJobName"])
+        owner = served.s3.get_object(
+            Bucket=config.platform.bucket, Key=names.owner_key(config.platform.prefix, str(sweep))
+        )
+        assert (b'"left_running": true' in owner["Body"].read()) is (policy == "leave")

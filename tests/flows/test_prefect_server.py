@@ -1,0 +1,92 @@
+"""The server that a command starts where no Prefect API is configured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows import prefect_server
+from flows.prefect_server import connect_prefect
+from tasks.errors import RunFailed
+from tests.infra.local.platform_client import wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+from flows import prefect_server
+started = []
+real = prefect_server._start
+prefect_server._start = lambda port: started.append(real(port)) or started[-1]
+prefect_server.connect_prefect(("colorsys",))
+assert "colorsys" in sys.modules
+from prefect.client.orchestration import get_client
+with get_client(sync_client=True) as client:
+    print(started[-1].pid, client.api_url, client.hello().status_code, flush=True)
+sys.stdin.read()
+"""
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+@pytest.mark.slow
+def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {"PREFECT_HOME": str(tmp_path), "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120"}
+    for kill in (False, True):
+        command = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert command.stdin is not None and command.stdout is not None
+            pid, url, status = command.stdout.readline().split()
+            assert status == "200"
+            with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10) as answer:
+                assert answer.status == 200
+            assert os.getpgid(int(pid)) != os.getpgid(command.pid), "Ctrl-C on the terminal is not for the server"
+            command.send_signal(signal.SIGKILL) if kill else command.stdin.close()
+            assert command.wait(30) == (-signal.SIGKILL if kill else 0)
+            wait_until(lambda pid=pid: ended(int(pid)), 30)
+        finally:
+            command.kill()
+
+
+def test_configured_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(prefect_server, "_start", started.append)
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        connect_prefect(("not_a_module",))
+    assert started == []
+
+
+def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried again, since another process may have taken the port."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(port: int) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]))
+        return started[-1]
+
+    monkeypatch.setattr(prefect_server, "_start", start)
+    with (
+        temporary_settings(restore_defaults={PREFECT_API_URL}),
+        pytest.raises(RunFailed, match=r"did not start \(exit code 3.*set PREFECT_API_URL"),
+    ):
+        connect_prefect()
+    assert len(started) == 3
