@@ -1,10 +1,11 @@
-"""Whether mpi4py is there for launchers that start every rank with it, as far as files tell."""
+"""Whether the image and the code fit each other, as far as their files tell."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from configs.models import BenchmarkConfig
 from scaling import distribution
@@ -13,7 +14,7 @@ from scaling.distribution import rules
 _PACKAGE = "mpi4py"
 _REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-containers/")
 """AWS's containers, which bring mpi4py up to PyTorch 2.10, and what somebody has built on them."""
-_CODE_FOLDER = re.compile(r"^\s*(COPY|ADD)\s.*[\s\"]/opt/ml/code\b", re.IGNORECASE | re.MULTILINE)
+_CODE_FOLDER = PurePosixPath("/opt/ml/code")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def mpi4py_is_installed(config: BenchmarkConfig, ingredients: Ingredients) -> li
 
 
 def own_code_is_unpacked(config: BenchmarkConfig, ingredients: Ingredients) -> list[str]:
-    """The hint that source_dir may not be what runs: sagemaker-training unpacks it into an empty /opt/ml/code only.
+    """The problem of a source_dir that never runs: sagemaker-training unpacks it into an empty /opt/ml/code only.
 
     It says "is not empty, abandoning unzipping sourcedir.tar.gz" and starts what the image has there
     (sagemaker_training/files.py, download_and_extract).
@@ -59,13 +60,33 @@ def own_code_is_unpacked(config: BenchmarkConfig, ingredients: Ingredients) -> l
     if config.training.source_dir is None or config.image.uri is not None:
         return []
     texts = (text for path, text in ingredients.packages.items() if path.rpartition("/")[2] == "Dockerfile")
-    if not any(_CODE_FOLDER.search(text) for text in texts):
-        return []
+    lines = [line for line in map(_code_line, texts) if line is not None]
     return [
-        f"training.source_dir: the Dockerfile in image.context {config.image.context} puts files into /opt/ml/code, "
-        "and the toolkit unpacks source_dir only where that folder is empty: in a container the image's program runs; "
-        "take an image without code (image.uri of an AWS container, or a context without those lines)"
+        f"training.source_dir: the Dockerfile in image.context {config.image.context} puts files into {_CODE_FOLDER} "
+        f"({line}), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the image's program "
+        "would run. Leave out source_dir, or keep that folder empty in the image: copy the program elsewhere, as "
+        "infra/image/Dockerfile does"
+        for line in lines
     ]
+
+
+def _code_line(dockerfile: str) -> str | None:
+    """The instruction that puts a file into /opt/ml/code of the last stage, or of one that it is built on."""
+    joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^\s*#.*\n", "", dockerfile, flags=re.MULTILINE))
+    line_of: dict[str, str | None] = {}  # of every stage
+    stage, folder = "", PurePosixPath("/")
+    for line in joined.splitlines():
+        words = [word for word in re.findall(r'[^\s",\[\]]+', line) if not word.startswith("--")]
+        match [word.upper() for word in words[:1]], words[1:]:
+            case ["FROM"], [base, *named]:
+                inherited = line_of.get(base.lower())
+                stage, folder = named[-1].lower() if named else "", PurePosixPath("/")
+                line_of[stage] = inherited
+            case ["WORKDIR"], [path, *_]:
+                folder /= path
+            case ["COPY"] | ["ADD"], [_, *_, target] if (folder / target).is_relative_to(_CODE_FOLDER):
+                line_of[stage] = line_of.get(stage) or line.strip()
+    return line_of.get(stage)
 
 
 def _names_package(path: str, text: str) -> bool:

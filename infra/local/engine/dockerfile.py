@@ -1,8 +1,8 @@
 """What a Dockerfile asks for, as far as a machine without containers can give it.
 
 Understood: FROM (noted only: the base is this machine's Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files,
-RUN with nothing but `pip install` of requirements files and packages, ENTRYPOINT and CMD that are `train`, EXPOSE (no
-effect). Everything else is refused, with its line, rather than left out in silence.
+RUN with nothing but `pip install` of requirements files and packages (--no-deps or not), ENTRYPOINT and CMD that are
+`train`, EXPOSE (no effect). Everything else is refused, with its line, rather than left out in silence.
 """
 
 from __future__ import annotations
@@ -30,6 +30,15 @@ class Copy:
     target: str
 
 
+@dataclass(frozen=True)
+class Install:
+    """One `pip install`: requirements files by their absolute paths in the image, and packages."""
+
+    requirement_files: tuple[str, ...]
+    packages: tuple[str, ...]
+    with_dependencies: bool = True
+
+
 @dataclass
 class Recipe:
     """All that a build needs to know of a Dockerfile."""
@@ -38,8 +47,8 @@ class Recipe:
     environment: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
-    requirement_files: list[str] = field(default_factory=list)  # absolute paths in the image
-    packages: list[str] = field(default_factory=list)
+    installs: list[Install] = field(default_factory=list)
+    folder: str = "/"  # WORKDIR
 
 
 def parse(text: str, build_args: Mapping[str, str]) -> Recipe:
@@ -51,7 +60,6 @@ class _Reader:
     def __init__(self, build_args: Mapping[str, str]) -> None:
         self._build_args = build_args
         self._arguments: dict[str, str] = {}
-        self._folder = "/"
         self._recipe = Recipe()
         self._handlers: dict[str, Callable[[str], None]] = {
             "FROM": self._set_base,
@@ -94,7 +102,7 @@ class _Reader:
                 self._arguments[name] = self._expand(default)
 
     def _change_folder(self, rest: str) -> None:
-        self._folder = self._absolute(self._expand(rest))
+        self._recipe.folder = self._absolute(self._expand(rest)).rstrip("/") or "/"
 
     def _add_copy(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
@@ -114,20 +122,24 @@ class _Reader:
             prefix = next((prefix for prefix in _PIP_COMMANDS if words[: len(prefix)] == prefix), None)
             if prefix is None or "install" not in words[1:4]:
                 raise ValueError("only `pip install` can be run without a container engine")
-            self._add_pip_arguments(words[words.index("install") + 1 :])
+            self._recipe.installs.append(self._install(words[words.index("install") + 1 :]))
 
-    def _add_pip_arguments(self, words: list[str]) -> None:
+    def _install(self, words: list[str]) -> Install:
+        files, packages, with_dependencies = [], [], True
         remaining = iter(words)
         for word in remaining:
             if word in ("-r", "--requirement"):
-                self._recipe.requirement_files.append(self._absolute(next(remaining, "")))
+                files.append(self._absolute(next(remaining, "")))
+            elif word == "--no-deps":
+                with_dependencies = False
             elif word.startswith("-") and word not in _PIP_FLAGS:
                 raise ValueError(
                     f"pip's option {word} isn't passed on; set it in the builder's environment "
                     "(PIP_EXTRA_INDEX_URL …) or in the requirements file"
                 )
             elif not word.startswith("-"):
-                self._recipe.packages.append(word)
+                packages.append(word)
+        return Install(tuple(files), tuple(packages), with_dependencies)
 
     def _check_command(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
@@ -153,7 +165,7 @@ class _Reader:
         )
 
     def _absolute(self, path: str) -> str:
-        joined = posixpath.join(self._folder, path)
+        joined = posixpath.join(self._recipe.folder, path)
         is_folder = path.endswith("/") or posixpath.basename(path) in (".", "..")
         return posixpath.normpath(joined).rstrip("/") + ("/" if is_folder else "")
 

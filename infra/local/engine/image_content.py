@@ -1,4 +1,4 @@
-"""What goes into an image: the context's files, laid out for /opt/ml/code, and the digests that name the result."""
+"""What goes into an image: the context's files, laid out for nodes, and the digests that name the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from infra.local.engine.dockerfile import Copy, Recipe
+from infra.local.engine.dockerfile import Copy, Install, Recipe
 from infra.local.interfaces import ImageBuildError
 
 _CODE = PurePosixPath("/opt/ml/code")
@@ -20,12 +20,20 @@ _INSTALLER_ARGUMENTS = ("PIP_", "UV_")
 
 
 @dataclass(frozen=True)
-class Content:
-    """An image before it is built. `files` maps paths under code/ to files of the context."""
+class PlacedInstall:
+    """One `pip install`, with the files of the context that it reads."""
 
-    files: Mapping[str, Path]
     requirement_files: tuple[Path, ...]
     packages: tuple[str, ...]
+    with_dependencies: bool
+
+
+@dataclass(frozen=True)
+class Content:
+    """An image before it is built. `files` maps paths in the stored image (code/…, files/…) to files of the context."""
+
+    files: Mapping[str, Path]
+    installs: tuple[PlacedInstall, ...]
     installer_arguments: Mapping[str, str]
     venv_digest: str
     image_digest: str
@@ -34,22 +42,26 @@ class Content:
 def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str]) -> Content:
     """Resolve a recipe against its context; raises ImageBuildError (phase COPY) where they don't fit."""
     placed = _place(context, recipe.copies)
-    requirement_files = tuple(_source_of(path, placed) for path in recipe.requirement_files)
-    needed = {path for path in recipe.requirement_files}
+    installs = tuple(_placed_install(install, placed) for install in recipe.installs)
+    requirement_files = [path for install in installs for path in install.requirement_files]
+    named = _named_folders(recipe.environment)
     files: dict[str, Path] = {}
     for target, source in placed.items():
-        if PurePosixPath(target).is_relative_to(_CODE):
-            files[str(PurePosixPath(target).relative_to(_CODE))] = source
-        elif target not in needed and not _is_referred_to(source, requirement_files):
+        path = PurePosixPath(target)
+        if path.is_relative_to(_CODE):
+            files[f"code/{path.relative_to(_CODE)}"] = source
+        elif any(path.is_relative_to(folder) for folder in named):
+            files[f"files{path}"] = source
+        elif not _is_referred_to(source, requirement_files):
             raise ImageBuildError(
-                f"COPY: {target}: without containers nodes see {_CODE} only, and `pip install` its files"
+                f"COPY: {target}: without containers nodes see {_CODE} and what an ENV names only, and `pip install` "
+                "its files"
             )
     installer_arguments = {n: v for n, v in build_args.items() if n.startswith(_INSTALLER_ARGUMENTS)}
-    venv_digest = _venv_digest(requirement_files, recipe.packages, installer_arguments)
+    venv_digest = _venv_digest(installs, installer_arguments)
     return Content(
         files=files,
-        requirement_files=requirement_files,
-        packages=tuple(recipe.packages),
+        installs=installs,
         installer_arguments=installer_arguments,
         venv_digest=venv_digest,
         image_digest=_image_digest(files, recipe, venv_digest),
@@ -61,8 +73,9 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
     included = _included_files(context)
     placed: dict[str, Path] = {}
     for copy in copies:
-        is_folder = copy.target.endswith("/") or len(copy.sources) > 1 or PurePosixPath(copy.target) == _CODE
+        into_folder = copy.target.endswith("/") or len(copy.sources) > 1 or PurePosixPath(copy.target) == _CODE
         for pattern in copy.sources:
+            is_folder = into_folder or (context / pattern).is_dir()
             matches = _matches(context, pattern.removeprefix("./").rstrip("/") or ".", included)
             if not matches:
                 raise ImageBuildError(
@@ -94,6 +107,18 @@ def _included_files(context: Path) -> list[PurePosixPath]:
     patterns += ["**/__pycache__", "**/*.pyc"]
     names = exclude_paths(str(context), patterns)
     return sorted(PurePosixPath(name) for name in names if (context / name).is_file())
+
+
+def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
+    """Folders that an ENV names, alone or in a list; a node gets these values with its own paths, but for PATH."""
+    values = [value for name, value in environment.items() if name != "PATH"]
+    paths = [PurePosixPath(path) for value in values for path in value.split(":") if path.startswith("/")]
+    return [path for path in paths if path != PurePosixPath("/") and not path.is_relative_to(_CODE.parent)]
+
+
+def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInstall:
+    files = tuple(_source_of(path, placed) for path in install.requirement_files)
+    return PlacedInstall(files, install.packages, install.with_dependencies)
 
 
 def _source_of(image_path: str, placed: Mapping[str, Path]) -> Path:
@@ -139,15 +164,19 @@ def python_name() -> str:
     return f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
 
 
-def _venv_digest(
-    requirement_files: Iterable[Path], packages: Iterable[str], installer_arguments: Mapping[str, str]
-) -> str:
-    files = [*requirement_files, *(path for _, path in _referred_paths(requirement_files))]
+def _venv_digest(installs: Iterable[PlacedInstall], installer_arguments: Mapping[str, str]) -> str:
     return _digest(
         {
             "python": python_name(),
-            "requirements": [_tree_digest(path) for path in files],
-            "packages": sorted(packages),
+            "installs": [
+                [
+                    [_tree_digest(path) for path in install.requirement_files],
+                    [_tree_digest(path) for _, path in _referred_paths(install.requirement_files)],
+                    [*install.packages],
+                    install.with_dependencies,
+                ]
+                for install in installs
+            ],
             "installer_arguments": dict(installer_arguments),
         }
     )
@@ -156,16 +185,17 @@ def _venv_digest(
 def _tree_digest(path: Path) -> list[list[str]]:
     paths = [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file())
     return [
-        [str(item.relative_to(path.parent)), _file_digest(item)] for item in paths if "__pycache__" not in item.parts
+        [str(item.relative_to(path.parent)), file_digest(item)] for item in paths if "__pycache__" not in item.parts
     ]
 
 
 def _image_digest(files: Mapping[str, Path], recipe: Recipe, venv_digest: str) -> str:
     return _digest(
         {
-            "files": {name: [is_executable(path), _file_digest(path)] for name, path in files.items()},
+            "files": {name: [is_executable(path), file_digest(path)] for name, path in files.items()},
             "environment": recipe.environment,
             "labels": recipe.labels,
+            "folder": recipe.folder,
             "venv": venv_digest,
         }
     )
@@ -176,7 +206,8 @@ def is_executable(path: Path) -> bool:
     return bool(path.stat().st_mode & 0o100)
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -2,6 +2,7 @@
 
 <state>/images/<digest>/image.json   digest, environment (ENV), labels, python
                         code/        what the Dockerfile copies to /opt/ml/code
+                        files/       what it copies elsewhere, by its absolute path
                         venv         link to the environment
        /images/index.json            [{repository, tag, digest}]
        /venvs/<digest>/              environments, shared by images that differ in code only; whole with complete.json
@@ -114,7 +115,7 @@ class ProcessImageStore:
                 os.rename(temporary, image)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-        run.on_line(f"[COPY code] {len(content.files)} files")
+        run.on_line(f"[COPY] {len(content.files)} files")
 
     def _refuse_moved_tag(self, repository: str, tag: str, digest: str) -> None:
         for known_repository, known_tag, known_digest in self.images():
@@ -142,10 +143,9 @@ def _is_whole(venv: Path) -> bool:
 
 
 def _write_image(folder: Path, content: Content, recipe: Recipe, venv: Path) -> None:
-    code = folder / "code"
-    code.mkdir()
+    (folder / "code").mkdir()
     for name, source in content.files.items():
-        target = code / name
+        target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         target.chmod(0o755 if is_executable(source) else 0o644)
@@ -154,6 +154,7 @@ def _write_image(folder: Path, content: Content, recipe: Recipe, venv: Path) -> 
         "digest": f"sha256:{content.image_digest}",
         "environment": recipe.environment,
         "labels": recipe.labels,
+        "folder": recipe.folder,
         "base": recipe.base,
         "python": python_name(),
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
-from infra.local.engine.image_content import Content, requirement_lines
+from infra.local.engine.image_content import Content, PlacedInstall, file_digest, requirement_lines
 from infra.local.engine.node_files import state_id
 from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all, node_marks
 from infra.local.interfaces import ImageBuildError
@@ -28,8 +28,10 @@ _TICK_SECONDS = 0.1
 _KILL_SECONDS = 10.0
 _BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
 _TORCH = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset({"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"})
+_PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
 # pip must not write on into an environment that the next builder starts anew: it dies with this process. What it has
 # started (build back ends, compilers) does not; that carries the builder's mark, and `end_leftovers` finds it.
 _TETHER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -107,24 +109,27 @@ def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
 
 
 def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd: int) -> None:
-    """Make a virtual environment with everything the image's requirements name, compiled to bytecode.
-
-    torch goes first and through pip: where its CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL), and
-    uv, which takes the rest in a tenth of pip's time, reads none of that.
-    """
+    """Make a virtual environment and carry out the image's `pip install`s in it, in their order."""
     environment = installer_environment(content.installer_arguments, venv.parent)
     if venv.exists():  # half of an earlier build
         shutil.rmtree(venv)
     run.command("MAKE virtual environment", [sys.executable, "-m", "venv", str(venv)], environment, folder, lock_fd)
-    wanted = [*(f"-r{path}" for path in content.requirement_files), *content.packages]
+    for install in content.installs:
+        _install(venv, install, environment, folder, run, lock_fd)
+
+
+def _install(
+    venv: Path, install: PlacedInstall, environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
+) -> None:
+    """One `pip install`, compiled to bytecode. Hashes are checked where the requirements have them."""
+    wanted = [*(f"-r{path}" for path in install.requirement_files), *install.packages]
     if not wanted:
         return
+    if not install.with_dependencies:
+        wanted.append("--no-deps")
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
-    if torch := _torch_requirements(content):
-        torch_file = venv / "torch-requirements.txt"
-        torch_file.write_text("\n".join(torch) + "\n")
-        run.command("INSTALL torch", [*pip, "-r", str(torch_file)], environment, folder, lock_fd)
+    pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
+    _install_torch(venv, install, environment, folder, run, lock_fd)
     uv = [*_uv(), "pip", "install", "--python", python, "--compile-bytecode", "--no-progress", *wanted]
     if not _uv():
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
@@ -137,9 +142,40 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
 
 
-def _torch_requirements(content: Content) -> list[str]:
-    lines = [line for path in content.requirement_files for line in requirement_lines(path)]
-    return [line for line in (*lines, *content.packages) if _TORCH.match(line)]
+def _install_torch(
+    venv: Path, install: PlacedInstall, environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
+) -> None:
+    """Through pip: where torch's CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL).
+
+    uv, which takes the rest in a tenth of pip's time, reads none of that. Hashes are checked on the wheel that pip
+    chose without them: it prefers one whose link shows a listed hash, as PyPI's with CUDA does, to a newer one (+cpu)
+    that it would have to read first, in a folder (PIP_FIND_LINKS).
+    """
+    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
+    torch = [line for line in (*lines, *install.packages) if _TORCH.match(line)]
+    if not torch:
+        return
+    pip = [str(venv / "bin" / "python"), "-m", "pip"]
+    without_hashes = [_HASH.sub("", line).strip() for line in torch]
+    if torch == without_hashes:
+        run.command(
+            "INSTALL torch", [*pip, "install", *_PIP_OPTIONS, "--no-deps", *torch], environment, folder, lock_fd
+        )
+        return
+    download = venv / "torch-download"
+    command = [*pip, "download", *_PIP_OPTIONS, "--no-deps", "--dest", str(download), *without_hashes]
+    run.command("DOWNLOAD torch", command, environment, folder, lock_fd)
+    wheels = sorted(download.iterdir())
+    listed = {digest for line in torch for digest in _HASH.findall(line)}
+    for wheel in wheels:
+        if (digest := file_digest(wheel)) not in listed:
+            raise ImageBuildError(
+                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is none of the requirement's hashes; where "
+                "it comes from an index of your choice, add it to the requirement"
+            )
+    command = [*pip, "install", *_PIP_OPTIONS, "--no-deps", *map(str, wheels)]
+    run.command("INSTALL torch", command, environment, folder, lock_fd)
+    shutil.rmtree(download)
 
 
 def _uv() -> list[str]:

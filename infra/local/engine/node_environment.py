@@ -65,7 +65,7 @@ def node_environment(
     environment |= {"LANG": environment.get("LANG", "C.UTF-8"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
     for name, value in (dict(image_environment) | dict(job.environment)).items():
-        environment[name] = in_node(value, node)
+        environment[name] = ":".join(in_node(path, node) for path in value.split(":"))
     environment |= _direct_hosts(environment)
     environment |= _platform_environment(job, node, endpoint_url)
     environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}

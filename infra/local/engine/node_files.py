@@ -1,6 +1,7 @@
 """A job's files: one tree per node, laid out as /opt/ml is, with the configuration that the toolkits read.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
+                          files    what the image has elsewhere, by its absolute path
                           home     its HOME
                           python   what its own requirements.txt installs (jobs that bring their code)
                           boot     the boot barrier's `ready` and `go`
@@ -52,16 +53,30 @@ def node_folder(node: Node) -> Path:
 
 
 def in_node(path: str, node: Node) -> str:
-    """A path in a container's /opt/ml as it is in this node's tree; anything else stays as it is."""
-    return f"{node.opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path
+    """A container's path as it is in this node's tree: /opt/ml, and what the image has; any other stays as it is."""
+    if _is_below_opt_ml(path):
+        return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
+    copied = node_folder(node) / "files" / path.strip("/")
+    return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
+
+
+def make_working_folder(path: str, node: Node) -> Path:
+    """The image's WORKDIR in this node's tree; for one that nodes don't have, such as /, the node's home."""
+    found = in_node(path, node)
+    folder = node_folder(node) / "home" if found == path else Path(found)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _is_below_opt_ml(path: str) -> bool:
     return path == "/opt/ml" or path.startswith("/opt/ml/")
 
 
-def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image_code: Path | None) -> list[Node]:
-    """Make every node's tree. With `host_names` hosts are algo-n to each other, otherwise loopback addresses."""
+def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> list[Node]:
+    """Make every node's tree, with the image's files in it.
+
+    With `host_names` hosts are algo-n to each other, otherwise loopback addresses.
+    """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
     block = int(state_id(state_dir), 16) % 250 + 1  # two platforms on one machine get different addresses
@@ -70,8 +85,9 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image_code: Path
     ]
     for node in nodes:
         _make_tree(job, node, nodes, host_names, NETWORK_INTERFACE, in_node("/opt/ml", node))
-        if image_code is not None:
-            shutil.copytree(image_code, node.opt_ml / "code", dirs_exist_ok=True)
+        shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
+        if (image / "files").is_dir():
+            shutil.copytree(image / "files", node_folder(node) / "files")
     write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}))
     return nodes
 

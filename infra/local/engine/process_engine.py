@@ -18,12 +18,11 @@ from infra.local.engine.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.job_supervisor import NodePlan
 from infra.local.engine.node_environment import (
     barrier_folder,
-    brings_own_code,
     node_environment,
     train_command,
     uses_boot_barrier,
 )
-from infra.local.engine.node_files import job_folder, make_nodes
+from infra.local.engine.node_files import job_folder, make_nodes, make_working_folder
 from infra.local.engine.process_tree import Membership, kill_all
 from infra.local.engine.supervised_nodes import SupervisedNodes
 from infra.local.interfaces import ImageStore, JobSpec, LineSink, Node, RunResult
@@ -53,9 +52,7 @@ class ProcessEngine(ExclusiveEngine):
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
         """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
-        image = self._image(job)
-        code = None if brings_own_code(job) else image / "code"
-        return make_nodes(self._state_dir, job, self._containment.has_host_names, code)
+        return make_nodes(self._state_dir, job, self._containment.has_host_names, self._image(job))
 
     def clean_up(self, job: JobSpec) -> None:
         """Remove the nodes' trees. Idempotent."""
@@ -103,7 +100,7 @@ class ProcessEngine(ExclusiveEngine):
             "host": node.host,
             "argv": self._containment.wrap(train_command(job, node, image), node.host, hosts_file),
             "environment": environment,
-            "folder": str(node.opt_ml / "code"),
+            "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
             "output_fd": -1,  # SupervisedNodes opens it
             "cgroup": str(quota.group_by_host[node.host]) if quota else None,
             "cpu": cpu,
@@ -128,5 +125,10 @@ class ProcessEngine(ExclusiveEngine):
 
 def read_image_environment(image: Path) -> dict[str, str]:
     """The ENV of a stored image."""
+    return {str(name): str(value) for name, value in read_image(image)["environment"].items()}
+
+
+def read_image(image: Path) -> dict[str, Any]:
+    """What a build wrote of its image."""
     record: dict[str, Any] = json.loads((image / "image.json").read_text())
-    return {str(name): str(value) for name, value in record["environment"].items()}
+    return record

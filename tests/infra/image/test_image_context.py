@@ -5,36 +5,68 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
+
+from infra.local.engine.dockerfile import Install, parse
+from infra.local.engine.image_content import requirement_lines
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 
 
-def test_every_requirement_is_exact_and_names_no_index() -> None:
-    lines = (IMAGE / "requirements.txt").read_text().splitlines()
-    requirements = [line for line in lines if not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line) for line in requirements)
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-on-dlc.lock"])
+def test_every_requirement_is_exact_has_hashes_and_names_no_index(file: str) -> None:
+    requirements = requirement_lines(IMAGE / file)
+    assert requirements
+    hashed = r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*( +--hash=sha256:[0-9a-f]{64})+"
+    assert [line for line in requirements if not re.fullmatch(hashed, line)] == []
+
+
+def test_torch_has_the_hashes_of_both_indexes_and_nothing_names_nvidias_libraries() -> None:
+    """Those of the CPU index on x86_64 and aarch64 (also in nixpkgs, pkgs/development/python-modules/torch/bin)."""
+    [torch] = (line for line in requirement_lines(IMAGE / "requirements.txt") if line.startswith("torch=="))
+    cpu_hashes = (
+        "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
+        "84453b69508ec79902f899c5ed9495acb9e2bbe9fda5f1d5d6f19e3c3842e1a7",
+    )
+    cuda_hash_of_pypi = "60fcdcb2f3876e21146cb4524ef06397d727ca9ad5f020818547e25075fe3cb7"
+    assert all(f"sha256:{value}" in torch for value in (*cpu_hashes, cuda_hash_of_pypi))
+    assert not re.search("^(nvidia|cuda|triton)", (IMAGE / "requirements.txt").read_text(), re.MULTILINE)
+
+
+def test_the_lock_is_installed_as_it_stands_and_the_rest_is_asked_for_by_torch_alone() -> None:
+    recipe = parse((IMAGE / "Dockerfile").read_text(), {})
+    assert recipe.installs == [
+        Install(("/opt/nodesweep/requirements.txt",), (), with_dependencies=False),
+        Install((), ("torch", "pytorch-lightning")),
+    ]
 
 
 def test_everything_asked_for_is_locked() -> None:
     def names(file: str) -> set[str]:
-        lines = (IMAGE / file).read_text().splitlines()
-        return {re.split("==", line)[0].lower().replace("_", "-") for line in lines if line and line[0] != "#"}
+        lines = requirement_lines(IMAGE / file)
+        return {re.split("==", line)[0].lower().replace("_", "-") for line in lines}
 
     assert names("requirements.in") <= names("requirements.txt")
 
 
 def test_the_toolkit_finds_no_requirements_beside_the_code() -> None:
     targets = re.findall(r"^COPY \S+ (\S+)", (IMAGE / "Dockerfile").read_text(), re.MULTILINE)
-    assert targets == ["/opt/nodesweep/requirements.txt", "/opt/ml/code/train.py", "/opt/ml/code/training"]
+    assert targets == [
+        "/opt/nodesweep/requirements.txt",
+        "/opt/nodesweep/start/nodesweep_start.py",
+        "/opt/nodesweep/code/train.py",
+        "/opt/nodesweep/code/training",
+    ]
 
 
 def test_the_image_says_how_the_toolkit_starts_it() -> None:
     environment = dict(re.findall(r"^ENV (\w+)=(\S+)$", (IMAGE / "Dockerfile").read_text(), re.MULTILINE))
     assert environment == {
         "SAGEMAKER_PROGRAM": "train.py",
-        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/code",
-        "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
+        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
+        "SAGEMAKER_TRAINING_MODULE": "nodesweep_start:main",
+        "PYTHONPATH": "/opt/nodesweep/start",
         "SM_BOOT_BARRIER": "1",
     }
 

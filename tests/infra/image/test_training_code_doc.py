@@ -80,4 +80,4 @@ def test_a_dockerfile_parses_and_says_what_the_toolkit_starts(text: str) -> None
     understood = "".join(line for line in text.splitlines(keepends=True) if "apt-get" not in line)
     recipe = dockerfile.parse(understood, {})
     assert recipe.environment["SAGEMAKER_PROGRAM"] == "plain_ddp.py"
-    assert recipe.environment["SAGEMAKER_SUBMIT_DIRECTORY"] == "/opt/ml/code"
+    assert [copy.target for copy in recipe.copies][-1] == "/opt/ml/code/plain_ddp.py"

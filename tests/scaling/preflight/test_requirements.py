@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,23 +85,49 @@ def test_image_that_is_not_built_here_is_not_refused(make_config: Configs, image
     assert mpi4py_is_installed(config, Ingredients(("python:3.11-slim",), {})) == []
 
 
+OWN_CODE: dict[str, Any] = {"image": {"context": "image"}, "training": {"source_dir": "code"}}
+
+
+def own_code_problems(make_config: Configs, dockerfile: str, **sections: Any) -> list[str]:
+    files = {"image/Dockerfile": dockerfile, "image/requirements.txt": "COPY a /opt/ml/code"}
+    return own_code_is_unpacked(make_config(**{**OWN_CODE, **sections}), Ingredients(("base",), files))
+
+
+def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure(make_config: Configs) -> None:
+    expected = (
+        "training.source_dir: the Dockerfile in image.context image puts files into /opt/ml/code (COPY train.py "
+        "/opt/ml/code/train.py), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the "
+        "image's program would run. Leave out source_dir, or keep that folder empty in the image: copy the program "
+        "elsewhere, as infra/image/Dockerfile does"
+    )
+    assert own_code_problems(make_config, "FROM base\nCOPY train.py /opt/ml/code/train.py\n") == [expected]
+
+
 @pytest.mark.parametrize(
-    ("line", "count"),
+    ("lines", "count"),
     [
-        ("COPY train.py /opt/ml/code/train.py", 1),
         ('add ["a b.py", "/opt/ml/code"]', 1),
+        ("COPY a.py \\\n  b.py /opt/ml/code/", 1),
+        ("WORKDIR /opt/ml\nCOPY --chown=root train.py code/", 1),
+        ("WORKDIR /opt/ml/code\nCOPY . .", 1),
+        ("COPY a.py /opt/ml/code/\nFROM base\nCOPY a.py /opt/own/", 0),
+        ("FROM base AS first\nCOPY a.py /opt/ml/code/\nFROM first", 1),
         ("COPY train.py /opt/ml/codebase/", 0),
         ("# COPY train.py /opt/ml/code", 0),
         ("ENV SAGEMAKER_SUBMIT_DIRECTORY=/opt/ml/code", 0),
+        ("COPY train.py /opt/nodesweep/code/train.py", 0),
     ],
 )
-def test_own_code_beside_code_in_the_image_is_doubted(make_config: Configs, line: str, count: int) -> None:
-    config = make_config(image={"context": "image"}, training={"source_dir": "code"})
-    files = {"image/Dockerfile": f"FROM base\n{line}\n", "image/requirements.txt": "COPY a /opt/ml/code"}
-    assert len(own_code_is_unpacked(config, Ingredients(("base",), files))) == count
+def test_lines_that_put_code_into_the_toolkits_folder(make_config: Configs, lines: str, count: int) -> None:
+    assert len(own_code_problems(make_config, f"ARG A=1\nFROM base\n{lines}\n")) == count
 
 
-def test_own_code_is_not_doubted_where_it_cannot_be(make_config: Configs) -> None:
-    files = {"image/Dockerfile": "COPY train.py /opt/ml/code/train.py"}
-    for sections in ({}, {"image": {"uri": DLC}, "training": {"source_dir": "code"}}):
-        assert own_code_is_unpacked(make_config(**sections), Ingredients(("base",), files)) == []
+def test_own_code_runs_in_the_shipped_image(make_config: Configs) -> None:
+    dockerfile = Path(__file__).parents[3] / "infra" / "image" / "Dockerfile"
+    assert own_code_problems(make_config, dockerfile.read_text()) == []
+
+
+def test_own_code_is_not_refused_where_nothing_is_known_or_asked(make_config: Configs) -> None:
+    copied = "FROM base\nCOPY train.py /opt/ml/code/train.py\n"
+    assert own_code_problems(make_config, copied, training={}) == []
+    assert own_code_problems(make_config, copied, image={"uri": DLC}) == []

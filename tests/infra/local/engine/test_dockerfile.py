@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.engine.dockerfile import Copy, parse
+from infra.local.engine.dockerfile import Copy, Install, parse
 from infra.local.interfaces import ImageBuildError
 
 DOCKERFILE = """
@@ -16,7 +16,7 @@ ENV OLD style value
 LABEL org.example.version=$VERSION
 WORKDIR /opt/ml
 COPY --chown=root requirements.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir -r /tmp/requirements.txt && python -m pip install "extra==1.0"
+RUN pip install --no-cache-dir --no-deps -r /tmp/requirements.txt && python -m pip install "extra==1.0"
 COPY train.py lib/ code/
 ENTRYPOINT ["train"]
 """
@@ -36,7 +36,11 @@ def test_what_is_understood():
         Copy(("requirements.txt",), "/tmp/requirements.txt"),
         Copy(("train.py", "lib/"), "/opt/ml/code/"),
     ]
-    assert (recipe.requirement_files, recipe.packages) == (["/tmp/requirements.txt"], ["extra==1.0"])
+    assert recipe.installs == [
+        Install(("/tmp/requirements.txt",), (), with_dependencies=False),
+        Install((), ("extra==1.0",)),
+    ]
+    assert recipe.folder == "/opt/ml"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -26,7 +27,9 @@ FROM python:3.11
 COPY requirements.txt *.whl /tmp/build/
 RUN pip install -r /tmp/build/requirements.txt
 COPY . /opt/ml/code/
-ENV PROGRAM=train.py
+COPY lib /opt/own/lib
+ENV PROGRAM=train.py PYTHONPATH=/opt/elsewhere:/opt/own
+WORKDIR /opt/own
 LABEL kind=tiny
 """
 DIST_INFO = {
@@ -48,6 +51,8 @@ def context(tmp_path):
     (folder / "Dockerfile").write_text(DOCKERFILE)
     (folder / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl  # local\n")
     (folder / "train.py").write_text("print(1)\n")
+    (folder / "lib").mkdir()
+    (folder / "lib" / "one.py").write_text("")
     (folder / ".dockerignore").write_text("# not for nodes\nnotes*\nDockerfile\n")
     (folder / "notes.txt").write_text("private")
     return folder
@@ -73,7 +78,10 @@ def test_build_run_resolve(store, context):
     assert subprocess.check_output([folder / "venv/bin/train"], text=True) == "tiny\n"
     assert (folder / "code/train.py").read_text() == "print(1)\n"
     assert not (folder / "code/notes.txt").exists()
-    assert json.loads((folder / "image.json").read_text())["environment"] == {"PROGRAM": "train.py"}
+    assert [str(path.relative_to(folder)) for path in folder.glob("files/**/*.py")] == ["files/opt/own/lib/one.py"]
+    record = json.loads((folder / "image.json").read_text())
+    assert record["environment"] == {"PROGRAM": "train.py", "PYTHONPATH": "/opt/elsewhere:/opt/own"}
+    assert record["folder"] == "/opt/own"
     assert store.images() == [("tiny", "1", image.digest)]
     assert lines[0].startswith("[READ Dockerfile] FROM python:3.11: not pulled")
 
@@ -112,6 +120,57 @@ def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
         build(store, context)
     assert store.images() == []
     assert store.resolve("tiny:1") is None
+
+
+def hash_of(path):
+    return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def write_wheel(folder, name, version, requires=""):
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"version = '{version}'\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        wheel.writestr(f"{info}/WHEEL", DIST_INFO["WHEEL"])
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
+
+
+HASHED = "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt\n"
+
+
+def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
+    arguments = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(context), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(context)}
+    (context / "Dockerfile").write_text(HASHED)
+    (context / "requirements.txt").write_text(f"tinytrain==1.0 {hash_of(context / 'tinytrain-1.0-py3-none-any.whl')}\n")
+    lines = []
+    build(store, context, on_line=lines.append, **arguments)
+    assert "[INSTALL requirements]" not in lines  # uv took it
+    (context / "requirements.txt").write_text(f"tinytrain==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*DO NOT MATCH THE HASHES"):
+        build(store, context, tag="2", **arguments)
+
+
+def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
+    """The wheel +cpu fits `torch==1.0` and is the newer one; only the other's link shows a hash."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
+    link = f'<a href="{cuda.as_uri()}#{hash_of(cuda).removeprefix("--hash=").replace(":", "=")}">{cuda.name}</a>'
+    (tmp_path / "index.html").write_text(link)
+    cpu = write_wheel(wheels, "torch", "1.0+cpu")
+    pinned = f"torch==1.0 \\\n    {hash_of(cuda)} \\\n    "
+    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{tmp_path / 'index.html'} {wheels}", "UV_OFFLINE": "1"}
+    (context / "Dockerfile").write_text(HASHED + "RUN pip install torch\n")
+    (context / "requirements.txt").write_text(f"{pinned}{hash_of(cpu)}\n")
+    build(store, context, **found)
+    python = store.resolve("tiny:1") / "venv/bin/python"
+    assert subprocess.check_output([python, "-c", "import torch; print(torch.version)"], text=True) == "1.0+cpu\n"
+    assert not list(store._venvs.glob("*/torch-download"))
+    (context / "requirements.txt").write_text(f"{pinned}--hash=sha256:{'1' * 64}\n")
+    with pytest.raises(ImageBuildError, match=r"DOWNLOAD torch: torch-1\.0\+cpu-.* none of the requirement's hashes"):
+        build(store, context, tag="2", **found)
 
 
 def test_half_an_environment_is_made_anew(store, context):
@@ -185,7 +244,9 @@ def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not
     [
         ("COPY nowhere.py /opt/ml/code/", "nowhere.py is not in the build context"),
         ("COPY notes.txt /opt/ml/code/", "or .dockerignore excludes it"),
-        ("COPY train.py /usr/bin/", "nodes see /opt/ml/code only"),
+        ("COPY train.py /usr/bin/", "nodes see /opt/ml/code and what an ENV names only"),
+        ("ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/", "nodes see /opt/ml/code and what an ENV names only"),
+        ("ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/", "nodes see /opt/ml/code and what an ENV names only"),
         ("RUN pip install -r /elsewhere.txt", "no COPY before it"),
     ],
 )

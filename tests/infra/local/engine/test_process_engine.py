@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +25,7 @@ def test_nodes_find_each_other_and_run_to_the_end(bench):
     bench.program("""
         hosts = resources["hosts"]
         print(resources["current_host"], [socket.gethostbyname(name) for name in hosts])
-        print((pathlib.Path("train.py")).read_text())
+        print((ml / "code/train.py").read_text())
     """)
     result = bench.run(nodes=2)
     assert (result.failed_host, result.stopped, result.timed_out) == (None, False, False)
@@ -38,13 +39,15 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
     for name in ("AWS_SECRET_ACCESS_KEY", "PREFECT_API_KEY", "PYTHONPATH", "VIRTUAL_ENV"):
         monkeypatch.setenv(name, "of-the-server")
     (bench.image / "image.json").write_text(
-        json.dumps({"environment": {"A": "image", "B": "image", "M": "/opt/ml/model"}})
+        json.dumps({"environment": {"A": "image", "B": "image", "M": "/opt/ml/model", "L": "/a:/opt/own/lib"}})
     )
+    (bench.image / "files/opt/own/lib").mkdir(parents=True)
     bench.program("print(json.dumps(dict(os.environ)))")
     bench.run(environment={"B": "request"})
     seen = json.loads(bench.said("algo-1")[0])
     assert "of-the-server" not in seen.values()
     assert (seen["A"], seen["B"], seen["M"]) == ("image", "request", str(bench.nodes[0].opt_ml / "model"))
+    assert seen["L"] == f"/a:{bench.nodes[0].opt_ml.parent}/files/opt/own/lib"
     assert (seen["OMP_NUM_THREADS"], seen["TRAINING_JOB_NAME"], seen["AWS_REGION"]) == ("1", "job-a", "us-east-1")
     assert seen["PATH"].startswith(f"{bench.image}/venv/bin:")
 
@@ -197,13 +200,31 @@ def test_quota_is_in_force_from_the_start(bench):
     assert 0 < share <= limit
 
 
-def test_job_with_its_own_code_gets_no_code_of_the_image(bench):
-    job = bench.job
-    bench.engine.prepare(
-        job.__class__(**{**vars(job), "hyperparameters": {"sagemaker_submit_directory": '"s3://b/k"'}})
-    )
-    [code] = bench.engine._state_dir.glob("jobs/job-a/algo-1/ml/code")
-    assert list(code.iterdir()) == []
+def test_job_with_its_own_code_finds_the_images_too(bench):
+    """As in a container, where the toolkit then does not unpack it."""
+    hyperparameters = {"sagemaker_submit_directory": '"s3://b/k"'}
+    [node] = bench.engine.prepare(replace(bench.job, hyperparameters=hyperparameters))
+    assert [path.name for path in (node.opt_ml / "code").iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("workdir", "expected"),
+    [
+        (None, "home"),
+        ("/", "home"),
+        ("/usr", "home"),
+        ("/opt/ml/code", "ml/code"),
+        ("/opt/ml/new", "ml/new"),
+        ("/opt/own", "files/opt/own"),
+    ],
+)
+def test_train_starts_in_the_images_folder(bench, workdir, expected):
+    (bench.image / "files/opt/own").mkdir(parents=True)
+    record = {"environment": {}} | ({"folder": workdir} if workdir else {})
+    (bench.image / "image.json").write_text(json.dumps(record))
+    bench.program("print(os.getcwd())")
+    bench.run()
+    assert bench.said("algo-1") == [str(bench.nodes[0].opt_ml.parent / expected)]
 
 
 def test_clean_up_is_idempotent(bench):

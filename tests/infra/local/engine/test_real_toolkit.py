@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import sys
 import tarfile
 import threading
@@ -16,6 +17,7 @@ from moto.server import ThreadedMotoServer
 from infra.local.engine import ProcessEngine
 from infra.local.engine.containment import Containment
 from infra.local.engine.process_tree import Membership
+from tests.infra.image.training_processes import IMAGE
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +115,45 @@ def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image
     assert all(f"/{host}/python/lib/" in text for (host, _), text in sums.items())
     packages = f"lib/python3.{sys.version_info.minor}/site-packages"
     assert not (image_store.resolve(image_uri) / "venv" / packages / "own_requirement.py").exists()
+
+
+def table():
+    """64 samples of two features."""
+    rows = [f"{i % 7},{i % 5},{i % 2}" for i in range(64)]
+    return "a,b,label\n" + "\n".join(rows) + "\n"
+
+
+def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_uri):
+    """Put into /opt/ml/code by the toolkit, on every node."""
+    program = {"format": '"csv"', "epochs": "1", "per-replica-batch-size": "8", "warmup-exclude-seconds": "0"}
+    job = replace(job, image_uri=image_uri, instance_type="ml.local.large", instance_count=2, hyperparameters=program)
+    nodes = engine.prepare(job)
+    for node in nodes:
+        assert list((node.opt_ml / "code").iterdir()) == []
+        (node.opt_ml / "input" / "data" / "training" / "table.csv").write_text(table())
+    lines = []
+    result = engine.run(job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300)
+    assert result.failed_host is None, lines[-40:]
+    assert any(host == "algo-1" and "train_seconds=" in text and "world_size=2;" in text for host, text in lines)
+    assert all((node.opt_ml / "code" / "train.py").is_file() for node in nodes)
+
+
+def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(engine, own_code_job, tmp_path, image_uri):
+    """What AWS does, for an image that the user bakes his program into by the guide's recipe."""
+    context = tmp_path / "context"
+    shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
+    (context / "baked.py").write_text("print('the image has run', flush=True)\n")
+    with (context / "Dockerfile").open("a") as file:
+        file.write("COPY baked.py /opt/ml/code/baked.py\nENV SAGEMAKER_PROGRAM=baked.py\n")
+    engine._images.build(context, "training", "baked", {}, print, threading.Event(), 300)
+    baked = replace(own_code_job, image_uri=image_uri.rpartition(":")[0] + ":baked", instance_count=1)
+    without_code = {name: value for name, value in baked.hyperparameters.items() if "submit" not in name}
+    for job in (baked, replace(baked, hyperparameters=without_code)):
+        result, lines = run(engine, job)
+        assert result.failed_host is None, lines[-40:]
+        said = [text for _, text in lines]
+        assert "the image has run" in said
+        assert any("is not empty, abandoning unzipping" in text for text in said)
 
 
 def test_failing_rank_is_the_reason(engine, own_code_job):

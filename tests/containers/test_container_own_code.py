@@ -1,0 +1,67 @@
+"""The project's image under real containers: its own program, and code that a job brings, unpacked in its place."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from tests.containers.container_bench import log_of, wait_for_end
+from tests.containers.test_both_engines import HYPERPARAMETERS, put_data
+from tests.infra.local.platform_client import ROLE_ARN
+
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
+
+MINE = """
+import os, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"mine ran as one of {int(total)} in {os.getcwd()} beside {sorted(os.listdir())}", flush=True)
+"""
+TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}
+
+
+def upload_code(platform):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        member = tarfile.TarInfo("mine.py")
+        member.size = len(MINE)
+        archive.addfile(member, io.BytesIO(MINE.encode()))
+    platform.s3.put_object(Bucket="source", Key="sourcedir.tar.gz", Body=stream.getvalue())
+
+
+def run_job(platform, image, name, hyperparameters, environment=None):
+    """Two nodes; the job's description once it is over."""
+    put_data(platform)
+    source = {"S3DataType": "S3Prefix", "S3Uri": "s3://data/digits/"}
+    platform.sagemaker.create_training_job(
+        TrainingJobName=name,
+        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
+        RoleArn=ROLE_ARN,
+        HyperParameters=TORCHRUN | hyperparameters,
+        Environment=environment or {},
+        InputDataConfig=[{"ChannelName": "training", "DataSource": {"S3DataSource": source}}],
+        OutputDataConfig={"S3OutputPath": "s3://results/jobs"},
+        ResourceConfig={"InstanceType": "ml.local.small", "InstanceCount": 2, "VolumeSizeInGB": 1},
+        StoppingCondition={"MaxRuntimeInSeconds": 400},
+    )
+    return wait_for_end(platform, name)
+
+
+def test_own_code_runs_in_the_projects_image(platform, training_image):
+    """As `build_request` asks for it: the hyperparameter for the code, the environment for its entry point."""
+    upload_code(platform)
+    code = {"sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"', "sagemaker_region": '"us-east-1"'}
+    job = run_job(platform, training_image, "own-code", code, {"SAGEMAKER_PROGRAM": "mine.py"})
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    said = "mine ran as one of 2 in /opt/ml/code beside ['mine.py']"
+    assert all(said in log_of(platform, "own-code", host) for host in ("algo-1", "algo-2"))
+
+
+def test_the_images_program_runs_where_no_code_is_sent(platform, training_image):
+    job = run_job(platform, training_image, "no-code", HYPERPARAMETERS | {"per-replica-batch-size": "2048"})
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert any("world_size=2;" in line for line in log_of(platform, "no-code", "algo-1"))
