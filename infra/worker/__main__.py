@@ -1,4 +1,10 @@
-"""`python -m infra.worker up | down | status` (machine.py) `| automations [--notify BLOCK]` (automations.py)."""
+"""python -m infra.worker VERB
+
+up | down | status     everything on one machine (machine.py)
+deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
+server                 Prefect's server in a container, its database's password from a file (server.py)
+automations            runs without a process, notifications (automations.py)
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,16 @@ import os
 import sys
 from pathlib import Path
 
+from infra.worker.deployments import DeployError, deploy, wait_for_server
 from infra.worker.machine import REPOSITORY, Machine, MachineError, down, status, up
+from infra.worker.server import SecretError, become_server
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m infra.worker", description=__doc__)
-    parser.add_argument("verb", choices=("up", "down", "status", "automations"))
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("verb", choices=("up", "down", "status", "deploy", "server", "automations"))
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs")
     parser.add_argument("--port", type=int, default=4200, help="of the Prefect server; the next one is the worker's")
     parser.add_argument("--platform-port", type=int, default=4570, help="of the local platform")
@@ -21,6 +31,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.verb == "automations":
         return _automations(arguments.notify, arguments.remove)
+    if arguments.verb in ("deploy", "server"):
+        return _in_container(arguments.verb)
     # From the environment: on a command line every process of the machine could read the password in it.
     database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
@@ -41,6 +53,23 @@ def _automations(notification_block: str | None, remove: bool) -> int:
         print(f"nodesweep: {error}", file=sys.stderr)
         return 2
     print("\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names) or "there was none")
+    return 0
+
+
+def _in_container(verb: str) -> int:
+    """Wherever the environment says: compose.yaml gives these verbs to containers of the worker's image."""
+    try:
+        if verb == "server":
+            become_server()
+        api_url = os.environ.get("PREFECT_API_URL")
+        if not api_url:
+            raise DeployError("PREFECT_API_URL is not set: name the server, e.g. http://127.0.0.1:4200/api")
+        wait_for_server(api_url)
+        deploy({"NODESWEEP_HOME": str(REPOSITORY), **os.environ})
+    except (DeployError, SecretError) as error:
+        print(f"nodesweep: {error}", file=sys.stderr)
+        return 1
+    print(f"work pool and deployments are registered at {api_url}")
     return 0
 
 

@@ -12,20 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.process_identity import start_ticks
 from infra.local.state.files import write_json
+from infra.worker.deployments import POOL, REPOSITORY, SERVER_START_SECONDS, DeployError, deploy, wait_for_server
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-POOL = "nodesweep"
 HOST = "127.0.0.1"
-_START_SECONDS = 120.0  # 14-20 s on two quiet cores the first time, several times that on busy ones
-_DEPLOY_SECONDS = 180.0
 _STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
 _PLATFORM_STOP_SECONDS = 200.0
 
@@ -74,12 +69,10 @@ class Machine:
 def up(machine: Machine) -> None:
     """Start what does not run yet, in order; a second call changes nothing. Raises MachineError."""
     machine.folder.mkdir(parents=True, exist_ok=True)
-    _platform(machine, "start", _START_SECONDS)
+    _platform(machine, "start", SERVER_START_SECONDS)
     server = ("server", "start", "--host", HOST, "--port", str(machine.port))
     _start(machine, "server", server, machine.environment)
-    _wait_for_server(machine)
-    _prefect(machine, "work-pool", "create", POOL, "--type", "process", "--overwrite", seconds=_START_SECONDS)
-    _prefect(machine, "deploy", "--all", seconds=_DEPLOY_SECONDS)
+    _deploy(machine)
     worker = ("worker", "start", "--pool", POOL, "--name", "machine", "--with-healthcheck")
     _start(machine, "worker", worker, _without_database(machine.environment))
 
@@ -116,33 +109,12 @@ def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("PREFECT_SERVER_DATABASE")}
 
 
-def _wait_for_server(machine: Machine) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while time.monotonic() < deadline:
-        if _pid(machine, "server") is None:
-            break
-        try:
-            with opener.open(f"{machine.api_url}/health", timeout=5):
-                return
-        except (OSError, urllib.error.URLError):
-            time.sleep(0.5)
-    raise MachineError(
-        f"the Prefect server did not come up at {machine.api_url}; its log: {machine.folder / 'server.log'}"
-    )
-
-
-def _prefect(machine: Machine, *arguments: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+def _deploy(machine: Machine) -> None:
     try:
-        done = subprocess.run(
-            command, cwd=REPOSITORY, env=machine.environment, capture_output=True, text=True, timeout=seconds,
-            check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise MachineError(f"`prefect {' '.join(arguments)}` gave no answer within {seconds:.0f} s") from None
-    if done.returncode != 0:
-        raise MachineError(f"`prefect {' '.join(arguments)}` failed:\n{(done.stderr or done.stdout).strip()}")
+        wait_for_server(machine.api_url, lambda: _pid(machine, "server") is not None)
+        deploy(machine.environment)
+    except DeployError as error:
+        raise MachineError(f"{error}\nThe server's log: {machine.folder / 'server.log'}") from None
 
 
 def _platform(machine: Machine, verb: str, seconds: float) -> None:

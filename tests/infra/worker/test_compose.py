@@ -1,0 +1,70 @@
+"""compose.yaml as data: what must hold whoever starts it. tests/containers starts it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FILE = Path(__file__).resolve().parents[3] / "infra" / "worker" / "compose.yaml"
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
+OURS = ("server", "deploy", "worker")
+every_service = pytest.mark.parametrize("name", SERVICES)
+
+
+def test_services_are_database_server_deployment_and_worker() -> None:
+    assert set(SERVICES) == {"postgres", *OURS}
+
+
+@every_service
+def test_service_has_no_capability_and_gains_no_privilege(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"] and "cap_add" not in service and "privileged" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_containers_have_a_root_that_is_read_only(name: str) -> None:
+    assert SERVICES[name]["read_only"] is True and "/tmp" in SERVICES[name]["tmpfs"]
+
+
+@pytest.mark.parametrize("name", ("postgres", "server", "worker"))
+def test_service_that_stays_is_checked_and_given_time_to_end(name: str) -> None:
+    service = SERVICES[name]
+    assert service["restart"] == "unless-stopped" and service["stop_grace_period"] == "60s"
+    assert service["healthcheck"]["test"][0] == "CMD" and service["healthcheck"]["start_period"]
+
+
+def test_each_waits_for_what_it_needs() -> None:
+    waits = {name: {on: how["condition"] for on, how in service.get("depends_on", {}).items()}
+             for name, service in SERVICES.items()}  # fmt: skip
+    assert waits == {
+        "postgres": {},
+        "server": {"postgres": "service_healthy"},
+        "deploy": {"server": "service_healthy"},
+        "worker": {"deploy": "service_completed_successfully"},
+    }
+
+
+def test_only_the_database_and_the_server_are_given_the_password() -> None:
+    assert {name for name, service in SERVICES.items() if service.get("secrets")} == {"postgres", "server"}
+    written = [value for service in SERVICES.values() for name, value in service.get("environment", {}).items()
+               if "PASSWORD" in name]  # fmt: skip
+    assert written == ["/run/secrets/postgres_password"] * 2
+
+
+def test_only_the_server_is_published_and_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"server": ["127.0.0.1:${NODESWEEP_PORT:-4200}:4200"]}
+
+
+def test_every_variable_has_a_default_and_is_named_in_the_head_or_plain() -> None:
+    variables = re.findall(r"\$\{([A-Z_]+)(:-[^}]*)?\}", FILE.read_text())
+    assert variables and all(default for _, default in variables)
+
+
+def test_images_have_a_version() -> None:
+    assert "postgres:15-bookworm" in SERVICES["postgres"]["image"]

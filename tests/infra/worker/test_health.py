@@ -1,0 +1,70 @@
+"""The image's health check, and how the server of a container comes by its database's password."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from infra.worker import health
+from infra.worker.server import PASSWORD, PASSWORD_FILE, SecretError, environment_of_server
+
+
+class _Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response({"/health": 200, "/late": 503}[self.path])
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), _Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_health_is_an_answer_of_200(port: int) -> None:
+    assert health.problem(port, "/health") is None
+    assert health.problem(port, "/late") == f"/late on port {port}: 503 Service Unavailable"
+
+
+def test_nobody_there_is_a_problem_that_is_named(port: int) -> None:
+    assert "Connection refused" in str(health.problem(1, "/health"))
+
+
+def test_check_ends_with_1_and_asks_no_proxy(port: int) -> None:
+    def check(path: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", str(Path(health.__file__)), str(port), path]
+        proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+        return subprocess.run(command, env=proxy, capture_output=True, text=True, timeout=30, check=False)
+
+    assert check("/health").returncode == 0
+    failed = check("/late")
+    assert failed.returncode == 1 and "503" in failed.stderr
+
+
+def test_password_is_the_files_and_its_name_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("of the file\n")
+    got = environment_of_server({"PREFECT_SERVER_DATABASE_HOST": "postgres", PASSWORD_FILE: str(tmp_path / "password")})
+    assert got == {"PREFECT_SERVER_DATABASE_HOST": "postgres", PASSWORD: "of the file"}
+
+
+def test_without_a_file_the_environment_stays() -> None:
+    assert environment_of_server({"PREFECT_HOME": "/x"}) == {"PREFECT_HOME": "/x"}
+
+
+def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SecretError, match=r"PASSWORD_FILE: .*/gone can't be read \(No such file or directory\)"):
+        environment_of_server({PASSWORD_FILE: str(tmp_path / "gone")})
+    (tmp_path / "empty").touch()
+    with pytest.raises(SecretError, match="empty is empty"):
+        environment_of_server({PASSWORD_FILE: str(tmp_path / "empty")})
