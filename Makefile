@@ -1,5 +1,5 @@
 # make run    set up, then the local benchmark to its report        make test   set up, then the tests
-# make containers   the tests with real containers (root, podman, runc, docker-registry, debootstrap; ten minutes)
+# make containers   the tests with real containers (as root; packages: README, "Working on it")
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 PYTHON ?= python3.11
@@ -54,10 +54,14 @@ coverage: setup
 types: setup
 	$(BIN)/mypy
 
-# Exact versions with hashes for Python 3.11 on Linux; the image's own file is refreshed as infra/image/README.md says.
+# Exact versions with hashes for Python 3.11 on Linux, and the part of them that the worker's image installs; the
+# training image's own file is refreshed as infra/image/README.md says.
 lock:
 	$(BIN)/uv pip compile pyproject.toml --all-extras --python-version 3.11 --python-platform linux --generate-hashes \
 		--no-header --no-emit-index-url --upgrade -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra sagemaker --constraint requirements.lock --python-version 3.11 \
+		--python-platform linux --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		-o infra/worker/requirements.lock
 
 clean:
 	rm -rf $(VENV) .nodesweep build *.egg-info .pytest_cache .ruff_cache .mypy_cache

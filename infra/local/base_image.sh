@@ -48,9 +48,11 @@ rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/
 echo "2/4 wheels"
 "$python" -m venv "$work/pip"
 mkdir "$work/wheels"
-grep '^torch==' "$image/requirements.txt" >"$work/torch.txt"
+# Versions alone: what is not in the lock (mpi4py) would be refused for its missing hash.
+sed -n 's/^\([A-Za-z0-9._-]*==[^ ]*\).*/\1/p' "$image/requirements.txt" >"$work/constraints.txt"
+grep '^torch==' "$work/constraints.txt" >"$work/torch.txt"
 # shellcheck disable=SC2086  # words
-"$work/pip/bin/python" -m pip wheel -qq --use-pep517 --wheel-dir "$work/wheels" --constraint "$image/requirements.txt" \
+"$work/pip/bin/python" -m pip wheel -qq --use-pep517 --wheel-dir "$work/wheels" --constraint "$work/constraints.txt" \
     $programs || die "pip could not get $programs"
 "$work/pip/bin/python" -m pip wheel -qq --use-pep517 --wheel-dir "$work/wheels" --constraint "$work/torch.txt" \
     --find-links "$work/wheels" --requirement "$image/requirements-on-dlc.txt" || die "pip could not get requirements-on-dlc.txt"
@@ -60,7 +62,7 @@ grep '^torch==' "$image/requirements.txt" >"$work/torch.txt"
 echo "3/4 Python environment"
 mkdir "$root/opt/wheels"
 cp "$work"/wheels/*.whl "$root/opt/wheels/"
-cp "$image/requirements.txt" "$root/opt/constraints.txt"
+cp "$work/constraints.txt" "$root/opt/constraints.txt"
 chroot "$root" python3 -m venv /opt/venv
 # shellcheck disable=SC2086
 chroot "$root" env -i PATH=/opt/venv/bin:/usr/bin:/bin HOME=/root /opt/venv/bin/python -m pip install --quiet --no-cache-dir \

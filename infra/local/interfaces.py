@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ LineSink = Callable[[str, str, int], None]
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time."""
+    """Runs the nodes of one job at a time, or of several at once where it is an `EngineWithRoom`."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
@@ -100,6 +100,30 @@ class Engine(Protocol):
 
     def clean_up(self, job: JobSpec) -> None:
         """Remove the nodes' trees. Idempotent."""
+
+
+class Room(Protocol):
+    """What running jobs leave of the machine. A job takes its room before it begins, and gives it back in the end."""
+
+    @property
+    def most_jobs(self) -> int:
+        """How many can run at once."""
+
+    def fits(self, instance_type: str, instance_count: int) -> bool:
+        """Whether such a job may run beside those that do."""
+
+    def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
+        """Take room for a job; False where it doesn't fit."""
+
+    def give_back(self, job_name: str) -> None:
+        """Nothing where it has none."""
+
+
+@runtime_checkable
+class EngineWithRoom(Protocol):
+    """An engine that runs jobs at once, as many as fit into its room."""
+
+    room: Room
 
 
 @dataclass(frozen=True)

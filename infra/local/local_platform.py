@@ -14,7 +14,7 @@ from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
 from infra.local.front import Front
 from infra.local.in_process import client_factory
-from infra.local.interfaces import Engine, ImageStore
+from infra.local.interfaces import Engine, EngineWithRoom, ImageStore
 from infra.local.moto_backend import moto_application, reset_state
 from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.settings import digest
@@ -81,7 +81,8 @@ class Platform:
         else:
             means = Means(engine, images, clients, cold_start_seconds, file_systems=file_systems or {})
             self._runner = EngineRunner(means)
-        self._jobs = TrainingJobs(self._runner, RecordStore(state_dir / "training_jobs"), quotas, faults)
+        room = engine.room if isinstance(engine, EngineWithRoom) else None
+        self._jobs = TrainingJobs(self._runner, RecordStore(state_dir / "training_jobs"), quotas, faults, room=room)
         self._closing = False
         self._builds = Builds(images, clients, RecordStore(state_dir / "builds"), self._ecr.flush, self._account_id)
         self.front.add_services([training_service(self._jobs, clients), self._builds.service()])

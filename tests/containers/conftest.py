@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -17,6 +19,8 @@ from tests.containers.container_bench import BASE_IMAGE, IMAGE_CONTEXT, REPOSITO
 from tests.infra.local.platform_client import client
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "local" / "base_image.sh"
+REQUIRED = "NODESWEEP_CONTAINERS"
+"""Set to "required" (CI), what is missing for these tests fails them instead of skipping them."""
 SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
 
 
@@ -27,15 +31,21 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> ContainerCli:
     found = ContainerCli.find(folder)
     problem = "neither podman nor docker is on PATH" if found is None else found.problem(folder, needs_registry=True)
     if found is None or problem:
-        pytest.skip(f"no containers here: {problem}")
+        _miss(f"no containers here: {problem}")
     return found
+
+
+def _miss(reason: str) -> NoReturn:
+    if os.environ.get(REQUIRED) == "required":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def base_image(cli: ContainerCli) -> str:
     """Made once per machine (two to three minutes); kept in podman's storage."""
     if shutil.which("debootstrap", path=cli.environment["PATH"]) is None:
-        pytest.skip("no base image here: debootstrap is not installed")
+        _miss("no base image here: debootstrap is not installed")
     done = subprocess.run(["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=550, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return BASE_IMAGE

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from infra.local.engine.node_files import state_id
 from tests.infra.local.platform_client import job_request, wait_until
 
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"
@@ -96,7 +97,8 @@ def run_job(platform: SimpleNamespace, name: str, image: str, program: str, coun
 def create_job(platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any) -> None:
     request = job_request(name, program, **changes)
     request["AlgorithmSpecification"]["TrainingImage"] = image
-    request["ResourceConfig"]["InstanceCount"] = count
+    if "ResourceConfig" not in changes:
+        request["ResourceConfig"]["InstanceCount"] = count
     request["StoppingCondition"] = {"MaxRuntimeInSeconds": 300}
     platform.sagemaker.create_training_job(**request)
 
@@ -137,9 +139,15 @@ def archive_names(platform: SimpleNamespace, key: str) -> list[str]:
         return sorted(member.name for member in archive.getmembers() if member.isfile())
 
 
-def labelled(*command: str) -> list[str]:
-    """Ids of this project's containers or networks on this machine: labelled("ps", "--all"), ("network", "ls")."""
+def labelled(state_dir: Path, *command: str) -> list[str]:
+    """Ids of a platform's containers or networks: labelled(folder, "ps", "--all"), (folder, "network", "ls")."""
+    label = f"label=nodesweep.state={state_id((state_dir / 'engine').resolve())}"
     done = subprocess.run(
-        ["podman", *command, "--quiet", "--filter", "label=nodesweep.state"], capture_output=True, text=True, check=True
+        ["podman", *command, "--quiet", "--filter", label], capture_output=True, text=True, check=True
     )
     return done.stdout.split()
+
+
+def is_clean(state_dir: Path) -> bool:
+    """Whether a platform has neither containers nor networks."""
+    return labelled(state_dir, "ps", "--all") == labelled(state_dir, "network", "ls") == []

@@ -21,6 +21,7 @@ from tests.containers.container_bench import (
     REPOSITORY,
     build_image,
     create_job,
+    is_clean,
     labelled,
     log_of,
     run_job,
@@ -35,10 +36,6 @@ def connect(endpoint):
     return SimpleNamespace(endpoint=endpoint, **{service: client(endpoint, service) for service in SERVICES})
 
 
-def is_clean():
-    return labelled("ps", "--all") == labelled("network", "ls") == []
-
-
 def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, tmp_path):
     config = ServerConfig(0, tmp_path / "state", engine="container")
     platform = connect(daemon.start(config))
@@ -51,14 +48,14 @@ def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, t
         create_job(platform, "held", image, "hold", 2)
         wait_until(lambda: all("ready" in log_of(platform, "held", host) for host in ("algo-1", "algo-2")), 60)
         os.kill(daemon.find_server(config.state_dir).pid, signal.SIGKILL)
-        wait_until(is_clean, 30)
+        wait_until(lambda: is_clean(config.state_dir), 30)
         platform = connect(daemon.start(config))
         job = platform.sagemaker.describe_training_job(TrainingJobName="held")
         assert job["FailureReason"].startswith("InternalServerError")
         assert run_job(platform, "again", image, "look")["TrainingJobStatus"] == "Completed"
     finally:
         daemon.stop(config.state_dir)
-    wait_until(is_clean, 30)
+    wait_until(lambda: is_clean(config.state_dir), 30)
 
 
 @pytest.fixture
@@ -69,7 +66,7 @@ def engine(platform, cli, tmp_path):
     yield made
     made.close()
     images.registry.close()
-    wait_until(is_clean, 30)
+    wait_until(lambda: is_clean(tmp_path / "state"), 30)
 
 
 def spec(image: str, program: str, count: int = 1) -> JobSpec:
@@ -117,10 +114,11 @@ def test_killed_node_fails_the_job_and_ends_its_peers(engine, local_image):
     engine.clean_up(job)
 
 
-def test_containers_that_are_removed_from_outside_fail_the_job(engine, local_image):
+def test_containers_that_are_removed_from_outside_fail_the_job(engine, local_image, tmp_path):
     job = spec(local_image, "hold", 2)
     _lines, _stop, results, work = start(engine, job)
-    subprocess.run(["podman", "rm", "--force", "--time", "0", *labelled("ps")], check=True, capture_output=True)
+    containers = labelled(tmp_path / "state", "ps")
+    subprocess.run(["podman", "rm", "--force", "--time", "0", *containers], check=True, capture_output=True)
     work.join(60)
     assert results[0].failed_host in ("algo-1", "algo-2")
     assert [item.exit_code for item in results[0].exits] == [-9, -9]

@@ -11,7 +11,7 @@ from tests.containers.test_both_engines import HYPERPARAMETERS, create, put_data
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
-BATCH = {"per-replica-batch-size": "1024", "sagemaker_mpi_num_of_processes_per_host": "2"}
+SHORT = {"passes-per-epoch": "8", "per-replica-batch-size": "1024", "sagemaker_mpi_num_of_processes_per_host": "2"}
 LAUNCHERS = {
     "mpi": {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": '""'},
     "smddp": {  # of smdistributed.dataparallel and of pytorchddp
@@ -22,11 +22,18 @@ LAUNCHERS = {
 }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_nodes_of_two_processes(platform, training_image, launcher):
+@pytest.fixture(scope="module")
+def jobs(platform, training_image):
+    """All at once, as far as this machine has room."""
     put_data(platform)
-    create(platform, training_image, launcher, 2, HYPERPARAMETERS | BATCH | LAUNCHERS[launcher])
-    job = wait_for_end(platform, launcher)
+    for name, launcher in LAUNCHERS.items():
+        create(platform, training_image, name, 2, HYPERPARAMETERS | SHORT | launcher)
+    return {name: wait_for_end(platform, name) for name in LAUNCHERS}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_nodes_of_two_processes(platform, jobs, launcher):
+    job = jobs[launcher]
     log = "\n".join(log_of(platform, launcher, "algo-1"))
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     assert "mpirun --host algo-1:2,algo-2:2 -np 4" in log

@@ -1,7 +1,12 @@
-"""Which engine works on this machine, and the container engine put together."""
+"""Which engine works on this machine, and the container engine put together.
+
+`python -m infra.local.engine.choice` says whether containers run here; where they don't, why, with exit code 1.
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from pathlib import Path
 
 from infra.local.engine.container_cli import ContainerCli
@@ -45,3 +50,15 @@ def make_container_engine(
     except BaseException:
         face.close()
         raise
+
+
+def main() -> int:
+    """The exit code: 0 where containers run here."""
+    with tempfile.TemporaryDirectory(prefix="nodesweep-probe-") as folder:
+        engine, reason = choose_engine(Path(folder))
+    print(reason)
+    return 0 if engine == "container" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

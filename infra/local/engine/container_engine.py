@@ -6,6 +6,7 @@ server: `container_reaper` removes them when the server has gone, and the next s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,13 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from infra.local.engine import capacity
-from infra.local.engine.cgroups import CpuQuotas
 from infra.local.engine.container_cli import ContainerCli
 from infra.local.engine.container_images import ContainerImageStore, ImageConfig
 from infra.local.engine.container_nodes import (
@@ -29,11 +29,14 @@ from infra.local.engine.container_nodes import (
     ContainerPlan,
     environment_script,
 )
+from infra.local.engine.container_quota import LEAST_SHARES, YieldingQuotas
 from infra.local.engine.errors import EngineError
 from infra.local.engine.exclusive_engine import ExclusiveEngine
 from infra.local.engine.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.node_environment import barrier_folder, container_environment, uses_boot_barrier
 from infra.local.engine.node_files import job_folder, make_container_nodes, write_atomically
+from infra.local.engine.port_lock import SharedSlot, wait_for
+from infra.local.engine.room import Room
 from infra.local.interfaces import JobSpec, LineSink, Node, RunResult
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +55,10 @@ _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUD
 
 
 class ContainerEngine(ExclusiveEngine):
-    """Runs the nodes of one job at a time as containers. See `infra.local.interfaces.Engine`."""
+    """Runs nodes as containers, several jobs at once where they fit. See `infra.local.interfaces.Engine`.
+
+    `room` is what the running jobs leave. A job that has no room in it yet takes some, or waits for it, in `run`.
+    """
 
     def __init__(
         self,
@@ -64,6 +70,8 @@ class ContainerEngine(ExclusiveEngine):
     ) -> None:
         """Take the state folder (one live engine each) and remove whatever a killed predecessor left."""
         super().__init__(state_dir, endpoint_url, times)
+        self.room = Room.of_this_machine()
+        self._slot = SharedSlot()
         self._images = images
         self._cli = cli
         self._cli.remove_labelled(f"{_STATE_LABEL}={self._state_id}")
@@ -101,6 +109,31 @@ class ContainerEngine(ExclusiveEngine):
         shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
         self._remove(job)
 
+    @contextlib.contextmanager
+    def _turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> Iterator[bool]:
+        """Beside this engine's other jobs where there is room, never beside another engine's."""
+        has_room = job.job_name in self.room
+
+        def take() -> bool:
+            if not has_room and not self.room.take(job.job_name, job.instance_type, job.instance_count):
+                return False
+            if self._slot.take():
+                return True
+            if not has_room:
+                self.room.give_back(job.job_name)
+            return False
+
+        is_held = wait_for(take, stop, deadline, on_wait)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self._slot.give_back()
+                if not has_room:
+                    self.room.give_back(job.job_name)
+
     def _run_alone(
         self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
     ) -> RunResult:
@@ -110,7 +143,7 @@ class ContainerEngine(ExclusiveEngine):
         environment = container_environment(job, vcpus, self._endpoint_url, NODE_FOLDER if waits else None)
         for node in nodes:
             write_atomically(barrier_folder(node) / ENVIRONMENT_FILE, environment_script(environment))
-        cpus = capacity.cpu_of_each_node(len(nodes))
+        cpus = self.room.cpus(job.job_name)
         plans = [self._plan(job, node, nodes, image, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
         port = urlsplit(self._endpoint_url).port
         assert port is not None
@@ -128,14 +161,12 @@ class ContainerEngine(ExclusiveEngine):
             finally:
                 self._live.pop(job.job_name, None)
 
-    def _plan(
-        self, job: JobSpec, node: Node, nodes: Sequence[Node], image: ImageConfig, cpu: int | None
-    ) -> ContainerPlan:
+    def _plan(self, job: JobSpec, node: Node, nodes: Sequence[Node], image: ImageConfig, cpu: int) -> ContainerPlan:
         memory = capacity.MEMORY_BYTES_BY_INSTANCE_TYPE[job.instance_type]
         options = ["--network", self._network(job), "--ip", node.address, "--hostname", node.host]
         options += [f"--add-host={peer.host}:{peer.address}" for peer in nodes]
         options += [f"--memory={memory}", f"--memory-swap={memory}", f"--shm-size={_SHARED_MEMORY}"]
-        options += [f"--pids-limit={_PIDS}", *([f"--cpuset-cpus={cpu}"] if cpu is not None else [])]
+        options += [f"--pids-limit={_PIDS}", f"--cpu-shares={LEAST_SHARES}", f"--cpuset-cpus={cpu}"]
         options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--log-driver=none"]
         options += [f"--cap-add={name}" for name in (_SSHD_CAPABILITIES if launched_over_ssh(job) else ())]
         options += [f"--label={name}={value}" for name, value in self._labels(job).items()]
@@ -200,4 +231,4 @@ def _quota(running: ContainerNodes, vcpus: float) -> Quota | None:
     version, first = next(iter(groups.values()))
     if not os.access(first, os.W_OK):
         return None
-    return Quota(CpuQuotas(version, first.parent), {host: group for host, (_, group) in groups.items()}, vcpus)
+    return Quota(YieldingQuotas(version, first.parent), {host: group for host, (_, group) in groups.items()}, vcpus)

@@ -1,4 +1,4 @@
-"""What the engines of real nodes share: a state folder of their own, one job at a time, that job's live nodes."""
+"""What the engines of real nodes share: a state folder of their own, a job's turn on this machine, its live nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import fcntl
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +22,7 @@ from infra.local.interfaces import JobSpec, LineSink, Node, NodeUsage, RunResult
 
 
 class ExclusiveEngine(ABC):
-    """Holds its state folder against other live engines, and the machine's training slot while a job runs."""
+    """Holds its state folder against other live engines, and the machine while a job of its own runs."""
 
     def __init__(self, state_dir: Path, endpoint_url: str, times: RunTimes | None) -> None:
         """Take the state folder. Raises StateInUseError where another live engine has it."""
@@ -47,8 +48,8 @@ class ExclusiveEngine(ABC):
     ) -> RunResult:
         """Run `train` on every node until all have ended. Never leaves a process or container behind.
 
-        Another job on this machine, whose nodes would share the cores, is waited for; `exits` is empty where a stop or
-        the deadline came before its end.
+        A job on this machine whose nodes would take its cores is waited for; `exits` is empty where a stop or the
+        deadline came before its end.
         """
         started_at = time.monotonic()
 
@@ -57,17 +58,23 @@ class ExclusiveEngine(ABC):
                 now_milliseconds = int(time.time() * 1000)
                 on_line(node.host, "[platform] waiting: another training job runs on this machine", now_milliseconds)
 
-        with training_slot(stop, started_at + max_runtime_seconds, tell_wait) as is_held:
+        with self._turn(job, stop, started_at + max_runtime_seconds, tell_wait) as is_held:
             if not is_held:
                 return RunResult([], stopped=stop.is_set(), timed_out=not stop.is_set())
             left_seconds = max_runtime_seconds - (time.monotonic() - started_at)
             return self._run_alone(job, nodes, on_line, stop, left_seconds)
 
+    def _turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> AbstractContextManager[bool]:
+        """The job's turn, alone on this machine; False where a stop or the deadline (monotonic) came first."""
+        return training_slot(stop, deadline, on_wait)
+
     @abstractmethod
     def _run_alone(
         self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
     ) -> RunResult:
-        """run(), once no other job of this machine does."""
+        """run(), in its turn."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
         """SIGKILL every process of a running node, as a broken machine would end them; nothing where none runs."""

@@ -1,4 +1,4 @@
-"""One training job at a time per machine (per network namespace): they all meet on port 7777 and share the cores.
+"""One engine's training jobs at a time per machine (per network namespace): they meet on port 7777 and share the cores.
 
 An abstract Unix socket is the lock: it has exactly the reach of the port, needs no folder that all users may write, and
 is free again the moment its holder is gone, however it went.
@@ -17,31 +17,65 @@ _ADDRESS = "\0nodesweep-training-job-on-port-7777"
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
+class SharedSlot:
+    """The machine's training slot: held from the first of its holder's jobs until the last has given it back."""
+
+    def __init__(self, address: str = _ADDRESS) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._jobs = 0
+        self._socket: socket.socket | None = None
+
+    def take(self) -> bool:
+        """For one job more; False where someone else on this machine holds it."""
+        with self._lock:
+            self._socket = self._socket or _bound(self._address)
+            self._jobs += self._socket is not None
+            return self._socket is not None
+
+    def give_back(self) -> None:
+        """Of one job."""
+        with self._lock:
+            self._jobs -= 1
+            if self._jobs == 0 and self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+
 @contextmanager
 def training_slot(
     stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str = _ADDRESS
 ) -> Iterator[bool]:
-    """Hold the machine's training slot. Gives False where a stop or the deadline (monotonic) came first."""
-    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """Hold the slot for one job alone. Gives False where a stop or the deadline (monotonic) came first."""
+    slot = SharedSlot(address)
+    is_held = wait_for(slot.take, stop, deadline, on_wait)
     try:
-        yield _wait_for(lock, stop, deadline, on_wait, address)
+        yield is_held
     finally:
-        lock.close()
+        if is_held:
+            slot.give_back()
 
 
-def _wait_for(
-    lock: socket.socket, stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str
-) -> bool:
+def wait_for(take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]) -> bool:
+    """Try until it is taken; False where a stop or the deadline (monotonic) came first. `on_wait`: not at once."""
     pause_seconds = 0.05
     told = False
     while not stop.is_set() and time.monotonic() < deadline:
-        try:
-            lock.bind(address)
+        if take():
             return True
-        except OSError:
-            if not told:
-                on_wait()
-                told = True
-            stop.wait(pause_seconds * random.uniform(0.5, 1.0))
-            pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
+        if not told:
+            on_wait()
+            told = True
+        stop.wait(pause_seconds * random.uniform(0.5, 1.0))
+        pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
     return False
+
+
+def _bound(address: str) -> socket.socket | None:
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        lock.bind(address)
+    except OSError:
+        lock.close()
+        return None
+    return lock

@@ -1,4 +1,4 @@
-"""Keeps every training job of the platform and runs them one at a time, in the order they came."""
+"""Keeps every training job of the platform and runs them in the order they came, as many at once as have room."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 from infra.local.api import ApiError, validation_error
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan
+from infra.local.interfaces import Room
 from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
 from infra.local.training.limits import check_quota, usage_quota, warm_pool_quota
 from infra.local.training.record import TrainingJob, job_key
 from infra.local.training.runner import JobRunner
-from infra.local.training.scheduling import JobQueue, Waiting
+from infra.local.training.scheduling import JobQueue, OneJob, Waiting
 from infra.local.training.warm_pool import WarmPool, instances_in, match_key
 
 _UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingJobs:
-    """The jobs and the thread that runs them. Every public method may be called from any thread."""
+    """The jobs and the threads that run them. Every public method may be called from any thread."""
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class TrainingJobs:
         quotas: Mapping[str, int],
         faults: FaultInjector | None = None,
         clock: Callable[[], float] = time.time,
+        room: Room | None = None,
     ) -> None:
+        """`room` is that of an engine that runs several jobs at once; None: one at a time."""
         self._runner = runner
         self._store = store
         self._quotas = dict(quotas)
@@ -45,11 +48,13 @@ class TrainingJobs:
         self._clock = clock
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[tuple[str, str], TrainingJob] = {}
-        self._queue = JobQueue()
-        self._running: TrainingJob | None = None
+        self._queue = JobQueue(room or OneJob())
         self._stops: dict[tuple[str, str], threading.Event] = {}
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name="training-jobs", daemon=True)
+        self._workers = [
+            threading.Thread(target=self._work, name=f"training-jobs-{number}", daemon=True)
+            for number in range(1, self._queue.room.most_jobs + 1)
+        ]
         self._clerk = threading.Thread(target=self._end_overdue, name="training-jobs-overdue", daemon=True)
 
     def start(self) -> None:
@@ -68,7 +73,8 @@ class TrainingJobs:
             if not job.is_over():
                 self._fail_interrupted(job)
         self._release_pools()
-        self._thread.start()
+        for worker in self._workers:
+            worker.start()
         self._clerk.start()
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
@@ -167,14 +173,16 @@ class TrainingJobs:
                 if not job.is_over():
                     self._request_stop(job)
             self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(deadline_seconds)
-        if self._thread.is_alive():
+        deadline = time.monotonic() + deadline_seconds
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.join(max(0.0, deadline - time.monotonic()))
+        if any(worker.is_alive() for worker in self._workers):
             logger.error("Jobs still running after %.0f s: %s", deadline_seconds, ", ".join(self.in_progress()))
         with self._changed:
             self._release_pools()
 
-    # -- the worker -----------------------------------------------------------------------------------------------
+    # -- the workers ----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (waiting := self._next()) is not None:
@@ -187,8 +195,9 @@ class TrainingJobs:
                 with self._changed:
                     job.fail(f"InternalServerError: {type(error).__name__}: {error}", self._clock())
             with self._changed:
-                self._running = None
                 self._stops.pop(job_key(job.region, job.name), None)
+                self._queue.room.give_back(job.name)
+                self._changed.notify_all()
 
     def _next(self) -> Waiting | None:
         """The next job that may begin; None once the platform closes and the queue is empty."""
@@ -197,7 +206,6 @@ class TrainingJobs:
                 if self._closing and not self._queue:
                     return None
                 self._changed.wait(self._pause_seconds(self._queue.next_ready()))
-            self._running = waiting.job
             return waiting
 
     def _end_overdue(self) -> None:
@@ -229,7 +237,8 @@ class TrainingJobs:
 
     def _enqueue(self, waiting: Waiting) -> None:
         job, now = waiting.job, waiting.job.creation_time
-        is_delayed = self._running is not None or bool(self._queue) or waiting.not_before > now
+        has_room = self._queue.room.fits(job.instance_type, job.instance_count)
+        is_delayed = not has_room or bool(self._queue) or waiting.not_before > now
         if is_delayed and not waiting.is_virtual:
             job.enter("Pending", now)
         self._stops[job_key(job.region, job.name)] = threading.Event()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from infra.local.faults.injector import JobFaults
+from infra.local.interfaces import Room
 from infra.local.training.record import TrainingJob
 
 
@@ -36,11 +37,37 @@ class Waiting:
         return "MaxWaitTimeExceeded" if self.job.wait_deadline <= now else "Failed"
 
 
-class JobQueue:
-    """Jobs in the order they came; one that has to wait lets those after it pass. Not locked: its owner is."""
+class OneJob:
+    """Room for a single job, whatever it needs."""
+
+    most_jobs = 1
 
     def __init__(self) -> None:
+        self._holder: str | None = None
+
+    def fits(self, instance_type: str, instance_count: int) -> bool:
+        return self._holder is None
+
+    def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
+        if self._holder is not None:
+            return False
+        self._holder = job_name
+        return True
+
+    def give_back(self, job_name: str) -> None:
+        if self._holder == job_name:
+            self._holder = None
+
+
+class JobQueue:
+    """Jobs in the order they came. One that waits for capacity lets those after it pass; one that waits for room does
+    not, since a large job would wait for ever. Not locked: its owner is.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
         self._waiting: list[Waiting] = []
+        self._is_full = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -66,15 +93,22 @@ class JobQueue:
         return ended
 
     def take_ready(self, now: float) -> Waiting | None:
-        """The first job that may begin, None where none may."""
-        for waiting in self._waiting:
-            if waiting.ready_at() <= now < waiting.overdue_at():
-                self.remove(waiting.job)
-                return waiting
-        return None
+        """The first job that may begin, with room taken for it; None where none may, or there is no room for it."""
+        first = next((waiting for waiting in self._waiting if waiting.ready_at() <= now < waiting.overdue_at()), None)
+        if first is None:
+            self._is_full = False
+            return None
+        job = first.job
+        self._is_full = not self.room.take(job.name, job.instance_type, job.instance_count)
+        if self._is_full:
+            return None
+        self.remove(job)
+        return first
 
     def next_ready(self) -> float:
-        """When the next job may begin; never where none waits for that."""
+        """When the next job may begin; never where none waits for that, or for room, which whoever ends a job tells."""
+        if self._is_full:
+            return math.inf
         return min((waiting.ready_at() for waiting in self._waiting), default=math.inf)
 
     def next_overdue(self) -> float:

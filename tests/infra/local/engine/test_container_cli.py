@@ -116,3 +116,13 @@ def test_only_what_is_labelled_is_removed(programs, tmp_path):
         "network ls --quiet --filter label=nodesweep.state=abc",
         "network rm n1",
     ]
+
+
+def test_command_says_whether_containers_run_here_and_why_not(programs, capsys):
+    programs("docker-registry")
+    programs("podman", '[ "$1" != run ] || { echo operation not permitted >&2; exit 126; }')
+    assert choice.main() == 1
+    assert "operation not permitted" in capsys.readouterr().out
+    programs("podman")
+    assert choice.main() == 0
+    assert capsys.readouterr().out == "podman works here\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,7 +14,10 @@ from infra.local.engine import container_engine
 from infra.local.engine.container_engine import ContainerEngine, launched_over_ssh
 from infra.local.engine.container_images import ImageConfig
 from infra.local.engine.container_nodes import environment_script
+from infra.local.engine.container_quota import YieldingQuotas
 from infra.local.engine.errors import EngineError
+from infra.local.engine.port_lock import SharedSlot, training_slot
+from infra.local.engine.room import Room
 
 
 class RecordingCli:
@@ -32,6 +37,8 @@ class RecordingCli:
 @pytest.fixture
 def engine(tmp_path):
     made = ContainerEngine(tmp_path, None, RecordingCli(), "http://127.0.0.1:4570")
+    made.room = Room(2, [0, 1], 1 << 50)
+    made._slot = SharedSlot(f"\0test-{tmp_path}")
     yield made
     made.close()
 
@@ -43,7 +50,8 @@ def options(engine, job):
 
 def test_container_has_the_instance_types_limits_and_no_rights(engine, job):
     _, plan = options(engine, job)
-    assert {"--cap-drop=ALL", "--security-opt=no-new-privileges", "--cpuset-cpus=1"} <= set(plan.options)
+    limits = {"--cpuset-cpus=1", "--cpu-shares=2"}
+    assert {"--cap-drop=ALL", "--security-opt=no-new-privileges", *limits} <= set(plan.options)
     assert {f"--memory={2 << 30}", f"--memory-swap={2 << 30}"} <= set(plan.options)
     assert not [option for option in plan.options if option.startswith(("--cap-add", "--privileged", "--publish"))]
     assert plan.command == ["train"]
@@ -51,9 +59,8 @@ def test_container_has_the_instance_types_limits_and_no_rights(engine, job):
 
 def test_image_with_an_entry_point_keeps_it(engine, job):
     nodes = engine.prepare(job)
-    plan = engine._plan(job, nodes[0], nodes, ImageConfig(("bash", "start.sh"), {}), None)
+    plan = engine._plan(job, nodes[0], nodes, ImageConfig(("bash", "start.sh"), {}), 0)
     assert plan.command == ["bash", "start.sh", "train"]
-    assert not [option for option in plan.options if option.startswith("--cpuset")]
 
 
 @pytest.mark.parametrize(
@@ -110,3 +117,52 @@ def test_environment_keeps_every_value():
 
 def test_start_removes_what_a_killed_predecessor_left(engine):
     assert engine._cli.calls[0] == ("remove", f"nodesweep.state={engine._state_id}")
+
+
+def turn(engine, job, seconds=0.1, waits=None):
+    told = [].append if waits is None else waits.append
+    return engine._turn(job, threading.Event(), time.monotonic() + seconds, lambda: told(job.job_name))
+
+
+def test_jobs_have_their_turn_at_once_where_they_fit(engine, job):
+    waits = []
+    two, three = replace(job, job_name="job-b"), replace(job, job_name="job-c", instance_count=9)
+    with turn(engine, job) as first, turn(engine, two) as second, turn(engine, three, waits=waits) as third:
+        assert (first, second, third, waits) == (True, True, False, ["job-c"])
+        assert "job-c" not in engine.room
+    with turn(engine, three) as alone:
+        assert alone
+    assert not {"job-a", "job-b", "job-c"} & set(engine.room._shares)
+
+
+def test_other_engines_job_is_waited_for_and_keeps_no_room(engine, job, tmp_path):
+    address = f"\0test-{tmp_path}"
+    with training_slot(threading.Event(), time.monotonic() + 1, lambda: None, address), turn(engine, job) as is_held:
+        assert not is_held
+        assert job.job_name not in engine.room
+    with (
+        turn(engine, job) as is_held,
+        training_slot(threading.Event(), time.monotonic() + 0.1, lambda: None, address) as other,
+    ):
+        assert (is_held, other) == (True, False)
+
+
+def test_room_that_the_queue_took_stays_the_jobs(engine, job):
+    assert engine.room.take(job.job_name, job.instance_type, 1)
+    with turn(engine, job) as is_held:
+        assert is_held
+    assert job.job_name in engine.room
+
+
+@pytest.mark.parametrize(
+    ("version", "quota_file", "weight_file", "weights"),
+    [(1, "cpu.cfs_quota_us", "cpu.shares", ["1024", "2"]), (2, "cpu.max", "cpu.weight", ["100", "1"])],
+)
+def test_node_gives_way_to_other_jobs_while_it_has_no_quota(tmp_path, version, quota_file, weight_file, weights):
+    quotas = YieldingQuotas(version, tmp_path)
+    quotas.apply(tmp_path, 0.2)
+    assert (tmp_path / quota_file).read_text().split()[0] == "4000"
+    assert (tmp_path / weight_file).read_text() == weights[0]
+    quotas.lift(tmp_path)
+    assert (tmp_path / quota_file).read_text() in ("-1", "max")
+    assert (tmp_path / weight_file).read_text() == weights[1]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from infra.local.engine.port_lock import training_slot
+from infra.local.engine.port_lock import SharedSlot, training_slot
 
 
 @pytest.fixture
@@ -35,3 +35,24 @@ def test_a_stop_ends_the_wait(address):
         training_slot(stop, soon(60), stop.set, address) as is_held,
     ):
         assert not is_held
+
+
+def test_shared_slot_is_free_after_the_last_of_its_jobs(address):
+    slot, other = SharedSlot(address), SharedSlot(address)
+    assert slot.take()
+    assert slot.take()
+    assert not other.take()
+    slot.give_back()
+    assert not other.take()
+    slot.give_back()
+    assert other.take()
+    assert not slot.take()
+    other.give_back()
+
+
+def test_jobs_of_a_shared_slot_keep_a_single_one_out(address):
+    shared = SharedSlot(address)
+    assert shared.take()
+    with training_slot(threading.Event(), soon(), lambda: None, address) as is_held:
+        assert not is_held
+    assert shared.take()  # who has not held it gives nothing back
