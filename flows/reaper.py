@@ -19,7 +19,7 @@ logger = logging.getLogger("nodesweep.reaper")
 @flow(name="reaper", flow_run_name="reaper-{preset}")
 def reaper(
     preset: str = "local",
-    grace_minutes: Annotated[float, Field(ge=5)] = 60,
+    grace_minutes: Annotated[float, Field(ge=20)] = 60,
     dry_run: bool = False,
     settings: dict[str, Any] | None = None,
 ) -> list[str]:
