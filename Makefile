@@ -28,8 +28,11 @@ down: setup
 test: setup
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
+# Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
+ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
 slow: setup
-	$(BIN)/pytest -m "slow and not containers"
+	$(BIN)/pytest -m "slow and not containers" -n 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/pytest -m slow $(ALONE)
 
 containers: setup
 	$(BIN)/pytest -m containers

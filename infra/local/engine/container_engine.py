@@ -177,7 +177,8 @@ class ContainerEngine(ExclusiveEngine):
         options += [f"--volume={folder}:/opt/ml/{folder.name}" for folder in folders]
         options += [f"--volume={barrier_folder(node)}:{NODE_FOLDER}"]
         name = f"{self._network(job)}-{node.host}"
-        return ContainerPlan(node.host, name, options, job.image_uri, [*image.entrypoint, "train"])
+        command = [*image.entrypoint, "train"]
+        return ContainerPlan(node.host, name, options, job.image_uri, command, node.opt_ml.parent)
 
     def _labels(self, job: JobSpec) -> dict[str, str]:
         return {_STATE_LABEL: self._state_id, _OWNER_LABEL: self._owner, "nodesweep.job": self._network(job)}

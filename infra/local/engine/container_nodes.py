@@ -43,13 +43,14 @@ _TERMINATE = (
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """How to run one node: its container's name, options, image, and command."""
+    """How to run one node: its container's name, options, image, command; `folder` is the node's on this machine."""
 
     host: str
     name: str
     options: Sequence[str]
     image: str
     command: Sequence[str]
+    folder: Path
 
 
 def environment_script(environment: Mapping[str, str]) -> str:
@@ -136,6 +137,7 @@ class ContainerNodes:
         client = subprocess.Popen(
             [self._cli.program, "run", "--name", plan.name, *plan.options, *start],
             env=self._cli.environment,
+            cwd=plan.folder,  # podman's monitor leaves a file `oom` where it was started
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
