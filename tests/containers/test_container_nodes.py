@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.containers.container_bench import archive_names, facts, is_clean, log_of, run_job
@@ -85,6 +87,7 @@ def test_node_that_needs_more_memory_than_it_has_is_ended(platform, tiny_image):
     assert (
         job["FailureReason"] == "AlgorithmError: algo-1 was ended by SIGKILL and left no output/failure, exit code: 137"
     )
+    assert not Path("oom").exists()  # podman's monitor writes one where it was started
 
 
 def test_image_that_is_not_there_fails_the_job(platform, tiny_image):
