@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from scaling.measured import read_measured
 from scaling.names import pretty_json
-from scaling.report import build_report
+from scaling.report import analyse
 from scaling.report.render import render_files
 
 T = TypeVar("T")
@@ -93,8 +93,8 @@ def _run_once(table: bytes, stages: dict[str, list[float]]) -> None:
     """One run of every stage; what it made is freed before the next run."""
     outcomes = _timed(stages["read"], read_measured, table)
     given: tuple[Any, ...] = ("table", None, None, outcomes, None, {}, datetime.now(UTC))
-    report = _timed(stages["analyse"], build_report, *given)
-    _timed(stages["render"], render_files, report)
+    analysis = _timed(stages["analyse"], analyse, *given)
+    _timed(stages["render"], render_files, *analysis)
 
 
 def make_table(rows: int, columns: Sequence[str] = _COLUMNS) -> bytes:

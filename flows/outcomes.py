@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from configs.models import BenchmarkConfig
@@ -43,7 +42,7 @@ def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> J
         f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds) and was stopped; "
         "look for capacity in another region or instance type, or wait longer"
     )
-    return replace(outcome, reason=reason)
+    return outcome._replace(reason=reason)
 
 
 def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict
 def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
     """The outcome with what became of the instances it kept, which is known only after the next job or the release."""
     description = describe_training_job(config.platform, outcome.job_name)
-    return outcome if description is None else replace(outcome, **warm_pool_facts(description))
+    return outcome if description is None else outcome._replace(**warm_pool_facts(description))
 
 
 def refused_outcome(

@@ -19,7 +19,7 @@ from scaling import names
 from scaling.cost import price_of
 from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import SweepPlan, plan_sweep
-from scaling.report import ScalingReport, build_report
+from scaling.report import ScalingReport, analyse
 from scaling.report.render import render_files
 from tasks.assets import materialize_assets
 from tasks.errors import ReportNotWritten, SweepNotFound
@@ -44,8 +44,8 @@ def make_report(
     for notice in notices:
         logger.info("notice: %s", notice)
     price = price_of(instance, config.platform.region)
-    report = build_report(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
-    files = render_files(report)
+    report, runs = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
+    files = render_files(report, runs)
     keys = {names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()}
     # The bucket first and this machine last: a disk that is full here must lose nothing.
     put_objects(config.platform, keys)

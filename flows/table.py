@@ -19,7 +19,7 @@ from scaling.outcome import JobOutcome
 from tasks.files import write_files
 
 if TYPE_CHECKING:
-    from scaling.report import ScalingReport
+    from scaling.report import Analysis, ScalingReport
 
 
 def report_table(
@@ -39,14 +39,14 @@ def report_table(
     with _no_cyclic_collection():
         from scaling.report.render import render_files  # most of the imports; these too go faster without collection
 
-        report = _analyse(name, table, region, rules or ReportConfig(), goal)
+        report, runs = _analyse(name, table, region, rules or ReportConfig(), goal)
         _skip_young_generations()
-        files = render_files(report)
+        files = render_files(report, runs)
     return report, write_files(directory, name, files)
 
 
-def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> ScalingReport:
-    from scaling.report import build_report
+def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> Analysis:
+    from scaling.report import analyse
     from scaling.speedup import choose_train_clock
 
     outcomes = read_measured_file(table, goal)
@@ -59,7 +59,7 @@ def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, go
     if rules.recommendation.deadline_seconds is not None and choose_train_clock(outcomes) == "throughput":
         raise MeasuredTableError("samples_per_second: a rate meets no deadline; give train_seconds instead")
     source = {"source": _printable(table.name)}
-    return build_report(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
+    return analyse(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
 
 
 @contextmanager

@@ -6,8 +6,10 @@ is the decimal mark, as spreadsheets with that separator write it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
+from operator import itemgetter
 from typing import Any
 
 from scaling.measured_columns import (
@@ -22,13 +24,15 @@ from scaling.measured_columns import (
     with_decimal_comma,
 )
 from scaling.measured_text import Grid, MeasuredTableError, read_grid
-from scaling.outcome import Clocks, JobOutcome
+from scaling.outcome import Clocks, JobOutcome, TrainClock
 
 __all__ = ["MeasuredTableError", "read_measured"]
 MAX_NODE_COUNTS = 1_000
 """Node counts in one table; each has a row, an interval and a place in every plot of the report."""
 _SHOWN = 4
-_NONE_GIVEN: Mapping[str, float] = {}  # one for all rows
+# Columns that JobOutcome has under another name.
+_FIELDS = {"cost_usd": "given_cost_usd", "final_metric": "metrics"}
+_REASONS = {status: f"given as {status.lower()}" for status in ("Failed", "Stopped")}
 # What one curve must share; where a row leaves it empty there is nothing to refuse.
 _MUST_AGREE = {"instance_type": "instance types", "region": "regions", "batch_policy": "batch policies"}
 
@@ -51,27 +55,41 @@ def read_measured(table: str | bytes, goal: str | None = None) -> list[JobOutcom
 
 
 def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutcome]:
-    """The good rows; what is wrong with the others goes to `problems`."""
-    outcomes: list[JobOutcome] = []
+    """The good rows, read column by column; what is wrong with the others goes to `problems`."""
     readers = _readers(grid, goal)
-    columns = [(name, Readings(read)) for name, read in readers]
-    rows_at: Counter[int] = Counter()
-    first_lines: dict[tuple[int, int], int] = {}
-    for line, cells in grid.rows():
-        try:
-            values = {name: readings[cell] for (name, readings), cell in zip(columns, cells, strict=True)}
-        except ValueError:
-            problems += _cell_problems(line, cells, readers)
-            continue
-        nodes: int = values["nodes"]
-        rows_at[nodes] += 1
-        values.setdefault("repeat", rows_at[nodes])
-        first_line = first_lines.setdefault((nodes, values["repeat"]), line)
-        row_problems = _row_problems(values, line, first_line)
-        problems += [f"line {line}: {problem}" for problem in row_problems]
-        if not row_problems:
-            outcomes.append(_outcome(values, line))
+    rows = list(grid.rows())
+    found: list[tuple[int, str]] = []
+    try:
+        columns = _columns(rows, readers)
+    except ValueError:
+        found = [(line, problem) for line, cells in rows for problem in _cell_problems(cells, readers)]
+        bad_lines = {line for line, _ in found}
+        rows = [row for row in rows if row[0] not in bad_lines]
+        columns = _columns(rows, readers)
+    lines = [line for line, _ in rows]
+    columns.setdefault("repeat", _numbered(columns["nodes"]))
+    outcomes = _make_outcomes(columns, lines)
+    (time_column,) = (name for name in TIME_COLUMNS if name in columns)
+    found += _row_problems(outcomes, lines, time_column)
+    problems += [f"line {line}: {problem}" for line, problem in sorted(found, key=itemgetter(0))]
     return outcomes
+
+
+def _columns(rows: Sequence[tuple[int, Sequence[str]]], readers: Sequence[tuple[str, Reader]]) -> dict[str, list[Any]]:
+    """The values of each column by its name. Raises ValueError where a row is too long or short, or a cell is bad."""
+    if not rows:
+        return {name: [] for name, _ in readers}
+    cells_of = zip(*(cells for _, cells in rows), strict=True)
+    return {
+        name: list(map(Readings(read).__getitem__, cells))
+        for (name, read), cells in zip(readers, cells_of, strict=True)
+    }
+
+
+def _numbered(node_counts: Iterable[int]) -> list[int]:
+    """Each row's number among those of its node count, from 1."""
+    rows_at: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
+    return [next(rows_at[nodes]) for nodes in node_counts]
 
 
 def _readers(grid: Grid, goal: str | None) -> list[tuple[str, Reader]]:
@@ -105,64 +123,51 @@ def _first_decimal_comma(grid: Grid) -> int | None:
     return None
 
 
-def _cell_problems(line: int, cells: Sequence[str], readers: Sequence[tuple[str, Reader]]) -> list[str]:
+def _cell_problems(cells: Sequence[str], readers: Sequence[tuple[str, Reader]]) -> list[str]:
     """Why a row can't be read: its number of cells, or each bad one of them."""
     if len(cells) != len(readers):
-        return [f"line {line}: {len(cells)} fields, but the header has {len(readers)}"]
+        return [f"{len(cells)} fields, but the header has {len(readers)}"]
     problems = []
     for (name, read), cell in zip(readers, cells, strict=True):
         try:
             read(cell)
         except BadCell as error:
-            problems.append(f"line {line}: {name} is {shown(cell)}; {error}")
+            problems.append(f"{name} is {shown(cell)}; {error}")
     return problems
 
 
-def _row_problems(values: dict[str, Any], line: int, first_line: int) -> list[str]:
-    """What is wrong with a row whose cells are good each by itself."""
-    problems = []
-    nodes, world_size = values["nodes"], values.get("world_size")
-    if first_line != line:
-        problems.append(
-            f"nodes {nodes}, repeat {values['repeat']} stands in line {first_line} already; "
-            "number the repeats, or leave the column out"
-        )
-    if world_size is not None and world_size < nodes:
-        problems.append(f"world_size is {world_size}; expected at least one process on each of the {nodes} nodes")
-    if values.get("status", "Completed") == "Completed":
-        problems += [
-            f"{name} is empty; give the measured value, or a status other than Completed"
-            for name in TIME_COLUMNS
-            if name in values and values[name] is None
-        ]
-    return problems
+def _row_problems(outcomes: Sequence[JobOutcome], lines: Sequence[int], time_column: str) -> Iterator[tuple[int, str]]:
+    """(line, what is wrong) of rows whose cells are good each by itself."""
+    first_lines: dict[tuple[int, int], int] = {}
+    for line, outcome in zip(lines, outcomes, strict=True):
+        nodes, repeat, world_size = outcome.nodes, outcome.repeat, outcome.world_size
+        first_line = first_lines.setdefault((nodes, repeat), line)
+        if first_line != line:
+            numbered = "number the repeats, or leave the column out"
+            yield line, f"nodes {nodes}, repeat {repeat} stands in line {first_line} already; {numbered}"
+        if world_size is not None and world_size < nodes:
+            yield line, f"world_size is {world_size}; expected at least one process on each of the {nodes} nodes"
+        if outcome.train_clock is None and outcome.completed:
+            yield line, f"{time_column} is empty; give the measured value, or a status other than Completed"
 
 
-def _outcome(values: dict[str, Any], line: int) -> JobOutcome:
-    status: str = values.get("status", "Completed")
-    seconds, rate = values.get("train_seconds"), values.get("samples_per_second")
-    return JobOutcome(
-        nodes=values["nodes"],
-        repeat=values["repeat"],
-        attempt=1,
-        job_name=f"line {line}",
-        status=status,
-        platform_kind="measured",
-        instance_type=values.get("instance_type"),
-        phases=_NONE_GIVEN,
-        planned=_NONE_GIVEN,
-        reason=None if status == "Completed" else "given as " + status.lower(),
-        clocks=Clocks(
-            billable_seconds=values.get("billable_seconds"), train_seconds=seconds if rate is None else 1 / rate
-        ),
-        train_clock="throughput" if rate is not None else "measured" if seconds is not None else None,
-        metrics=values.get("final_metric"),
-        world_size=values.get("world_size"),
-        global_batch_size=values.get("global_batch_size"),
-        batch_policy=values.get("batch_policy"),
-        region=values.get("region"),
-        given_cost_usd=values.get("cost_usd"),
-    )
+def _make_outcomes(columns: Mapping[str, list[Any]], lines: Sequence[int]) -> list[JobOutcome]:
+    """One outcome a row, by the columns of the table and what all rows of all tables have in common."""
+    rates = columns.get("samples_per_second")
+    clock: TrainClock = "measured" if rates is None else "throughput"
+    seconds = columns["train_seconds"] if rates is None else [rate and 1 / rate for rate in rates]
+    clocks = zip(repeat(None), columns.get("billable_seconds", repeat(None)), seconds, repeat(None))
+    fields: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in JobOutcome._field_defaults.items()}
+    fields |= {"attempt": repeat(1), "platform_kind": repeat("measured"), "status": repeat("Completed")}
+    fields |= {_FIELDS.get(name, name): values for name, values in columns.items()}
+    fields |= {
+        "job_name": [f"line {line}" for line in lines],
+        "reason": map(_REASONS.get, columns.get("status", repeat(None))),
+        "clocks": map(Clocks._make, clocks),
+        "train_clock": [None if each is None else clock for each in seconds],
+    }
+    # The columns of the table end, what is repeated does not.
+    return list(map(JobOutcome._make, zip(*(fields[name] for name in JobOutcome._fields), strict=False)))
 
 
 def _table_problems(outcomes: Sequence[JobOutcome]) -> list[str]:

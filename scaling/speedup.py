@@ -18,10 +18,10 @@ from pydantic import Field
 
 from configs.models import ParityConfig
 from scaling.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
-from scaling.cost import UNKNOWN_COSTS, Price, RunCosts, run_costs, seconds_to_target
+from scaling.cost import UNKNOWN_COSTS, AttemptCosts, Price, RunCosts, run_costs, seconds_to_target
 from scaling.outcome import JobOutcome, TrainClock
 from scaling.parity import FinalMetric, Parity, judge_parity, target_for
-from scaling.parts import Part, values_of
+from scaling.parts import Part
 
 T = TypeVar("T")
 Flag = Literal["superlinear", "retrograde", "throughput_only"]
@@ -116,7 +116,7 @@ class Run(NamedTuple):
     used: bool
     metric: FinalMetric | None
     seconds_to_target: float | None
-    costs: RunCosts
+    costs: AttemptCosts
 
 
 @dataclass(frozen=True)
@@ -340,12 +340,10 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
     return judge_parity(group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used))
 
 
-def _costs(each: Sequence[RunCosts]) -> RunCosts:
+def _costs(each: Sequence[AttemptCosts]) -> RunCosts:
     """The median of each cost over the used runs; of a target not every run reached, none."""
-    if all(costs is UNKNOWN_COSTS for costs in each):
-        return UNKNOWN_COSTS
-    names = list(RunCosts.model_fields)
-    medians = {name: _middle(usd) for name, usd in zip(names, values_of(each, names), strict=True)}
+    columns = zip(*(each or [UNKNOWN_COSTS]), strict=True)
+    medians = dict(zip(AttemptCosts._fields, map(_middle, columns), strict=True))
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
     return RunCosts(**medians)

@@ -1,6 +1,6 @@
-"""What the outcomes mean: build_report makes the ScalingReport, the render modules write it down."""
+"""What the outcomes mean: analyse makes the ScalingReport, the render modules write it down."""
 
-from scaling.report.build import build_report
+from scaling.report.build import Analysis, analyse
 from scaling.report.model import ScalingReport
 
-__all__ = ["ScalingReport", "build_report"]
+__all__ = ["Analysis", "ScalingReport", "analyse"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs.models import BenchmarkConfig, ReportConfig
-from scaling.cost import UNKNOWN_COSTS, Price, unknown_price
+from scaling.cost import Price, unknown_price
 from scaling.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.plan import POLICY_LABELS, SweepPlan
@@ -16,14 +16,21 @@ from scaling.recommend import pareto_front, recommend
 from scaling.report.caveats import Evidence, find_caveats
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
-from scaling.report.points import make_point
+from scaling.report.points import list_points
 from scaling.secrets import hide_secrets
-from scaling.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
+from scaling.speedup import Run, SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
 
 
-def build_report(
+class Analysis(NamedTuple):
+    """The report, and every attempt it rests on in order of nodes, repeat and attempt: what points.csv is made of."""
+
+    report: ScalingReport
+    runs: Sequence[Run]
+
+
+def analyse(
     sweep_id: str,
     config: BenchmarkConfig | None,
     plan: SweepPlan | None,
@@ -32,7 +39,7 @@ def build_report(
     provenance: Mapping[str, Any],
     generated_at: datetime,
     rules: ReportConfig | None = None,
-) -> ScalingReport:
+) -> Analysis:
     """Every number of the report; `rules` judge the points where there is no config to do so.
 
     Raises ValueError without outcomes, MixedOutcomesError where they don't compare.
@@ -45,9 +52,9 @@ def build_report(
     price = price or unknown_price(platform.instance_type, "none was given")
     rows, runs = summarise_runs(outcomes, price, {nodes for nodes, _ in planned}, rules.parity)
     clock = choose_train_clock(outcomes)
-    reused = {outcome.reused_by_job for outcome in outcomes if outcome.reused_by_job}
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
-    points = tuple(make_point(run, reused) for run in runs)
+    points = list_points(runs)
+    costs = _sweep_costs(runs)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     recommendation = recommend(rows, rules.recommendation)
@@ -57,13 +64,15 @@ def build_report(
         baseline,
         rows,
         points,
+        len(runs),
+        costs,
         price,
         tuple(planned),
         conditions,
         rules.parity.tolerance,
         generated_at,
     )
-    return ScalingReport(
+    report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
         generated_at=generated_at.astimezone(UTC).isoformat(timespec="seconds"),
@@ -77,8 +86,9 @@ def build_report(
         baseline=baseline,
         summary=rows,
         points=points,
+        points_left_out=len(runs) - len(points),
         price=price,
-        costs=_sweep_costs(points),
+        costs=costs,
         conditions=conditions,
         pareto=pareto_front(rows),
         recommendation=recommendation,
@@ -87,6 +97,7 @@ def build_report(
         config=hide_secrets(config.model_dump(mode="json")) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
+    return Analysis(report, runs)
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
@@ -132,14 +143,15 @@ def _start(points: Sequence[Point]) -> Start | None:
     return "mixed" if len(starts) > 1 else starts.pop()
 
 
-def _sweep_costs(points: Sequence[Point]) -> SweepCosts:
-    costs = [point.costs for point in points if point.costs is not UNKNOWN_COSTS]
+def _sweep_costs(runs: Sequence[Run]) -> SweepCosts:
+    costs = [run.costs for run in runs]
     pools = [each.warm_pool_usd for each in costs if each.warm_pool_usd is not None]
     known = [each.run_usd for each in costs if each.run_usd is not None]
     return SweepCosts(
         spent_usd=sum(known) if known else None,
         warm_pool_usd=sum(pools) if pools else None,
-        attempts_without_cost=len(points) - len(known),
+        attempts_without_cost=len(runs) - len(known),
+        attempts_with_given_cost=sum(run.outcome.given_cost_usd is not None for run in runs),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -22,7 +21,7 @@ from scaling.formats import (
 )
 from scaling.intervals import MIN_REPEATS
 from scaling.outcome import TrainClock
-from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts
+from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
 from scaling.speedup import Baseline, Flag, SummaryRow
 
 NOT_ISOLATED = "not isolated"
@@ -37,13 +36,19 @@ PRICE_AGE_LIMIT_DAYS = 365
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a caveat may rest on. `planned` holds the (nodes, repeat) of every planned point."""
+    """All that a caveat may rest on. `planned` holds the (nodes, repeat) of every planned point.
+
+    `points` are all `attempts` of a sweep. Of a large table they are some: what its rows say that a caveat needs is in
+    `rows` and `costs` as well.
+    """
 
     platform: PlatformFacts
     clock: TrainClock | None
     baseline: Baseline | None
     rows: Sequence[SummaryRow]
     points: Sequence[Point]
+    attempts: int
+    costs: SweepCosts
     price: Price
     planned: Sequence[tuple[int, int]]
     conditions: Conditions
@@ -101,11 +106,11 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
 
 
 def _failures(evidence: Evidence) -> Iterator[str]:
-    failed = [point for point in evidence.points if point.status != "Completed"]
+    failed = [row for row in evidence.rows if row.n_failed]
     if failed:
-        at = sorted(Counter(point.nodes for point in failed).items())
-        counts = join_words(f"{count} at {nodes_text(nodes)}" for nodes, count in at)
-        yield f"{len(failed)} of {jobs_text(len(evidence.points))} did not complete ({counts}); counted and left out."
+        counts = join_words(f"{row.n_failed} at {nodes_text(row.nodes)}" for row in failed)
+        count = sum(row.n_failed for row in failed)
+        yield f"{count} of {jobs_text(evidence.attempts)} did not complete ({counts}); counted and left out."
     launched = [point for point in evidence.points if point.launch_path_only]
     if launched:
         yield (
@@ -270,8 +275,8 @@ def _price(evidence: Evidence) -> Iterator[str]:
     elif measured:
         rate = format_value(price.usd_per_hour)
         yield f"Cost unknown: no billable time was read (the price would be {rate} USD per node-hour)."
-    priced = any(point.costs.run_usd is not None and not point.cost_is_given for point in evidence.points)
-    if price.date is not None and priced:
+    costs = evidence.costs
+    if price.date is not None and evidence.attempts > costs.attempts_without_cost + costs.attempts_with_given_cost:
         age = (evidence.generated_at.date() - date.fromisoformat(price.date)).days
         if age > PRICE_AGE_LIMIT_DAYS:
             yield f"The price is of {price.date}; look up today's before spending by it."

@@ -54,6 +54,7 @@ class SweepCosts(Part):
     spent_usd: float | None = Field(description="Sum over the attempts whose cost is known; null: of none.")
     warm_pool_usd: float | None = Field(description="Warm pools kept after jobs, on top; null: none was reported.")
     attempts_without_cost: int = Field(description="Attempts whose billed time or price is not known.")
+    attempts_with_given_cost: int = Field(default=0, description="Attempts whose cost a table gave.")
 
 
 class PointClocks(Part):
@@ -160,7 +161,12 @@ class ScalingReport(Part):
     train_clock: TrainClock | None = Field(description="The one clock that every T and S in `summary` is on.")
     baseline: Baseline | None = Field(description="null where nothing completed.")
     summary: tuple[SummaryRow, ...] = Field(description="One row per node count, ascending.")
-    points: tuple[Point, ...] = Field(description="Every attempt, in order of nodes, repeat and attempt.")
+    points: tuple[Point, ...] = Field(
+        description="Every attempt, in order of nodes, repeat and attempt. Of a table of more than 10,000 rows "
+        "about 1,000 completed ones, equally many at each node count and evenly spaced, and the first 1,000 of the "
+        "others; points.csv has them all."
+    )
+    points_left_out: int = Field(default=0, description="How many attempts `points` does not list.")
     price: Price
     costs: SweepCosts
     conditions: Conditions
@@ -179,6 +185,11 @@ class ScalingReport(Part):
             if config is not None and not isinstance(config.get(section, {}), Mapping | None):
                 raise ValueError(f"{section} is a {type(config[section]).__name__}; expected its fields by name")
         return config
+
+    @property
+    def attempts(self) -> int:
+        """All attempts, listed or not."""
+        return len(self.points) + self.points_left_out
 
     def train_seconds(self, point: Point) -> float | None:
         """A point's train time on the clock of the summary; None where the summary does not use it."""

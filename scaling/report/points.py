@@ -1,69 +1,79 @@
-"""JobOutcome -> Point: one attempt as a report keeps it."""
+"""Runs -> what a report keeps of each attempt: columns, one for each field of Point, and the Points it lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from scaling.cost import RunCosts
 from scaling.outcome import JobOutcome
 from scaling.report.model import DeviceFacts, Point, PointClocks, SampleCounts, SteadyWindow
+from scaling.report.table import thinned
 from scaling.speedup import Run
 
-
-def make_point(run: Run, reused: Collection[str]) -> Point:
-    """`reused` holds the names of the jobs that started in a warm pool."""
-    outcome = run.outcome
-    clocks = outcome.clocks
-    values = _FIELDS.copy()
-    values["nodes"] = outcome.nodes
-    values["repeat"] = outcome.repeat
-    values["attempt"] = outcome.attempt
-    values["job_name"] = outcome.job_name
-    values["status"] = outcome.status
-    values["reason"] = outcome.reason
-    values["failed_host"] = outcome.failed_host
-    values["other_log_tail"] = outcome.other_log_tail
-    values["created_at"] = outcome.created_at
-    values["instance_type"] = outcome.instance_type
-    values["isolation"] = outcome.isolation
-    values["train_clock"] = outcome.train_clock
-    values["spot"] = outcome.spot
-    values["launch_path_only"] = outcome.launch_path_only
-    values["launcher"] = outcome.launcher
-    values["output_uri"] = outcome.output_uri
-    values["phases"] = outcome.phases
-    values["world_size"] = outcome.world_size
-    values["global_batch_size"] = outcome.global_batch_size
-    values["per_replica_batch_size"] = outcome.per_replica_batch_size
-    values["learning_rate"] = outcome.learning_rate
-    values["utilisation"] = outcome.utilisation
-    values["used"] = run.used
-    values["log_tail"] = () if outcome.completed else outcome.log_tail
-    values["clocks"] = PointClocks.trusted(
-        {
-            "submit_to_end_seconds": clocks.submit_to_end_seconds,
-            "billable_seconds": clocks.billable_seconds,
-            "train_seconds": clocks.train_seconds,
-            "steady_step_seconds": clocks.steady_step_seconds,
-        }
-    )
-    values["start"] = _start(outcome, reused)
-    values["planned"] = outcome.planned and {name: float(value) for name, value in outcome.planned.items()}
-    values["final_metric"] = run.metric
-    values["seconds_to_target"] = run.seconds_to_target
-    values["costs"] = run.costs
-    values["cost_is_given"] = outcome.given_cost_usd is not None
-    if isinstance(outcome.metrics, dict):
-        for name in outcome.metrics:
-            if name in _REPORTED:
-                values[name] = _REPORTED[name](outcome)
-    return Point.trusted(values)
+MAX_ROWS_LISTED = 10_000
+"""Of a table with more rows report.json lists a part: enough for the plots, and for a page's tables."""
+ROWS_KEPT = 1_000
+"""Of that many: completed rows, equally many and evenly spaced at each node count; again as many of the others."""
 
 
-def _start(outcome: JobOutcome, reused: Collection[str]) -> Literal["cold", "warm"] | None:
-    if outcome.job_name in reused:
-        return "warm"
-    return None if outcome.keep_alive is None else "cold"
+def point_columns(runs: Sequence[Run]) -> dict[str, Sequence[Any]]:
+    """Each field of Point in their order, its value in every run (one at least); `clocks` and `costs` are tuples."""
+    outcomes, used, metrics, to_target, costs = zip(*runs, strict=True)
+    given = dict(zip(JobOutcome._fields, zip(*outcomes, strict=True), strict=True))
+    ends = list(zip(given["status"], given["log_tail"], strict=True))
+    columns: dict[str, Sequence[Any]] = {
+        **given,
+        **_reported(outcomes),
+        "used": used,
+        "log_tail": [() if status == "Completed" else tail for status, tail in ends],
+        "start": _starts(given),
+        "planned": [each and {name: float(value) for name, value in each.items()} for each in given["planned"]],
+        "final_metric": metrics,
+        "seconds_to_target": to_target,
+        "costs": costs,
+        "cost_is_given": [usd is not None for usd in given["given_cost_usd"]],
+    }
+    return {name: columns[name] for name in Point.model_fields}
+
+
+def list_points(runs: Sequence[Run]) -> tuple[Point, ...]:
+    """The runs as report.json lists them: all of a sweep; of a large table some (MAX_ROWS_LISTED)."""
+    if len(runs) > MAX_ROWS_LISTED and runs[0].outcome.platform_kind == "measured":
+        runs = _part_of(runs)
+    columns = point_columns(runs)
+    columns["clocks"] = [PointClocks.trusted(clocks._asdict()) for clocks in columns["clocks"]]
+    columns["costs"] = [RunCosts.trusted(costs._asdict()) for costs in columns["costs"]]
+    rows = zip(*columns.values(), strict=True)
+    return tuple(Point.trusted(dict(zip(columns, row, strict=True))) for row in rows)
+
+
+def _part_of(runs: Sequence[Run]) -> list[Run]:
+    completed: defaultdict[int, list[int]] = defaultdict(list)
+    others: list[int] = []
+    for place, run in enumerate(runs):
+        (completed[run.outcome.nodes] if run.outcome.completed else others).append(place)
+    share = max(2, ROWS_KEPT // max(1, len(completed)))
+    kept = {place for places in completed.values() for place in thinned(places, share)}
+    return [runs[place] for place in sorted(kept.union(others[:ROWS_KEPT]))]
+
+
+def _starts(given: Mapping[str, Sequence[Any]]) -> list[Literal["cold", "warm"] | None]:
+    """`warm` for the jobs that started in a pool which another one kept."""
+    reused = {job for job in given["reused_by_job"] if job}
+    jobs = zip(given["job_name"], given["keep_alive"], strict=True)
+    return ["warm" if job in reused else None if keep_alive is None else "cold" for job, keep_alive in jobs]
+
+
+def _reported(outcomes: Sequence[JobOutcome]) -> dict[str, list[Any]]:
+    """What the programs' metrics.json have at their top."""
+    columns: dict[str, list[Any]] = {name: [None] * len(outcomes) for name in _REPORTED}
+    for place, outcome in enumerate(outcomes):
+        if isinstance(outcome.metrics, dict):
+            for name in _REPORTED.keys() & outcome.metrics.keys():
+                columns[name][place] = _REPORTED[name](outcome)
+    return columns
 
 
 def _steady(outcome: JobOutcome) -> SteadyWindow | None:
@@ -96,9 +106,6 @@ def _whole(outcome: JobOutcome, *path: str) -> int | None:
     return int(number) if number is not None and number.is_integer() else None
 
 
-# A copy of it is filled several times faster than a dict is made; what nothing is known of stays None.
-_FIELDS: dict[str, Any] = dict.fromkeys(Point.model_fields)
-# What the program's metrics.json may have at its top.
 _REPORTED: Mapping[str, Callable[[JobOutcome], Any]] = {
     "interruptions": lambda outcome: _whole(outcome, "interruptions"),
     "epochs": lambda outcome: outcome.metric_number("epochs"),

@@ -1,4 +1,7 @@
-"""points.csv: one row per attempt, every clock and fact in its own column; unknown is an empty field."""
+"""points.csv: one row per attempt, every clock and fact in its own column; unknown is an empty field.
+
+Of more than MAX_ROWS_LISTED attempts a column in which nothing is known is left out.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +13,36 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from scaling.cost import RunCosts
 from scaling.parity import FinalMetric
-from scaling.parts import values_of
-from scaling.report.model import DeviceFacts, Point, PointClocks, SampleCounts, ScalingReport, SteadyWindow
+from scaling.report.model import DeviceFacts, SampleCounts, SteadyWindow
+from scaling.report.points import MAX_ROWS_LISTED, point_columns
+from scaling.speedup import Run
 
 # Fields that are models of their own, and the prefix of their columns: samples.padded becomes samples_padded.
 _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
-    "clocks": (PointClocks, ""),
     "final_metric": (FinalMetric, "final_metric_"),
     "steady": (SteadyWindow, "steady_"),
     "samples": (SampleCounts, "samples_"),
     "device": (DeviceFacts, "device_"),
-    "costs": (RunCosts, ""),
 }
+_TUPLES = ("clocks", "costs")
 _LEFT_OUT = ("log_tail", "other_log_tail")
-# Beyond this many rows a column in which nothing is known is left out: it would cost megabytes to say so.
-MANY_POINTS = 10_000
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation")
 # What a spreadsheet takes for a formula (OWASP, CSV Injection).
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def render_csv(report: ScalingReport) -> str:
+def render_csv(runs: Sequence[Run]) -> str:
     """The attempts as CSV. A text that a spreadsheet would run as a formula gets a leading apostrophe."""
-    fields = [name for name in Point.model_fields if name not in _LEFT_OUT]
     columns = [
         column
-        for name, values in zip(fields, values_of(report.points, fields), strict=True)
+        for name, values in point_columns(runs).items()
+        if name not in _LEFT_OUT
         for column in _columns(name, values)
     ]
-    if len(report.points) > MANY_POINTS:
+    if len(runs) > MAX_ROWS_LISTED:
+        # It would cost megabytes to say of columns that nothing in them is known.
         columns = [(heading, values) for heading, values in columns if values.count(None) < len(values)]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -55,12 +56,12 @@ def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[A
     if name in _OPEN:
         for key in dict.fromkeys(chain.from_iterable(values)):
             yield f"{name}_{key}", [entries.get(key) for entries in values]
+    elif name in _TUPLES:
+        yield from zip(values[0]._fields, zip(*values, strict=True), strict=True)
     elif name in _NESTED:
         model, prefix = _NESTED[name]
-        fields = list(model.model_fields)
-        unknown = model.model_construct(**dict.fromkeys(fields))
-        within = values_of([unknown if part is None else part for part in values], fields)
-        yield from zip([f"{prefix}{field}" for field in fields], within, strict=True)
+        for field in model.model_fields:
+            yield f"{prefix}{field}", [part and getattr(part, field) for part in values]
     else:
         yield name, values
 

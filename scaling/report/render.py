@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from scaling.report.tables import (
     time_unit,
 )
 from scaling.report.terminal import render_terminal
+from scaling.speedup import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -48,35 +49,29 @@ __all__ = [
     "render_terminal",
 ]
 MAX_FAILURES_SHOWN = 20
-# Nobody reads a longer report.json line by line, and indented it is twice as large.
-MAX_POINTS_INDENTED = 10_000
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
 
 
-def render_files(report: ScalingReport) -> dict[str, bytes]:
-    """Every file of the report by its name; no plots where nothing completed."""
+def render_files(report: ScalingReport, runs: Sequence[Run]) -> dict[str, bytes]:
+    """Every file of an analysis by its name; no plots where nothing completed."""
     with drawing_style():
         drawings = draw_plots(report)
         svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
         pngs = {kind: to_png(drawing) for kind, drawing in drawings.items()}
     texts = {
-        names.POINTS_CSV: render_csv(report),
+        names.POINTS_CSV: render_csv(runs),
         names.REPORT_MARKDOWN: render_markdown(report),
         names.REPORT_HTML: _page(report, drawings, svgs),
         **{names.plot_name(kind, "svg"): svg for kind, svg in svgs.items()},
     }
-    files = {names.REPORT_JSON: _json(report)} | {name: text.encode() for name, text in texts.items()}
+    texts[names.REPORT_JSON] = render_json(report)
+    files = {name: text.encode() for name, text in texts.items()}
     return files | {names.plot_name(kind, "png"): png for kind, png in pngs.items()}
 
 
 def render_json(report: ScalingReport) -> str:
     """The report by docs/report.schema.json; numbers as they are, not rounded."""
-    return _json(report).decode()
-
-
-def _json(report: ScalingReport) -> bytes:
-    indent = 2 if len(report.points) <= MAX_POINTS_INDENTED else None
-    return ScalingReport.__pydantic_serializer__.to_json(report, indent=indent) + b"\n"
+    return report.model_dump_json(indent=2) + "\n"
 
 
 def render_markdown(report: ScalingReport) -> str:
@@ -134,8 +129,10 @@ def _context(report: ScalingReport) -> dict[str, Any]:
             (point, run_anchor(place) if place <= MAX_ATTEMPTS_SHOWN else None, console_url(report, point))
             for place, point in failures[:MAX_FAILURES_SHOWN]
         ],
-        "failures_hidden": max(0, len(failures) - MAX_FAILURES_SHOWN),
-        "attempts_hidden": max(0, len(report.points) - MAX_ATTEMPTS_SHOWN),
+        "failures_hidden": max(0, sum(row.n_failed for row in report.summary) - MAX_FAILURES_SHOWN),
+        # report.json has their last log lines too, but of a large table not all of them.
+        "failures_file": names.POINTS_CSV if report.points_left_out else names.REPORT_JSON,
+        "attempts_hidden": max(0, report.attempts - MAX_ATTEMPTS_SHOWN),
         "parity_lines": parity_lines(report),
         "no_result": no_result_text(report),
         "facts": [*sweep_facts(report), *condition_facts(report), *provenance_facts(report)],

@@ -177,10 +177,10 @@ def _total_with_pool(row: SummaryRow) -> str:
 def cost_origin(report: ScalingReport) -> str:
     """How the run costs came about: computed, given by a table, or some of both."""
     text, computed = "as given in the table", "billable x nodes x price"
-    given = sum(point.cost_is_given for point in report.points)
+    given = report.costs.attempts_with_given_cost
     if not given:
         return computed
-    known = sum(point.costs.run_usd is not None for point in report.points)
+    known = report.attempts - report.costs.attempts_without_cost
     return f"{text} or {computed}" if known > given else text
 
 

@@ -14,7 +14,7 @@ from flows.regression import alarm_on_regression, last_good_report
 from scaling import names
 from scaling.compare import compare
 from scaling.outcome import Clocks, JobOutcome
-from scaling.report import ScalingReport, build_report
+from scaling.report import ScalingReport, analyse
 from tasks.errors import RegressionEstablished
 
 TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
@@ -58,7 +58,7 @@ def report_of(
         for repeat, seconds in enumerate(TIMES, start=1)
     ]  # fmt: skip
     provenance = {"image_uri": changes.get("image_uri", "image@sha256:1")}
-    return build_report(sweep, config, None, outcomes, None, provenance, datetime(2026, 1, 20, tzinfo=UTC))
+    return analyse(sweep, config, None, outcomes, None, provenance, datetime(2026, 1, 20, tzinfo=UTC)).report
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from scaling.outcome import Clocks, JobOutcome
 
 if TYPE_CHECKING:
-    from scaling.report import ScalingReport
+    from scaling.report import Analysis, ScalingReport
 
 GENERATED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -53,12 +53,12 @@ def make_outcomes() -> Callable[..., list[JobOutcome]]:
 
 
 @pytest.fixture
-def make_report() -> Callable[..., ScalingReport]:
-    """make_report(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
-    from scaling.report import build_report
+def make_analysis() -> Callable[..., Analysis]:
+    """make_analysis(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
+    from scaling.report import analyse
 
-    def make(outcomes: Sequence[JobOutcome], **given: Any) -> ScalingReport:
-        return build_report(
+    def make(outcomes: Sequence[JobOutcome], **given: Any) -> Analysis:
+        return analyse(
             given.get("sweep_id", "bench-20260102030405-0a1b2c3d"),
             given.get("config"),
             given.get("plan"),
@@ -69,3 +69,9 @@ def make_report() -> Callable[..., ScalingReport]:
         )
 
     return make
+
+
+@pytest.fixture
+def make_report(make_analysis: Callable[..., Analysis]) -> Callable[..., ScalingReport]:
+    """make_analysis()'s report."""
+    return lambda *outcomes, **given: make_analysis(*outcomes, **given).report

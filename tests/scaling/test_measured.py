@@ -244,6 +244,23 @@ def test_every_problem_is_found_in_order_and_twenty_are_shown():
     assert "… and 5 more" in str(caught.value)
 
 
+def test_problems_of_cells_and_of_rows_stand_in_the_order_of_the_lines():
+    with pytest.raises(MeasuredTableError) as caught:
+        read_measured("nodes,train_seconds,repeat\n1,9,1\n1,8,1\n2,x,1\n2,5\n2,,2\n")
+    assert [problem.split(";")[0] for problem in caught.value.problems] == [
+        "line 3: nodes 1, repeat 1 stands in line 2 already",
+        "line 4: train_seconds is 'x'",
+        "line 5: 2 fields, but the header has 3",
+        "line 6: train_seconds is empty",
+    ]
+
+
+def test_a_row_with_a_bad_cell_counts_for_nothing_else():
+    with pytest.raises(MeasuredTableError) as caught:
+        read_measured("nodes,train_seconds,repeat\n1,x,1\n1,9,1\n")
+    assert [problem.split(";")[0] for problem in caught.value.problems] == ["line 2: train_seconds is 'x'"]
+
+
 def test_a_long_or_hostile_cell_is_cut_and_escaped():
     message = refusal("nodes,train_seconds\n1,\x1b[31m" + "9x" * 5000 + "\n")
     assert len(message) < 300

@@ -10,7 +10,7 @@ from botocore.stub import Stubber
 from configs.models import PlatformConfig
 from scaling.history import parse_history
 from scaling.outcome import Clocks, JobOutcome
-from scaling.report import ScalingReport, build_report
+from scaling.report import ScalingReport, analyse
 from tasks.history import append_history, list_benchmarks, put_history, read_history_files
 from tasks.platform import aws_client
 
@@ -22,7 +22,7 @@ def report_of(sweep: str, seconds: float = 80.0) -> ScalingReport:
         nodes=1, repeat=1, attempt=1, job_name=f"{sweep}-n1-r1-a1-abcd", status="Completed", platform_kind="aws",
         clocks=Clocks(train_seconds=seconds), train_clock="program",
     )  # fmt: skip
-    return build_report(sweep, None, None, [outcome], None, {}, datetime(2026, 1, 2, tzinfo=UTC))
+    return analyse(sweep, None, None, [outcome], None, {}, datetime(2026, 1, 2, tzinfo=UTC)).report
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from configs.models import RecommendationConfig
@@ -23,8 +21,7 @@ def headline(make_outcome, make_outcomes):
     def write(times, kind="aws", usd=None, failed=(), loss=None, clock=None, policy=None, **goals):
         outcomes = [*make_outcomes(times), *(make_outcome(nodes) for nodes in failed)]
         outcomes = [
-            replace(
-                each,
+            each._replace(
                 given_cost_usd=(usd or {}).get(each.nodes),
                 metrics={"final_metric": {"name": "loss", "goal": "minimize", "value": loss[each.nodes]}}
                 if loss

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 
 import pytest
 
@@ -40,7 +39,7 @@ def has(report, text: str) -> bool:
 def test_a_clean_sweep_on_aws_has_no_caveat(make_outcomes, make_report):
     clocks = {"metrics": METRICS}
     outcomes = [
-        replace(o, clocks=Clocks(60, 50, o.clocks.train_seconds, 0.05))
+        o._replace(clocks=Clocks(60, 50, o.clocks.train_seconds, 0.05))
         for o in make_outcomes({1: [40, 41, 42, 40, 41], 2: [21, 22, 22, 21, 22]}, **clocks)
     ]
     assert make_report(outcomes, price=PRICE).caveats == ()
@@ -295,10 +294,10 @@ def test_a_tables_times_are_as_given(make_outcomes, make_report):
     assert report.policy_label == "batch policy unknown"
 
 
-def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_report):
-    report = make_report([make_outcome(1, 9, utilisation={"cpu_percent": 87.5, "gpu_percent": 312.0})])
+def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_analysis):
+    report, runs = make_analysis([make_outcome(1, 9, utilisation={"cpu_percent": 87.5, "gpu_percent": 312.0})])
     assert report.points[0].utilisation == {"cpu_percent": 87.5, "gpu_percent": 312.0}
-    row = next(csv.DictReader(io.StringIO(render_csv(report))))
+    row = next(csv.DictReader(io.StringIO(render_csv(runs))))
     assert (row["utilisation_cpu_percent"], row["utilisation_gpu_percent"]) == ("87.5", "312.0")
     html = render_html(report)
     assert "88 %" in html and "312 %" in html
