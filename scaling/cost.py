@@ -106,7 +106,7 @@ def run_costs(
         node_cost_usd(nodes, outcome.training_time_seconds, price) if outcome.spot else billed_usd,
         warm_pool_usd,
         None if run_usd is None else run_usd + (warm_pool_usd or 0.0),
-        _per_epoch(node_cost_usd(nodes, train_seconds, price), outcome.metric_number("epochs")),
+        _epoch_usd(outcome, train_seconds, price),
         None
         if seconds_to_target is None
         else node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
@@ -135,8 +135,12 @@ def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float |
     return billable * min(1.0, until / whole)
 
 
-def _per_epoch(usd: float | None, epochs: float | None) -> float | None:
-    return None if usd is None or epochs is None or epochs <= 0 else usd / epochs
+def _epoch_usd(outcome: JobOutcome, train_seconds: float | None, price: Price | None) -> float | None:
+    epochs = outcome.metric_number("epochs")
+    if epochs is None or epochs <= 0:
+        return None
+    usd = node_cost_usd(outcome.nodes, train_seconds, price)
+    return None if usd is None else usd / epochs
 
 
 def _text(value: object) -> str | None:
