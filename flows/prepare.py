@@ -108,6 +108,8 @@ def _read_context(config: BenchmarkConfig) -> BuildContext:
     """The build context, its base images by their digests where those are known."""
     instance = load_catalogue().get(config.training.instance_type)
     image = with_base_image(config.image, config.platform.region, instance)
+    if config.image.framework is not None:
+        logger.info("base image of PyTorch %s: %s", config.image.framework.version, image.base_image)
     return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
 
 

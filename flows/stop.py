@@ -9,7 +9,7 @@ from prefect import flow
 from configs.models import PlatformConfig
 from tasks.errors import best_effort
 from tasks.jobs import list_training_jobs, stop_training_jobs
-from tasks.storage import mark_sweep_stopped
+from tasks.storage import mark_sweep_stopped, sweep_exists
 
 logger = logging.getLogger("nodesweep.stop")
 
@@ -31,6 +31,9 @@ def stop_jobs_of_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
     with best_effort(f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further jobs"):
         mark_sweep_stopped(platform, sweep_id)
     running = list_training_jobs(platform, sweep_id, only_running=True)
+    with best_effort(f"whether sweep {sweep_id} has begun is not known"):
+        if not running and not sweep_exists(platform, sweep_id):
+            logger.warning("no sweep %s has begun; is the id right? One that begins submits no job", sweep_id)
     for name in running:
         logger.info("stopping %s", name)
     return stop_training_jobs(platform, running)

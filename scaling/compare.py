@@ -93,8 +93,8 @@ class ComparedRow(Part):
     p_value_reason: str | None = Field(description="Why there is no p-value; null where there is one.")
     a_speedup: float | None = Field(description="S(N) in A.")
     b_speedup: float | None = Field(description="S(N) in B.")
-    a_run_usd: float | None = Field(description="Median cost of a run in A.")
-    b_run_usd: float | None = Field(description="Median cost of a run in B.")
+    a_total_usd: float | None = Field(description="Median cost of a run and the warm pool kept after it in A.")
+    b_total_usd: float | None = Field(description="Median cost of a run and the warm pool kept after it in B.")
     cost_ratio: float | None = Field(description="Cost in B over cost in A.")
     a_final_metric: FinalMetric | None = Field(description="Median final metric in A.")
     b_final_metric: FinalMetric | None = Field(description="Median final metric in B.")
@@ -281,9 +281,9 @@ def _compared(
         p_value_reason=p_value_reason,
         a_speedup=a.speedup,
         b_speedup=b.speedup,
-        a_run_usd=a.cost_usd,
-        b_run_usd=b.cost_usd,
-        cost_ratio=_ratio(b.cost_usd, a.cost_usd),
+        a_total_usd=a.costs.total_usd,
+        b_total_usd=b.costs.total_usd,
+        cost_ratio=_ratio(b.costs.total_usd, a.costs.total_usd),
         a_final_metric=a.final_metric,
         b_final_metric=b.final_metric,
         verdict=verdict,

@@ -106,8 +106,8 @@ def _columns() -> list[_Column]:
         _Column("p", lambda row: format_value(row.p_value, 2), brief=True),
         _Column("S(A)", lambda row: format_speedup(row.a_speedup)),
         _Column("S(B)", lambda row: format_speedup(row.b_speedup)),
-        _Column("cost(A)", lambda row: format_usd(row.a_run_usd)),
-        _Column("cost(B)", lambda row: format_usd(row.b_run_usd)),
+        _Column("cost(A)", lambda row: format_usd(row.a_total_usd)),
+        _Column("cost(B)", lambda row: format_usd(row.b_total_usd)),
         _Column("cost B/A", lambda row: format_ratio(row.cost_ratio), brief=True),
         _Column("metric(A)", lambda row: _metric_cell(row.a_final_metric)),
         _Column("metric(B)", lambda row: _metric_cell(row.b_final_metric)),
@@ -144,7 +144,7 @@ def _row_line(row: ComparedRow) -> str:
     beside = [f"n = {row.n_a} and {row.n_b}"]
     for what, in_a, in_b in (
         ("S", format_speedup(row.a_speedup), format_speedup(row.b_speedup)),
-        ("cost", format_usd(row.a_run_usd), format_usd(row.b_run_usd)),
+        ("cost", format_usd(row.a_total_usd), format_usd(row.b_total_usd)),
         ("metric", _metric_cell(row.a_final_metric), _metric_cell(row.b_final_metric)),
     ):
         if (in_a, in_b) != (UNKNOWN, UNKNOWN):

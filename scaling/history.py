@@ -132,7 +132,7 @@ class TrendPoint:
     speedup_interval: Interval | None
     efficiency: float | None
     efficiency_interval: Interval | None
-    run_usd: float | None
+    total_usd: float | None
     image_uri: str | None
     throughput_only: bool
     """It missed the baseline's final metric: T is no time-to-train, S no speedup of the same training."""
@@ -225,7 +225,7 @@ def _trend(records: Sequence[Mapping[str, Any]]) -> Trend:
 
 def _trend_point(runs: Sequence[Mapping[str, Any]]) -> TrendPoint:
     first = runs[0]
-    costs = [run["run_usd"] for run in runs if run["run_usd"] is not None]
+    costs = [run["run_usd"] + (run["warm_pool_usd"] or 0.0) for run in runs if run["run_usd"] is not None]
     return TrendPoint(
         sweep_id=first["sweep_id"],
         at=first["started_at"] or first["generated_at"],
@@ -236,7 +236,7 @@ def _trend_point(runs: Sequence[Mapping[str, Any]]) -> TrendPoint:
         speedup_interval=_interval(first, "speedup"),
         efficiency=first["efficiency"],
         efficiency_interval=_interval(first, "efficiency"),
-        run_usd=statistics.median(costs) if costs else None,
+        total_usd=statistics.median(costs) if costs else None,
         image_uri=first["image_uri"],
         throughput_only="throughput_only" in (first["flags"] or "").split("+"),
     )

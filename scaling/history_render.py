@@ -87,7 +87,7 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         format_seconds(point.train_seconds),
         format_speedup(point.speedup) + ("*" if point.throughput_only else ""),
         format_percent(point.efficiency),
-        format_usd(point.run_usd),
+        format_usd(point.total_usd),
     )
 
 
@@ -130,7 +130,7 @@ def _draw(benchmark: str, trends: Sequence[Trend]) -> Figure:
         panels = part.subplots(1, 3)
         _draw_panel(panels[0], trend, "speedup S(N)", lambda p: p.speedup, lambda p: p.speedup_interval)
         _draw_panel(panels[1], trend, "efficiency E(N)", lambda p: p.efficiency, lambda p: p.efficiency_interval)
-        _draw_panel(panels[2], trend, "cost of a run, USD", lambda p: p.run_usd, lambda p: None)
+        _draw_panel(panels[2], trend, "cost of a run, USD", lambda p: p.total_usd, lambda p: None)
         part.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     return figure
 

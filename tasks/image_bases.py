@@ -138,7 +138,6 @@ def with_base_image(config: ImageConfig, region: str, instance: InstanceType) ->
     if config.framework is None or config.uri is not None:
         return config
     base = framework_image(config.framework, region, instance)
-    logger.info("base image of PyTorch %s: %s", config.framework.version, base)
     return config.model_copy(update={"base_image": base, "framework": None})
 
 

@@ -341,15 +341,19 @@ def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
 
 
 def test_sweep_that_is_stopped_before_its_first_job_submits_none(
-    served: SimpleNamespace, pipeline_config: Configs
+    served: SimpleNamespace, pipeline_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = pipeline_config("scaling")
     sweep = "bench-20261120000003-" + names.config_digest(config)[:8]
     scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))  # makes the bucket
     assert stop_sweep(config.platform, sweep) == []
+    assert f"no sweep {sweep} has begun; is the id right?" in caplog.text
     with pytest.raises(SweepStopped, match="with 3 of its points missing"):
         scaling_benchmark(config, sweep)
     assert jobs_of(served, sweep) == []
+    caplog.clear()
+    assert stop_sweep(config.platform, sweep) == []
+    assert "has begun" not in caplog.text
 
 
 def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(

@@ -12,9 +12,11 @@ from scipy.stats import mannwhitneyu
 
 from scaling.compare import Comparison, ComparisonError, IncomparableError, compare, mann_whitney
 from scaling.compare_render import render_comparison_markdown, render_comparison_terminal
+from scaling.cost import Price
 from scaling.report import ScalingReport
 
 Reports = Callable[..., ScalingReport]
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=4.0)
 STEADY = [100.0, 100.5, 101.0, 101.5, 102.0]  # median 101
 KNOWN: dict[str, Any] = {
     "region": "us-east-1",
@@ -146,10 +148,19 @@ def test_only_common_node_counts_are_compared(sweep: Reports) -> None:
         compare(sweep({1: STEADY, 2: STEADY}), sweep({4: STEADY}))
 
 
+def test_costs_that_are_compared_have_the_warm_pool(sweep: Reports) -> None:
+    before, after = (
+        sweep({1: [50.0] * 3}, given={"price": PRICE}, given_cost_usd=2.0, retained_billable_seconds=seconds)
+        for seconds in (None, 1800.0)
+    )
+    [row] = compare(before, after).rows
+    assert (row.a_total_usd, row.b_total_usd, row.cost_ratio) == (2.0, 4.0, 2.0)
+
+
 def test_costs_are_compared(sweep: Reports) -> None:
     before, after = sweep({1: [50.0] * 3}, given_cost_usd=2.0), sweep({1: [50.0] * 3}, given_cost_usd=3.0)
     [row] = compare(before, after).rows
-    assert (row.a_run_usd, row.b_run_usd, row.cost_ratio) == (2.0, 3.0, 1.5)
+    assert (row.a_total_usd, row.b_total_usd, row.cost_ratio) == (2.0, 3.0, 1.5)
     assert compare(sweep({1: [50.0] * 3}), after).rows[0].cost_ratio is None
     assert "$2.00 | $3.00 | 1.50" in render_comparison_markdown(compare(before, after))
 

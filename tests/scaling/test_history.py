@@ -34,6 +34,7 @@ Reports = Callable[..., ScalingReport]
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "history.md").read_text()
 SWEEPS = ("bench-20260102030405-0a1b2c3d", "bench-20260205030405-0a1b2c3d", "bench-20260301030405-0a1b2c3d")
 # T = 80, 50 s: S(2) = 1.6, E(2) = 0.8
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=4.0)
 TIMES = {1: [79.0, 80, 81], 2: [49.0, 50, 51]}
 
 
@@ -42,10 +43,11 @@ def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
     """sweep(SWEEPS[0], {1: [times]}, region=…): a report of that sweep, started when its id says."""
 
     def make(sweep_id: str, times: dict[int, Any], **changes: Any) -> ScalingReport:
-        provenance = changes.pop("provenance", {"dataset_digest": "d" * 64})
+        given = {"price": changes.pop("price", None)}
+        given["provenance"] = changes.pop("provenance", {"dataset_digest": "d" * 64})
         started = datetime.strptime(sweep_id.split("-")[1], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         facts = {"created_at": started.isoformat(), "image_uri": "training@sha256:" + "a" * 64, **changes}
-        return make_report(make_outcomes(times, **facts), sweep_id=sweep_id, provenance=provenance)
+        return make_report(make_outcomes(times, **facts), sweep_id=sweep_id, **given)
 
     return make
 
@@ -146,13 +148,21 @@ def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:
     slower = sweep(SWEEPS[1], {1: [80.0], 2: [64.0]}, given_cost_usd=3.0)
     [trend] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)))
     assert trend.sweeps == SWEEPS[:2]
-    assert [(p.sweep_id, p.nodes, p.n, p.train_seconds, p.speedup, p.run_usd) for p in trend.points] == [
+    assert [(p.sweep_id, p.nodes, p.n, p.train_seconds, p.speedup, p.total_usd) for p in trend.points] == [
         (SWEEPS[0], 1, 3, 80.0, 1.0, None), (SWEEPS[1], 1, 1, 80.0, 1.0, 3.0),
         (SWEEPS[0], 2, 3, 50.0, 1.6, None), (SWEEPS[1], 2, 1, 64.0, 1.25, 3.0),
     ]  # fmt: skip
     assert trend.points[2].speedup_interval is not None and trend.points[3].speedup_interval is None
     [two] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)), nodes=2)
     assert {point.nodes for point in two.points} == {2}
+
+
+def test_cost_of_the_trend_has_the_warm_pool(sweep: Reports) -> None:
+    pool = {"given_cost_usd": 3.0, "retained_billable_seconds": 1800.0}
+    [trend] = read_history(tables(sweep(SWEEPS[0], {1: [80.0] * 3}, **pool)))
+    assert trend.points[0].total_usd == 3.0  # without a price the pool's cost is not known
+    [trend] = read_history(tables(sweep(SWEEPS[0], {1: [80.0] * 3}, price=PRICE, **pool)))
+    assert trend.points[0].total_usd == pytest.approx(3.0 + 0.5 * 4.0)
 
 
 def test_failed_counts_are_rows_but_no_trend(sweep: Reports) -> None:
