@@ -89,6 +89,12 @@ class SummaryRow(Part):
         return self.clocks.train.efficiency
 
     @property
+    def superlinear_by_noise(self) -> bool:
+        """Flagged superlinear, but the interval of the efficiency holds 1: the runs vary as much."""
+        interval = self.clocks.train.efficiency_interval
+        return "superlinear" in self.flags and interval is not None and interval.low <= 1
+
+    @property
     def doubling_ratio(self) -> float | None:
         return self.clocks.train.doubling_ratio
 

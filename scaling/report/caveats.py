@@ -22,7 +22,7 @@ from scaling.formats import (
 from scaling.intervals import MIN_REPEATS
 from scaling.outcome import TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
-from scaling.speedup import Baseline, Flag, SummaryRow
+from scaling.speedup import Baseline, SummaryRow
 
 NOT_ISOLATED = "not isolated"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
@@ -188,12 +188,16 @@ def _lost_seconds(point: Point) -> float | None:
 
 
 def _shape(evidence: Evidence) -> Iterator[str]:
-    if superlinear := _flagged(evidence, "superlinear"):
+    flagged = [row for row in evidence.rows if "superlinear" in row.flags]
+    if superlinear := [row.nodes for row in flagged if not row.superlinear_by_noise]:
         yield (
             f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a slow baseline (cold "
             "cache, memory pressure, a batch too large for one node), seldom a real gain; repeat the baseline first."
         )
-    if retrograde := _flagged(evidence, "retrograde"):
+    if noisy := [row.nodes for row in flagged if row.superlinear_by_noise]:
+        at = _nodes(noisy)
+        yield f"Superlinear at {at} by no more than the runs vary: the interval of the efficiency holds 100 %."
+    if retrograde := [row.nodes for row in evidence.rows if "retrograde" in row.flags]:
         yield (
             f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that exchanging "
             "gradients costs more than the smaller share of work saves, or that one node is slow."
@@ -302,10 +306,6 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _measurement,
     _price,
 )
-
-
-def _flagged(evidence: Evidence, flag: Flag) -> list[int]:
-    return [row.nodes for row in evidence.rows if flag in row.flags]
 
 
 def _filler_share(samples: SampleCounts) -> float:

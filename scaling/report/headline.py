@@ -101,7 +101,7 @@ def _compare(row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: Train
     """3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer."""
     of = f"the relative baseline of {nodes_text(base.nodes)}" if baseline.relative else nodes_text(base.nodes)
     text = f"{faster_text(row.speedup)} {of} at {_time(baseline, clock)} ({_interval(row, base)}){scaling}"
-    if "superlinear" in row.flags:
+    if "superlinear" in row.flags and not row.superlinear_by_noise:
         text += ", superlinear: repeat the baseline first"
     change = cost_change(row, base)
     return f"{text}, {change}" if change else text

@@ -160,6 +160,12 @@ def test_a_superlinear_choice_is_qualified(headline):
     )
 
 
+def test_a_choice_that_is_superlinear_by_noise_alone_is_not_qualified(headline):
+    # E(2) = 100/49.9/2 > 1, and its interval holds 1
+    assert "superlinear" not in headline({1: [99, 100, 101], 2: [49, 49.9, 51]})
+    assert "superlinear: repeat" in headline({1: [99, 100, 101], 2: [39, 40, 41]})
+
+
 def test_a_batch_that_grows_with_the_nodes_is_called_throughput_scaling(headline):
     usd = {1: 10, 2: 11}
     assert headline({1: 40, 2: 20}, usd=usd, policy="fixed_per_replica") == (

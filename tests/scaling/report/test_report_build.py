@@ -164,6 +164,15 @@ def test_failures_relative_baseline_and_missing_points(make_outcomes, make_outco
     assert has(make_report(make_outcomes({2: 21, 4: 12})), "since 1 node was not measured")
 
 
+def test_superlinear_by_noise_alone_is_told_from_superlinear(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: [99, 100, 101], 2: [49, 49.9, 51], 4: [20, 20, 20]}))
+    assert [row.flags for row in report.summary] == [(), ("superlinear",), ("superlinear",)]
+    assert has(
+        report, "Superlinear at 2 nodes by no more than the runs vary: the interval of the efficiency holds 100 %."
+    )
+    assert has(report, "Superlinear at 4 nodes: efficiency above 100 %.")
+
+
 def test_shape_repeats_and_price(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 100, 2: 40, 4: 60}))
     assert has(report, "Superlinear at 2 nodes")
