@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlparse
 
@@ -26,32 +26,40 @@ class LocalPlatformError(Exception):
 
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[None]:
-    """Inside, something answers at the endpoint; what was started here is stopped on the way out.
+    """Inside, something answers at the endpoint; what a run started is stopped when the last run that uses it ends.
 
     Raises LocalPlatformError where it does not start. One that does not stop is logged: the work is done by then, and
     the platform ends with this process anyway.
     """
-    if not platform.autostart or answers(platform):
+    if not platform.autostart:
         yield
         return
     port = urlparse(platform.endpoint_url or "").port
-    arguments = ["--port", str(port), "--state-dir", platform.state_directory]
-    # The platform watches this process and ends with it, however it ends.
-    started = _call("start", *arguments, "--owner-pid", str(os.getpid()), seconds=_START_SECONDS)
-    if started.returncode != 0:
-        raise LocalPlatformError(
-            f"the local platform did not start at {platform.endpoint_url}:\n{started.stderr.strip()}"
-        )
+    # The platform watches its owners and ends with the last of them, however they end.
+    arguments = ["--port", str(port), "--state-dir", platform.state_directory, "--owner-pid", str(os.getpid())]
+    is_owner = answers(platform) and _call("join", *arguments, seconds=_START_SECONDS).returncode == 0
+    if not answers(platform):
+        started = _call("start", *arguments, seconds=_START_SECONDS)
+        if started.returncode != 0:
+            raise LocalPlatformError(
+                f"the local platform did not start at {platform.endpoint_url}:\n{started.stderr.strip()}"
+            )
+        is_owner = True
     try:
         yield
     finally:
-        try:
-            stopped = _call("stop", *arguments, seconds=_STOP_SECONDS)
-            problem = stopped.stderr.strip() if stopped.returncode != 0 else None
-        except LocalPlatformError as error:
-            problem = str(error)
-        if problem is not None:
-            logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, problem)
+        if is_owner:
+            _leave(platform, arguments)
+
+
+def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> None:
+    try:
+        left = _call("leave", *arguments, seconds=_STOP_SECONDS)
+        problem = left.stderr.strip() if left.returncode != 0 else None
+    except LocalPlatformError as error:
+        problem = str(error)
+    if problem is not None:
+        logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, problem)
 
 
 def answers(platform: PlatformConfig) -> bool:

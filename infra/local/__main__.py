@@ -6,6 +6,8 @@
                                  [--model FILE] [--time-scale X]
     python -m infra.local status [--port N] [--state-dir DIR]      JSON; exit code 0 while it runs, 1 otherwise
     python -m infra.local stop   [--port N] [--state-dir DIR]
+    python -m infra.local join   --owner-pid PID [--port N] [--state-dir DIR]  a further owner; exit code 1: not joined
+    python -m infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]  stop, unless another owner is left
     python -m infra.local serve  …                      like start, in the foreground
 
 Exit codes: 0 done, 1 failed or not running, 2 bad arguments.
@@ -39,6 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     state_dir = options.state_dir.resolve()
     if options.command == "stop":
         print("stopped" if daemon.stop(state_dir, options.port) else "was not running")
+        return 0
+    if options.command == "join":
+        joined = daemon.join(state_dir, options.port, options.owner_pid)
+        print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
+        return 0 if joined else 1
+    if options.command == "leave":
+        print("stopped" if daemon.leave(state_dir, options.port, options.owner_pid) else "left")
         return 0
     if options.command == "status":
         answer = daemon.status(state_dir, options.port)
@@ -120,11 +129,13 @@ def _start_or_serve(command: str, config: ServerConfig) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.local", description="The local AWS platform.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="start|stop|status|serve")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="start|stop|status|join|leave|serve")
     for name, description in (
         ("start", "start the platform in the background and print its endpoint"),
         ("stop", "stop the platform and everything it runs"),
         ("status", "print the platform's state as JSON"),
+        ("join", "let a platform that ends with its owners live as long as a process"),
+        ("leave", "take that back: the platform stops if no other owner is left"),
         ("serve", "run the platform in the foreground"),
     ):
         command = commands.add_parser(name, help=description, description=description)
@@ -134,6 +145,8 @@ def _parser() -> argparse.ArgumentParser:
             _add_engine_options(command)
         else:
             command.add_argument("--port", type=_port, help="only a server on this port; any if left out")
+        if name in ("join", "leave"):
+            command.add_argument("--owner-pid", type=_process_id, required=True, help="the process")
     return parser
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.owners import add_owner, living_owners, remove_owner
 from infra.local.process_identity import start_ticks
 from infra.local.server_contract import (
     HOST,
@@ -65,7 +66,10 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
         found = find_server(config.state_dir)
         if found is not None:
             _refuse_other_settings(found, config)
-            return _endpoint_on_port(found, config.port)
+            endpoint = _endpoint_on_port(found, config.port)
+            if config.owner_pid is not None and living_owners(config.state_dir):
+                add_owner(config.state_dir, config.owner_pid)
+            return endpoint
         process = _spawn(config)
         try:
             return _wait_until_ready(process, config, deadline)
@@ -124,18 +128,44 @@ def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
         yield
 
 
+def join(state_dir: Path, port: int | None, pid: int) -> bool:
+    """Let the folder's server on this port live as long as this process too, where it ends with its owners.
+
+    False where it does not, or the process is an owner already: it must not leave then.
+    """
+    with _start_lock(state_dir, time.monotonic() + START_DEADLINE_SECONDS):
+        answers = status(state_dir, port)["running"]
+        return bool(answers and living_owners(state_dir)) and add_owner(state_dir, pid)
+
+
+def leave(state_dir: Path, port: int | None, pid: int) -> bool:
+    """stop(), unless another owner is left. False where one is, or nothing runs."""
+    with _start_lock(state_dir, time.monotonic() + START_DEADLINE_SECONDS):
+        remove_owner(state_dir, pid)
+        if living_owners(state_dir):
+            return False
+        found = find_server(state_dir, port)
+        if found is not None:
+            _terminate(found)  # within the lock: nobody joins what is about to end
+    return stop(state_dir, port)
+
+
 def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS) -> bool:
     """End the folder's server (on this port, if given) with its jobs, and wait until it is gone. False for none."""
     found = find_server(state_dir, port)
     if found is None:
         return False
-    with suppress(ProcessLookupError):  # it has ended by itself just now
-        os.kill(found.pid, signal.SIGTERM)
+    _terminate(found)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
+
+
+def _terminate(server: RunningServer) -> None:
+    with suppress(ProcessLookupError):  # it has ended by itself just now
+        os.kill(server.pid, signal.SIGTERM)
 
 
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Serves the platform on loopback until a signal or the death of its owner ends it."""
+"""Serves the platform on loopback until a signal or the death of its last owner ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from werkzeug.serving import make_server
 from infra.local.interfaces import Engine, ImageStore
 from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
-from infra.local.process_identity import start_ticks, watch_owner
+from infra.local.owners import add_owner, forget_owners, watch_owners
+from infra.local.process_identity import start_ticks
 from infra.local.server_contract import HOST, SERVER_FILE, ServerConfig, ServerStartError
 from infra.local.settings import SettingsError
 from infra.local.simulation.execution import Simulation
@@ -84,7 +85,7 @@ def engine_factory(config: ServerConfig) -> EngineFactory:
 
 
 def serve(config: ServerConfig, make_engine: EngineFactory | None = None) -> None:
-    """Run the platform in this process until SIGTERM, SIGINT or the owner's death; then stop its jobs and return.
+    """Run the platform in this process until SIGTERM, SIGINT or the last owner's death; then stop its jobs and return.
 
     The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
     """
@@ -93,14 +94,26 @@ def serve(config: ServerConfig, make_engine: EngineFactory | None = None) -> Non
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    if config.owner_pid is not None:
-        watch_owner(config.owner_pid, stop.set)
-    with _state_dir_lock(config.state_dir), running(config, make_engine or engine_factory(config)) as endpoint:
+    with (
+        _state_dir_lock(config.state_dir),
+        _owned(config, stop),
+        running(config, make_engine or engine_factory(config)) as endpoint,
+    ):
         identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint}
         write_json(config.state_dir / SERVER_FILE, identity)
         logger.info("Serving %s (process %d)", endpoint, os.getpid())
         stop.wait()
         logger.info("Stopping")
+
+
+@contextmanager
+def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
+    """Inside, `stop` is set once the last owner of the platform has ended; never where it has none."""
+    forget_owners(config.state_dir)
+    if config.owner_pid is not None:
+        add_owner(config.state_dir, config.owner_pid)
+        watch_owners(config.state_dir, stop.set)
+    yield
 
 
 @contextmanager

@@ -314,7 +314,7 @@ def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)  # a flow_session before may have cleared it
-    platform = calls_that_hang(monkeypatch, at="stop")
+    platform = calls_that_hang(monkeypatch, at="leave")
     with local_platform.running_platform(platform):
         pass
     assert "did not stop: " in caplog.text and "gave no answer within 200 s" in caplog.text
