@@ -105,12 +105,17 @@ def run_costs(
         run_usd,
         node_cost_usd(nodes, outcome.training_time_seconds, price) if outcome.spot else billed_usd,
         warm_pool_usd,
-        None if run_usd is None else run_usd + (warm_pool_usd or 0.0),
+        total_usd(run_usd, warm_pool_usd),
         _epoch_usd(outcome, train_seconds, price),
         None
         if seconds_to_target is None
         else node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
     )
+
+
+def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | None:
+    """The run and the warm pool kept after it; a pool that is not known is taken for none."""
+    return None if run_usd is None else run_usd + (warm_pool_usd or 0.0)
 
 
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:

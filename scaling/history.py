@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scaling.compare import measured_under
+from scaling.cost import total_usd
 from scaling.intervals import Interval
 from scaling.names import canonical_digest
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
@@ -225,7 +226,8 @@ def _trend(records: Sequence[Mapping[str, Any]]) -> Trend:
 
 def _trend_point(runs: Sequence[Mapping[str, Any]]) -> TrendPoint:
     first = runs[0]
-    costs = [run["run_usd"] + (run["warm_pool_usd"] or 0.0) for run in runs if run["run_usd"] is not None]
+    totals = [total_usd(run["run_usd"], run["warm_pool_usd"]) for run in runs]
+    costs = [usd for usd in totals if usd is not None]
     return TrendPoint(
         sweep_id=first["sweep_id"],
         at=first["started_at"] or first["generated_at"],

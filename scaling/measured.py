@@ -67,7 +67,8 @@ def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutc
         rows = [row for row in rows if row[0] not in bad_lines]
         columns = _columns(rows, readers)
     lines = [line for line, _ in rows]
-    columns.setdefault("repeat", _numbered(columns["nodes"]))
+    if "repeat" not in columns:
+        columns["repeat"] = _numbered(columns["nodes"])
     outcomes = _make_outcomes(columns, lines)
     (time_column,) = (name for name in TIME_COLUMNS if name in columns)
     found += _row_problems(outcomes, lines, time_column)

@@ -42,10 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "stop":
         print("stopped" if daemon.stop(state_dir, options.port) else "was not running")
         return 0
-    if options.command == "join":
-        joined = daemon.join(state_dir, options.port, options.owner_pid)
-        print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
-        return 0 if joined else 1
     if options.command == "leave":
         print("stopped" if daemon.leave(state_dir, options.port, options.owner_pid) else "left")
         return 0
@@ -53,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer = daemon.status(state_dir, options.port)
         print(json.dumps(answer, indent=2))
         return 0 if answer["running"] else 1
+    if options.command == "join":
+        return _join(options, state_dir)
     try:
         config = _server_config(options, state_dir)
     except SettingsError as error:
@@ -63,6 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _join(options: argparse.Namespace, state_dir: Path) -> int:
+    try:
+        joined = daemon.join(state_dir, options.port, options.owner_pid)
+    except ServerStartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
+    return 0 if joined else 1
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:

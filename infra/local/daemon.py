@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.local.owners import add_owner, living_owners, remove_owner
+from infra.local.owners import add_owner, is_abandoned, living_owners, remove_owner
 from infra.local.process_identity import start_ticks
 from infra.local.server_contract import (
     HOST,
@@ -95,6 +95,7 @@ def _stopping_endpoint(config: ServerConfig) -> str | None:
     if found := find_server(config.state_dir):
         answer = read_status(found.endpoint)
         is_serving = answer is not None and answer.get("running")  # no answer: it has closed its socket already
+        is_serving = is_serving and not is_abandoned(config.state_dir)
         return None if is_serving else found.endpoint
     endpoint = f"http://{HOST}:{config.port}"
     answer = read_status(endpoint) if config.port else None
@@ -131,23 +132,22 @@ def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
     """Let the folder's server on this port live as long as this process too, where it ends with its owners.
 
-    False where it does not, or the process is an owner already: it must not leave then.
+    False where it does not, or the process is an owner already: it must not leave then. One on its way out is waited
+    for. Raises ServerStartError where that takes too long.
     """
-    with _start_lock(state_dir, time.monotonic() + START_DEADLINE_SECONDS):
-        answers = status(state_dir, port)["running"]
-        return bool(answers and living_owners(state_dir)) and add_owner(state_dir, pid)
+    deadline = time.monotonic() + START_DEADLINE_SECONDS
+    with _start_lock(state_dir, deadline):
+        _wait_for_stopping_server(ServerConfig(port or 0, state_dir), deadline)
+        runs = status(state_dir, port)["running"]
+        return bool(runs and living_owners(state_dir)) and add_owner(state_dir, pid)
 
 
 def leave(state_dir: Path, port: int | None, pid: int) -> bool:
     """stop(), unless another owner is left. False where one is, or nothing runs."""
     with _start_lock(state_dir, time.monotonic() + START_DEADLINE_SECONDS):
         remove_owner(state_dir, pid)
-        if living_owners(state_dir):
-            return False
-        found = find_server(state_dir, port)
-        if found is not None:
-            _terminate(found)  # within the lock: nobody joins what is about to end
-    return stop(state_dir, port)
+        is_last = not living_owners(state_dir)
+    return is_last and stop(state_dir, port)
 
 
 def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS) -> bool:
@@ -155,17 +155,13 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
     found = find_server(state_dir, port)
     if found is None:
         return False
-    _terminate(found)
+    with suppress(ProcessLookupError):  # it has ended by itself just now
+        os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
-
-
-def _terminate(server: RunningServer) -> None:
-    with suppress(ProcessLookupError):  # it has ended by itself just now
-        os.kill(server.pid, signal.SIGTERM)
 
 
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:

@@ -48,6 +48,11 @@ def living_owners(state_dir: Path) -> list[int]:
     return sorted(int(pid) for pid, _, ticks in found if start_ticks(int(pid)) == int(ticks))
 
 
+def is_abandoned(state_dir: Path) -> bool:
+    """Whether the platform had owners and none lives: it ends within moments."""
+    return (state_dir / _FOLDER).exists() and not living_owners(state_dir)
+
+
 def watch_owners(state_dir: Path, on_last_death: Callable[[], None], poll_seconds: float = POLL_SECONDS) -> None:
     """Call `on_last_death` from a thread once no owner lives any more, however they ended; at once if none does."""
 

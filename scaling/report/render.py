@@ -59,12 +59,12 @@ def render_files(report: ScalingReport, runs: Sequence[Run]) -> dict[str, bytes]
         svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
         pngs = {kind: to_png(drawing) for kind, drawing in drawings.items()}
     texts = {
+        names.REPORT_JSON: render_json(report),
         names.POINTS_CSV: render_csv(runs),
         names.REPORT_MARKDOWN: render_markdown(report),
         names.REPORT_HTML: _page(report, drawings, svgs),
         **{names.plot_name(kind, "svg"): svg for kind, svg in svgs.items()},
     }
-    texts[names.REPORT_JSON] = render_json(report)
     files = {name: text.encode() for name, text in texts.items()}
     return files | {names.plot_name(kind, "png"): png for kind, png in pngs.items()}
 

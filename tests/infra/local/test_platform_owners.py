@@ -101,6 +101,26 @@ def test_platform_lives_as_long_as_its_last_owner(owned: SimpleNamespace, proces
     assert owned.server.wait(15) == 0
 
 
+def test_platform_whose_last_owner_has_gone_is_waited_for_not_joined(
+    owned: SimpleNamespace, process: Processes
+) -> None:
+    second = process()
+    owned.owner.kill()
+    owned.owner.wait()
+    assert not daemon.join(owned.state_dir, None, second.pid)
+    assert daemon.find_server(owned.state_dir) is None
+    assert living_owners(owned.state_dir) == []
+
+
+def test_platform_that_takes_too_long_to_go_is_said(
+    owned: SimpleNamespace, process: Processes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(daemon, "START_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr(daemon, "is_abandoned", lambda _: True)
+    assert main(["join", "--state-dir", str(owned.state_dir), "--owner-pid", str(process().pid)]) == 1
+    assert "is still stopping its jobs" in capsys.readouterr().err
+
+
 def test_one_that_leaves_stops_the_platform_if_it_is_the_last(
     owned: SimpleNamespace, process: Processes, capsys: pytest.CaptureFixture[str]
 ) -> None:
