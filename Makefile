@@ -62,7 +62,7 @@ types: setup
 lock:
 	$(BIN)/uv pip compile pyproject.toml --all-extras --python-version 3.11 --python-platform linux --generate-hashes \
 		--no-header --no-emit-index-url --upgrade -o requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra sagemaker --constraint requirements.lock --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --constraint requirements.lock --python-version 3.11 \
 		--python-platform linux --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		-o infra/worker/requirements.lock
 

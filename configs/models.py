@@ -126,7 +126,7 @@ class ImageConfig(Section):
     framework: FrameworkConfig | None = Field(
         default=None,
         description="Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up for "
-        "platform.region. Needs the package sagemaker-core.",
+        "platform.region.",
     )
     build_args: dict[str, str] = Field(
         default_factory=dict, description="Further build arguments. They enter the image's identity; no secrets here."

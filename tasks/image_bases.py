@@ -91,7 +91,7 @@ def device_of(instance: InstanceType) -> str:
 def framework_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
     """URI of AWS's training container for a PyTorch version in a region, by sagemaker.core.image_uris.
 
-    Raises PreflightRefused where there is none, and where the package is missing.
+    Raises PreflightRefused where there is none.
     """
     is_new = tuple(map(int, framework.version.split(".")))[:2] >= _NEW_FAMILY
     if is_new and framework.python is not None:
@@ -103,7 +103,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
         )
     try:
         uri = str(
-            _image_uris().retrieve(  # takes 5 s the first time
+            importlib.import_module("sagemaker.core.image_uris").retrieve(  # seconds, the first time
                 "pytorch-amzn2023" if is_new else "pytorch",
                 region,
                 version=framework.version,
@@ -119,18 +119,6 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             (f"image.framework: {error} Correct it, or name the container by image.base_image.",)
         ) from error
     return uri
-
-
-def _image_uris() -> Any:
-    try:
-        return importlib.import_module("sagemaker.core.image_uris")
-    except ImportError as error:
-        raise PreflightRefused(
-            (
-                f"image.framework: looking up AWS's containers needs sagemaker-core ({error}); "
-                "pip install 'nodesweep[sagemaker]', or name the container by image.base_image",
-            )
-        ) from error
 
 
 def with_base_image(config: ImageConfig, region: str, instance: InstanceType) -> ImageConfig:

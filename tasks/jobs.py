@@ -19,6 +19,7 @@ from scaling import names
 from tasks.errors import JobRefused, best_effort, error_code
 from tasks.follow import LogFollower
 from tasks.job_calls import describe, stop
+from tasks.job_request import create
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 from tasks.polling import CallBudget, Clock
 from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
@@ -36,7 +37,7 @@ def submit(sagemaker: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     existing = describe(sagemaker, name)
     if existing is None:
         try:
-            sagemaker.create_training_job(**request)
+            create(sagemaker, request)
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise QuotaReached(f"{name}: {error}") from error
         except sagemaker.exceptions.ResourceInUse:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,6 @@ def test_device_follows_the_instance_type() -> None:
 def test_container_of_a_version_is_looked_up_for_region_and_device(
     framework: dict[str, str], region: str, instance: Any, uri: str
 ) -> None:
-    pytest.importorskip("sagemaker.core.image_uris", reason="sagemaker-core is an optional dependency")
     config = ImageConfig(framework=FrameworkConfig(**framework))
     assert with_base_image(config, region, instance) == ImageConfig(base_image=uri)
 
@@ -156,7 +154,6 @@ def test_container_of_a_version_is_looked_up_for_region_and_device(
 def test_container_that_is_not_there_is_refused(
     framework: dict[str, str], region: str, instance: Any, message: str
 ) -> None:
-    pytest.importorskip("sagemaker.core.image_uris", reason="sagemaker-core is an optional dependency")
     with pytest.raises(PreflightRefused, match=f"image.framework: {message}"):
         framework_image(FrameworkConfig(**framework), region, instance)
 
@@ -164,12 +161,6 @@ def test_container_that_is_not_there_is_refused(
 def test_python_can_not_be_chosen_where_the_container_has_one() -> None:
     with pytest.raises(PreflightRefused, match=r"image\.framework\.python: the container of PyTorch 2\.13 has one"):
         framework_image(FrameworkConfig(version="2.13", python="py311"), "us-east-1", GPU)
-
-
-def test_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sagemaker.core.image_uris", None)
-    with pytest.raises(PreflightRefused, match=r"pip install 'nodesweep\[sagemaker\]'"):
-        framework_image(FrameworkConfig(version="2.5"), "us-east-1", GPU)
 
 
 def test_nothing_is_looked_up_where_nothing_is_asked() -> None:

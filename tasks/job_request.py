@@ -1,0 +1,123 @@
+"""A training job's request, checked and sent by sagemaker-core, AWS's own typed layer of the API (SageMaker SDK v3).
+
+TrainingJob.create() holds the request to sagemaker-core's shapes (the type of every member, which ones must be there)
+and gives it to the client of the boto3 session that it is called with. Here that session is `_Sender`, which is the
+client too and passes the request on to the platform's own client, so that its endpoint, region, credentials and
+retries hold (tasks/platform.py), several platforms stay apart in one process, and the client's errors come out as they
+are. sagemaker-core sends its usage data from other classes only, and nothing of it is logged below a warning: its
+debug lines would show the job's environment.
+
+Importing it takes 1.5 to 3 s, so nothing does until a request is checked or sent; begin_import() does so beside other
+work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore.validate import ParamValidator
+from pydantic import ValidationError
+
+from tasks.errors import JobRefused
+
+_MODULE = "sagemaker.core.resources"
+
+
+def begin_import() -> None:
+    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import."""
+    threading.Thread(target=importlib.import_module, args=(_MODULE,), name="import-sagemaker-core", daemon=True).start()
+
+
+def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
+    """CreateTrainingJob. Raises what the client `sagemaker` raises, and JobRefused for a request of a wrong shape."""
+    if problems := _create(request, sagemaker.create_training_job):
+        raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
+
+
+def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is wrong with a request, member by member, as far as that shows without sending it.
+
+    sagemaker-core knows types, and which members exist and must be there; botocore's model adds the lower bounds and
+    shortest lengths. Neither tells an upper bound, a pattern or an enumeration that is broken (configs/models.py has
+    those), nor what only the account knows.
+    """
+    found: list[str] = []
+
+    def check(**sent: Any) -> None:
+        model = botocore.session.get_session().get_service_model("sagemaker")
+        report = ParamValidator().validate(sent, model.operation_model("CreateTrainingJob").input_shape)
+        if report.has_errors():
+            found.extend(report.generate_report().splitlines())
+
+    return _create(request, check) or tuple(found)
+
+
+def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, ...]:
+    """TrainingJob.create() with `send` for the call; what sagemaker-core finds wrong, before any call."""
+    resources = importlib.import_module(_MODULE)
+    logging.getLogger(_MODULE).setLevel(logging.WARNING)
+    codec = importlib.import_module("sagemaker.core.utils.code_injection.codec")
+    arguments = codec.transform(request, "CreateTrainingJobRequest")
+    job = resources.TrainingJob
+    try:
+        # Without the decorator that fills in the defaults of a SageMaker config file on this machine, or in S3: the
+        # request is the one that the plan shows and the job's digest names, wherever it is sent from.
+        job.create.__wrapped__(job, **arguments, session=_Sender(request, send), region="")
+    except ValidationError as error:
+        return tuple(_problems(error))
+    except _ChangedRequest as error:
+        return (str(error),)
+    return ()
+
+
+class _ChangedRequest(Exception):
+    """sagemaker-core would send another request than the one it was given."""
+
+
+class _Sender(boto3.Session):
+    """The session that sagemaker-core asks for its client, and that client. One per request."""
+
+    def __init__(self, request: Mapping[str, Any], send: Callable[..., Any]) -> None:
+        self._request, self._send = dict(request), send  # not boto3's own: nothing is read from this machine
+
+    def client(self, *_: Any, **__: Any) -> _Sender:
+        """Of whatever service: the others are made and never called."""
+        return self
+
+    def create_training_job(self, **typed: Any) -> Any:
+        """Send the request as it was given: sagemaker-core leaves out an empty member, and must change nothing else."""
+        members = sorted({*typed, *self._request})
+        changed = [name for name in members if _filled(typed.get(name)) != _filled(self._request.get(name))]
+        if changed:
+            raise _ChangedRequest(f"sagemaker-core does not know all of {', '.join(changed)}; a newer one may")
+        return self._send(**self._request)
+
+    def describe_training_job(self, **asked: Any) -> dict[str, Any]:
+        """create() ends by describing the job. Answered here: a call that fails would lose a job that was accepted."""
+        return asked
+
+
+def _filled(value: Any) -> Any:
+    """The value without empty members, as sagemaker-core sends it."""
+    if isinstance(value, Mapping):
+        return {name: filled for name, member in value.items() if (filled := _filled(member))}
+    if isinstance(value, list | tuple):
+        return [_filled(item) for item in value]
+    return value
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    """One line per member, in sagemaker-core's spelling. No value: the job's environment may hold a secret."""
+    for detail in error.errors(include_url=False, include_input=True):
+        kinds = ("str", "int", "bool")  # of a union's alternatives, the last of which is a pipeline's variable
+        place = [str(part) for part in detail["loc"] if part not in kinds]
+        if "PipelineVariable" in place[-1]:
+            continue
+        got = "" if detail["type"].startswith("missing") else f", got {type(detail['input']).__name__}"
+        yield f"{'.'.join(place)}: {detail['msg']}{got}"
