@@ -126,7 +126,8 @@ def run(config: Path, overrides: tuple[str, ...], resume: str | None, detach: bo
         check_sweep_id(resume)
     from flows.session import flow_session
 
-    with flow_session(benchmark.platform, modules=("flows.scaling_benchmark", "great_expectations")):
+    modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
+    with flow_session(benchmark.platform, modules=modules):
         from flows.scaling_benchmark import check_points, scaling_benchmark
 
         result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.models import BenchmarkConfig
-from flows.preflight import plan_offline
+from flows.preflight import check_requests, plan_offline
 from scaling import names
 from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.request import ResolvedInputs, build_request
@@ -18,7 +18,7 @@ _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
 def plan_of(config: BenchmarkConfig) -> SweepPlan:
-    return plan_offline(config)
+    return check_requests(config, plan_offline(config))
 
 
 def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:

@@ -7,6 +7,7 @@ and waits for it before it goes on; here both processes start side by side.
 from __future__ import annotations
 
 import atexit
+import gc
 import http.client
 import importlib
 import logging
@@ -50,8 +51,7 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
     for is_last in [False] * (_TRIES - 1) + [True]:
         port = _free_port()
         server = _start(port)
-        for module in modules:
-            importlib.import_module(module)
+        _import(modules)
         if _answers(server, port):
             break
         if is_last:
@@ -61,6 +61,16 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
                 "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
             )
     _use(f"http://{_HOST}:{port}/api")
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import them without a look for garbage in between: there is none, and looking takes a third of the time."""
+    gc.disable()
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    finally:
+        gc.enable()
 
 
 def _start(port: int) -> subprocess.Popen[bytes]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig, PlatformConfig
+from scaling import names
 from scaling.budget import budget_problem
 from scaling.plan import SweepPlan, plan_sweep
 from scaling.preflight.requirements import mpi4py_is_installed, own_code_is_unpacked
+from scaling.request import ResolvedInputs, build_request
 from tasks.errors import PreflightRefused
 from tasks.image_bases import with_base_image
+from tasks.job_request import begin_import, request_problems
 from tasks.preflight import ask_platform, check_online
 from tasks.preflight_rule import Findings
 from tasks.pricing import current_price, look_up_price
@@ -31,12 +35,13 @@ def preflight(config: BenchmarkConfig) -> SweepPlan:
     Nothing is asked of the platform where a rule is broken that needs no platform. Raises PreflightRefused with every
     problem; where the budget is one, an event says so.
     """
+    begin_import()  # for check_requests(); most of what comes before it waits for the platform
     plan = plan_offline(config)
     _refuse(config, plan)
     plan, notices = plan_online(config, plan, look_up_price, ask_platform)
     for notice in notices:
         logger.info("notice: %s", notice)
-    _refuse(config, plan)
+    _refuse(config, check_requests(config, plan))
     return plan
 
 
@@ -46,6 +51,24 @@ def plan_offline(config: BenchmarkConfig) -> SweepPlan:
     ingredients = read_ingredients(config)
     found = (*mpi4py_is_installed(config, ingredients), *own_code_is_unpacked(config, ingredients))
     return replace(plan, problems=(*plan.problems, *found))
+
+
+def check_requests(config: BenchmarkConfig, plan: SweepPlan) -> SweepPlan:
+    """The plan with what is wrong with the shape of its points' requests, where no other problem explains it.
+
+    What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on it.
+    """
+    if plan.problems:
+        return plan
+    code = f"s3://{config.platform.bucket}/code.tar.gz" if config.training.source_dir else None
+    inputs = ResolvedInputs(names.sweep_id(config, datetime.now(UTC)), "image", "s3://bucket/dataset/", code)
+    found: dict[str, None] = {}
+    for point in plan.points:
+        try:
+            found |= dict.fromkeys(request_problems(build_request(config, point, inputs)))
+        except ValueError as error:  # a limit that only the whole request shows
+            found[str(error)] = None
+    return replace(plan, problems=tuple(f"CreateTrainingJob request: {problem}" for problem in found))
 
 
 def plan_online(

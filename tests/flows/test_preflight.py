@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,7 +16,8 @@ from flows import preflight as stage
 from flows.cli import main
 from flows.offline import plan_of
 from flows.scaling_benchmark import scaling_benchmark
-from scaling.plan import SweepPlan
+from scaling.plan import PlannedPoint, SweepPlan
+from scaling.request import ResolvedInputs
 from tasks.errors import PreflightRefused
 from tasks.preflight_rule import Findings
 from tasks.pricing import with_price
@@ -52,6 +54,33 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
     assert plan.cost_bound_usd == 12.0
     assert "2.0 USD/h (us-east-1, 2026-11-20)" in plan.cost_bound_reason
     assert notices == ("seen", "priced")
+
+
+def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this release built requests that the installed sagemaker-core does not take."""
+    build = stage.build_request
+
+    def wrong(config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs) -> dict[str, Any]:
+        request = build(config, point, inputs)
+        return {**request, "StoppingCondition": {"MaxRuntimeInSeconds": "an hour"}}
+
+    monkeypatch.setattr(stage, "build_request", wrong)
+
+
+def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_wrong_request(monkeypatch)
+    result = CliRunner().invoke(main, ["plan", LOCAL])
+    assert result.exit_code == 3
+    assert result.output.count("CreateTrainingJob request: stopping_condition.max_runtime_in_seconds: Input") == 1
+
+
+def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
+    make_config: Configs, account: list[Findings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_wrong_request(monkeypatch)
+    account.append(Findings())
+    with pytest.raises(PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: Input should be"):
+        stage.preflight(make_config())
 
 
 def test_current_price_may_break_the_budget_beside_what_the_account_lacks(make_config: Configs) -> None:
