@@ -17,6 +17,7 @@ RULES = (
     features.volume_key_has_a_volume,
     features.channels_have_one_name,
     features.shipped_program_reads_files,
+    features.shipped_program_splits_no_model,
     limits.environment_fits,
     limits.metric_definitions_fit,
     limits.image_uri_fits,

@@ -7,8 +7,8 @@ spot training and warm pools. The SDKs check none of it.
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import PurePath
 
+from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
 from scaling.preflight.sweep import Sweep
 
@@ -82,9 +82,29 @@ def shipped_program_reads_files(sweep: Sweep) -> list[str]:
     ]
 
 
+def shipped_program_splits_no_model(sweep: Sweep) -> list[str]:
+    """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP v1."""
+    chosen = sweep.training.distribution
+    if not _is_shipped_program(sweep):
+        return []
+    if isinstance(chosen, SmpV1):
+        return [
+            "training.distribution.kind: the shipped training program has nothing of smp_v1; bring your own by "
+            "training.source_dir or image.uri, or use kind smp_v2"
+        ]
+    degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+    return [
+        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program shards states and "
+        "splits nothing else, and would end on this argument; leave it out, or bring your own program by "
+        "training.source_dir"
+        for name in degrees
+        if isinstance(chosen, SmpV2) and (getattr(chosen, name) or 1) > 1
+    ]
+
+
 def _is_shipped_program(sweep: Sweep) -> bool:
     image = sweep.config.image
-    ours = PurePath(image.context).parts[-2:] == ("infra", "image")
+    ours = image.build_context.parts[-2:] == ("infra", "image")
     return ours and image.uri is None and sweep.training.source_dir is None
 
 

@@ -41,7 +41,7 @@ def mpi4py_is_installed(config: BenchmarkConfig, ingredients: Ingredients) -> li
         return []
     if any(_names_package(path, text) for path, text in ingredients.packages.items()):
         return []
-    places = f"image.context {image.context}"
+    places = f"image.context {image.build_context}"
     if config.training.source_dir is not None:
         places += f" or training.source_dir {config.training.source_dir}"
     return [
@@ -62,10 +62,10 @@ def own_code_is_unpacked(config: BenchmarkConfig, ingredients: Ingredients) -> l
     texts = (text for path, text in ingredients.packages.items() if path.rpartition("/")[2] == "Dockerfile")
     lines = [line for line in map(_code_line, texts) if line is not None]
     return [
-        f"training.source_dir: the Dockerfile in image.context {config.image.context} puts files into {_CODE_FOLDER} "
-        f"({line}), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the image's program "
-        "would run. Leave out source_dir, or keep that folder empty in the image: copy the program elsewhere, as "
-        "infra/image/Dockerfile does"
+        f"training.source_dir: the Dockerfile in image.context {config.image.build_context} puts files into "
+        f"{_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the "
+        "image's program would run. Leave out source_dir, or keep that folder empty in the image: copy the program "
+        "elsewhere, as infra/image/Dockerfile does"
         for line in lines
     ]
 

@@ -24,6 +24,8 @@ INCOMPLETE_BATCH = ("drop", "pad")
 BACKENDS = ("auto", "gloo", "nccl", "smddp", "xla")
 STRATEGIES = ("ddp", "fsdp", "smp")
 NO_FOLDER = "none"
+SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+"""Parameters of SageMaker's model parallelism 2.x under which ranks share layers, sequences or experts."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,34 @@ def _folder_or_none(text: str) -> Path | None:
     return None if text == NO_FOLDER else Path(text)
 
 
+def _model_parallel_parameters(text: str) -> dict[str, str]:
+    """The toolkit writes the hyperparameter `mp_parameters`, an object, as `--mp_parameters name=value,…`."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[2])]:
+        raise argparse.ArgumentTypeError(f"got {wrong[0]!r}, needs name=value,… as SageMaker's toolkit writes it")
+    return {name: value for name, _, value in pairs}
+
+
+def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
+    """The parameters are the library's, which reads them by itself; refused is what this program can't do with them."""
+    if "hybrid_shard_degree" not in parameters:
+        raise UserError(
+            "--mp_parameters: no hybrid_shard_degree among them, so they are not those of SageMaker's model "
+            "parallelism 2.x, the only one this program has: use kind smp_v2, or bring a program for the other"
+        )
+    if strategy != "smp":
+        raise UserError(
+            f"--strategy {strategy} does not use SageMaker's model parallelism, which --mp_parameters asks for: use "
+            "--strategy smp, or another kind than smp_v2"
+        )
+    for name in SPLITTING_DEGREES:
+        if (value := parameters.get(name, "1")) != "1":
+            raise UserError(
+                f"--mp_parameters: {name}={value}, but this program shards states and splits nothing else: use 1, or "
+                "bring a program that does"
+            )
+
+
 def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Where SageMaker keeps checkpoints over an interruption: as its configuration says, else where the folder is.
 
@@ -184,6 +214,12 @@ def _add_cluster_arguments(group: argparse._ArgumentGroup, environment: Mapping[
         "--backend", choices=BACKENDS, default="auto", help="auto: nccl with a GPU, gloo without; one process uses none"
     )
     add("--strategy", choices=STRATEGIES, default="ddp", help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x")
+    add(
+        "--mp_parameters",
+        type=_model_parallel_parameters,
+        default=None,
+        help="what SageMaker's toolkit hands on under kind smp_v2; checked, and read by the library itself",
+    )
     add("--process-group-timeout-seconds", type=_number(0, above_minimum=True), default=600.0)
     add(
         "--checkpoint-dir",
@@ -212,4 +248,6 @@ def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] = os.env
     values = vars(build_parser(environment).parse_args(argv))
     if values["data"] is None:
         raise UserError("--data is missing and SM_CHANNEL_TRAINING is not set: name the folder that holds the tables")
+    if values["mp_parameters"] is not None:
+        _check_model_parallel(values["mp_parameters"], values["strategy"])
     return TrainingArguments(**{field.name: values[field.name] for field in fields(TrainingArguments)})

@@ -22,9 +22,23 @@ def test_hyperparameters_arrive_as_the_toolkit_writes_them() -> None:
     assert (arguments.max_steps, arguments.checkpoint, arguments.learning_rate) == (7, False, 0.01)
 
 
+def test_the_toolkits_model_parallel_parameters_are_taken() -> None:
+    given = "allow_empty_shards=False,hybrid_shard_degree=8,tensor_parallel_degree=1"
+    argv = ["--data", "d", "--mp_parameters", given, "--strategy", "smp"]
+    assert parse_arguments(argv, {}).strategy == "smp"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--mp_parameters", "hybrid_shard_degree"], "--mp_parameters: got 'hybrid_shard_degree', needs name=value,…"),
+        (["--mp_parameters", "", "--strategy", "smp"], "--mp_parameters: got '', needs name=value,…"),
+        (["--mp_parameters", "hybrid_shard_degree=8"], "--strategy ddp does not use SageMaker's model parallelism"),
+        (["--mp_parameters", "ddp=True,partitions=2", "--strategy", "smp"], "use kind smp_v2"),
+        (
+            ["--mp_parameters", "hybrid_shard_degree=8,tensor_parallel_degree=2", "--strategy", "smp"],
+            "tensor_parallel_degree=2, but this program shards states and splits nothing else: use 1",
+        ),
         (["--epochs", "0"], "--epochs: got 0, needs a whole number >= 1"),
         (["--epochs", "two"], "--epochs: got 'two', needs a whole number >= 1"),
         (["--validation-fraction", "1"], "needs a number > 0 and < 1"),

@@ -15,6 +15,25 @@ def test_the_small_config_has_neither_problems_nor_hints(plan_of):
     assert (plan.problems, plan.hints) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("distribution", "start"),
+    [
+        ({"kind": "smp_v1", "partitions": 2, "ddp": True}, "training.distribution.kind: the shipped training program has"),
+        ({"kind": "smp_v2", "hybrid_shard_degree": 4, "tensor_parallel_degree": 2},
+         "training.distribution.tensor_parallel_degree: 2, but the shipped training program shards states and splits"),
+        ({"kind": "smp_v2", "hybrid_shard_degree": 4, "expert_parallel_degree": 8},
+         "training.distribution.expert_parallel_degree: 8, but the shipped training program"),
+    ],
+)  # fmt: skip
+def test_a_model_split_in_a_way_that_the_shipped_program_has_not(distribution, start, plan_of):
+    training = {"distribution": distribution, "instance_type": "ml.p4d.24xlarge"}
+    (problem,) = plan_of(training=training, image=SHIPPED).problems
+    assert problem.startswith(start)
+    assert plan_of(training=training).problems == ()  # another program
+    whole = {"kind": "smp_v2", "hybrid_shard_degree": 8}
+    assert plan_of(training={**training, "distribution": whole}, image=SHIPPED).problems == ()
+
+
 def test_spot_with_a_wait_shorter_than_the_run(plan_of):
     (problem,) = plan_of(training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}).problems
     assert problem == (
