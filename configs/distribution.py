@@ -62,6 +62,12 @@ class TorchDistributed(Section):
         default=None,
         description="Processes torchrun starts per node; null: one per accelerator, or one on a CPU instance.",
     )
+    smddp: bool = Field(
+        default=False,
+        description="True for a program that takes smdistributed.dataparallel's AllGather (FSDP, sharded states) by "
+        'init_process_group("smddp"): the SDK\'s two options together. torchrun starts it; for its AllReduce use kind '
+        "smddp.",
+    )
 
 
 class PyTorchDdp(Section):
@@ -131,7 +137,8 @@ class SmpV1(_ModelParallel):
     """smdistributed.modelparallel 1.x: a model split into pipeline partitions, under mpirun.
 
     Names, defaults and bounds: SageMaker SDK v2, doc/api/training/smd_model_parallel_general.rst and
-    fw_utils.validate_mp_config; sharding: AWS developer guide, sharded data parallelism.
+    fw_utils.validate_mp_config; sharding (sdp_*): AWS developer guide, sharded data parallelism. The SDK checks of
+    load_partition and partition_file the type alone, and of sdp_* nothing; no public document tells more of the former.
     """
 
     own_fields: ClassVar[frozenset[str]] = frozenset({"kind", "processes_per_node", "custom_mpi_options", "efa_flags"})
@@ -194,6 +201,36 @@ class SmpV1(_ModelParallel):
     ddp_dist_backend: Literal["auto", "nccl"] | None = Field(
         default=None, description="Backend between replicas; auto: AWS's own where it is there. Null: auto."
     )
+    ddp_port: int | None = Field(
+        default=None, ge=0, le=65_535, description="Port of the replicas' process group. Null: SageMaker's MASTER_PORT."
+    )
+    horovod: bool | None = Field(
+        default=None, description="Horovod between replicas in place of ddp; for TensorFlow. Null: false."
+    )
+    contiguous: bool | None = Field(
+        default=None, description="Whether each part is one connected piece of the graph; for TensorFlow. Null: true."
+    )
+    load_partition: bool | None = Field(
+        default=None, description="Take the split from partition_file in place of making one. Null: false."
+    )
+    partition_file: str | None = Field(
+        default=None, min_length=1, description="File of a saved split, a path in the container."
+    )
+    sdp_reduce_bucket_size: Degree | None = Field(
+        default=None, description="Under sharding: elements in a bucket of gradients. Null: 500,000,000."
+    )
+    sdp_param_persistence_threshold: int | None = Field(
+        default=None, ge=0, description="Under sharding: parameters of fewer elements stay whole. Null: 1,000,000."
+    )
+    sdp_max_live_parameters: Degree | None = Field(
+        default=None, description="Under sharding: most parameters put together at a time. Null: 1,000,000,000."
+    )
+    sdp_hierarchical_allgather: bool | None = Field(
+        default=None, description="Under sharding: gather within nodes first, then between them. Null: true."
+    )
+    sdp_gradient_clipping: float | None = Field(
+        default=None, gt=0, description="Under sharding: largest L2 norm of the gradients. Null: 1.0."
+    )
     processes_per_node: MpiProcesses = None
     custom_mpi_options: CustomMpiOptions = ""
     efa_flags: EfaFlags = True
@@ -206,6 +243,18 @@ class SmpV1(_ModelParallel):
             raise ValueError(f"default_partition is {self.default_partition}; it must be less than {self.partitions}")
         if (self.tensor_parallel_degree or 1) > 1 and not self.ddp:
             raise ValueError("tensor_parallel_degree is more than 1, which needs ddp: true")
+        if self.horovod and self.ddp:
+            raise ValueError("horovod and ddp are both true; one of them averages the gradients of the replicas")
+        for name in ("ddp_port", "ddp_dist_backend"):
+            if getattr(self, name) is not None and self.ddp is None:
+                raise ValueError(f"{name} is set and ddp is not, without which it has no effect; set ddp: true")
+        if self.load_partition and self.partition_file is None:
+            raise ValueError("load_partition is true and partition_file is missing; name the file to load")
+        sharding = [
+            name for name in type(self).model_fields if name.startswith("sdp_") and getattr(self, name) is not None
+        ]
+        if sharding and (self.sharded_data_parallel_degree or 1) == 1:
+            raise ValueError(f"{sharding[0]} goes with sharding; set sharded_data_parallel_degree to 2 or more")
         return self
 
 

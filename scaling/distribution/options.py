@@ -22,14 +22,22 @@ from scaling.distribution.images import MODEL_PARALLEL, NEURON, PYTORCH, ImageFa
 from scaling.distribution.option import Option, Value
 
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
+SMDDP_ALLGATHER_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 SMP_V1_TYPES = ("ml.g4dn.12xlarge", *SMDDP_TYPES)
 SMP_V2_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge", "ml.p5.48xlarge", "ml.p5e.48xlarge")
-# SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS, and 2.3.0 of AWS's table of containers with SMDDP.
-SMDDP_VERSIONS = frozenset(
+SDK_SMDDP_VERSIONS = frozenset(
     {(1, 6), (1, 6, 0), (1, 7), (1, 7, 1), (1, 8), (1, 8, 0), (1, 8, 1), (1, 9), (1, 9, 0), (1, 9, 1), (1, 10),
      (1, 10, 0), (1, 10, 2), (1, 11), (1, 11, 0), (1, 12), (1, 12, 0), (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1),
-     (2, 1, 0), (2, 1, 2), (2, 2, 0), (2, 3, 0)}
+     (2, 1, 0), (2, 1, 2), (2, 2, 0)}
 )  # fmt: skip
+"""SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS: PyTorch for smddp, and for pytorchddp, which the SDK turns
+into smddp before it checks. tests/scaling/sdk_tables.json holds a recording of it."""
+SMDDP_VERSIONS = SDK_SMDDP_VERSIONS | {(2, 3, 0)}
+"""With 2.3.0 of AWS's table of containers with SMDDP."""
+_MP_ARGUMENT = (
+    "The toolkit hands the parameters on to the program too, as one argument `--mp_parameters name=value,…`: take it, "
+    "or ignore what you don't know (parse_known_args)."
+)
 _MPI_TAIL = "A job of mpirun ends with a fixed wait of 30 s: it is billed, and no part of the train clock."
 _MPI_HOST = "SM_CURRENT_HOST is the first node's on every rank (sagemaker-training-toolkit#158)."
 _MPI_MASTER = (
@@ -62,6 +70,9 @@ def _torchrun(config: TorchDistributed | Trainium, instance: InstanceType) -> di
     if config.processes_per_node is not None:
         # sagemaker-training reads this one for every runner, torchrun included; it has no own key for it.
         sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
+    if isinstance(config, TorchDistributed) and config.smddp:
+        sent["sagemaker_distributed_dataparallel_enabled"] = True
+        sent["sagemaker_distributed_dataparallel_custom_mpi_options"] = ""
     return sent
 
 
@@ -106,6 +117,8 @@ def _has_torchrun(image: ImageFacts) -> bool:
 
 
 def _has_pytorchddp(image: ImageFacts) -> bool:
+    """The SDK's documents name containers of 1.11 and later. Its table begins earlier and ends at 2.2.0, but the launch
+    works without SMDDP too."""
     return image.version >= (1, 11)
 
 
@@ -175,6 +188,10 @@ OPTIONS = (
             _NEEDS_TOOLKIT,
             "The toolkit forces NCCL_PROTO=simple, on one node too, and port 7777.",
             "The SDK has no key for processes_per_node; the toolkit reads mpirun's for torchrun too.",
+            'With smddp: true the SDK\'s two options go together (beside it `"smdistributed": {"dataparallel": '
+            '{"enabled": True}}`) and SMDDP\'s keys are sent too. The toolkit starts torchrun all the same and reads '
+            'none of them: the program\'s init_process_group("smddp") is what counts. The SDK takes p5 then, which is '
+            "not on AWS's list.",
         ),
         hyperparameters=_torchrun,
         rules=(
@@ -182,8 +199,14 @@ OPTIONS = (
             rules.python_program,
             rules.no_rdma_where_none_is,
             rules.image_is(_has_torchrun, _TORCHRUN_NEEDS),
+            rules.allgather_on(SMDDP_ALLGATHER_TYPES),
+            rules.where(rules.with_smddp, rules.image_is(_has_smddp, _SMDDP_NEEDS)),
         ),
-        hints=(rules.efa_is_used,),
+        hints=(
+            rules.efa_is_used,
+            rules.where(rules.with_smddp, rules.launch_path_only),
+            rules.where(rules.with_smddp, rules.base_is(_has_smddp, _SMDDP_NEEDS)),
+        ),
     ),
     Option(
         kind="pytorchddp",
@@ -208,7 +231,7 @@ OPTIONS = (
         ),
         hyperparameters=_smddp,
         rules=(*_ALWAYS, rules.not_on_trainium, *_MPI_RULES, rules.image_is(_has_pytorchddp, _PYTORCHDDP_NEEDS)),
-        hints=(rules.mpi4py_is_there,),
+        hints=(rules.ranks_come_from_smddprun(_has_smddp), rules.mpi4py_is_there),
     ),
     Option(
         kind="smddp",
@@ -267,6 +290,8 @@ OPTIONS = (
             "The toolkit gives `-mca btl_vader_single_copy_mechanism none` itself; mpirun ends where it stands twice.",
             "AWS's text recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter can't: libfabric aborts. It is "
             "set only where the adapter can.",
+            _MP_ARGUMENT,
+            "horovod and contiguous are for TensorFlow; the SDK sends them for PyTorch too.",
             "SDK v3 has nothing for it.",
             _MPI_TAIL,
         ),
@@ -300,8 +325,9 @@ OPTIONS = (
             _TORCHRUN_PROGRAM,
         ),
         known_wrong=(
-            "The SDK changes the image to the SMP container when no image is given; here image.uri or image.base_image "
-            "must name it.",
+            "The SDK changes the image to the SMP container when no image is given; here image.framework does, and "
+            "image.uri or image.base_image may name it.",
+            _MP_ARGUMENT,
             "Both SMDDP's flag (false) and torchrun's (true) are sent; torchrun wins in the toolkit.",
         ),
         hyperparameters=_smp_v2,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from configs.distribution import SmpV1, SmpV2
+from configs.distribution import SmpV1, SmpV2, TorchDistributed
 from scaling.distribution.efa import DEVICE_RDMA, PROVIDER, TOOLKIT_EFA_TYPES, efa_settings, has_device_rdma
 from scaling.distribution.images import ImageFacts
 from scaling.distribution.option import Job, Rule, ranks_per_replica
@@ -36,6 +36,31 @@ def only_on(types: tuple[str, ...], source: str) -> Rule:
         ]
 
     return rule
+
+
+def allgather_on(types: tuple[str, ...]) -> Rule:
+    """SMDDP's AllGather is for these instance types alone; the SDK takes any under torch_distributed."""
+
+    def rule(job: Job) -> list[str]:
+        instance_type = job.instance.instance_type
+        if not with_smddp(job) or job.instance.emulated or instance_type in types:
+            return []
+        return [
+            f"{_FIELD}.smddp: {instance_type} has no AllGather of SMDDP; AWS's list names {', '.join(types)}; use one "
+            "of them, or leave smddp out"
+        ]
+
+    return rule
+
+
+def with_smddp(job: Job) -> bool:
+    """Whether torchrun starts a program that takes SMDDP's collectives."""
+    return isinstance(job.distribution, TorchDistributed) and job.distribution.smddp
+
+
+def where(asked: Callable[[Job], bool], rule: Rule) -> Rule:
+    """The rule, for the jobs that ask for what it looks at."""
+    return lambda job: rule(job) if asked(job) else []
 
 
 def only_on_trainium(job: Job) -> list[str]:
@@ -163,7 +188,7 @@ def partitions_fill_the_job(job: Job) -> list[str]:
                 f"{_FIELD}.sharded_data_parallel_degree: {sharded} does not divide the {world // parts} replicas that "
                 f"{text} leave of {world} processes; use a divisor"
             )
-    if max(world for _, world in _worlds(job)) > config.partitions and not config.ddp:
+    if max(world for _, world in _worlds(job)) > config.partitions and not (config.ddp or config.horovod):
         problems.append(
             f"{_FIELD}.ddp: more processes than partitions are several replicas of the model, whose gradients are not "
             "averaged without it; set ddp: true"
@@ -248,6 +273,21 @@ def base_is(fits: ImageTest, needs: str) -> Rule:
         return [
             f"image: {image.uri} has nothing for kind {job.distribution.kind}, which needs {needs}; "
             "make sure that what is built on it does"
+        ]
+
+    return rule
+
+
+def ranks_come_from_smddprun(fits: ImageTest) -> Rule:
+    """pytorchddp's program finds RANK and WORLD_SIZE set where smddprun is, which is part of SMDDP."""
+
+    def rule(job: Job) -> list[str]:
+        if job.image is None or fits(job.image):
+            return []
+        return [
+            f"image: {job.image.uri} has no SMDDP, so no smddprun sets RANK, WORLD_SIZE and LOCAL_RANK under kind "
+            f"{job.distribution.kind}, and the SDK v2 refuses such a version; the program must take them from Open MPI "
+            "(OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_RANK), as the shipped one does"
         ]
 
     return rule

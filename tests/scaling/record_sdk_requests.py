@@ -6,7 +6,8 @@ call is answered here, and what would open a connection raises):
     python3.11 -m venv /tmp/sdk-v2 && /tmp/sdk-v2/bin/pip install sagemaker==2.257.7
     /tmp/sdk-v2/bin/python tests/scaling/record_sdk_requests.py tests/scaling/golden_requests
 
-One file per case: what was asked of the estimator, and the request, or the message with which the SDK refused.
+One file per case: what was asked of the estimator, and the request, or the message with which the SDK refused. Beside
+the folder sdk_tables.json: which versions and instance types the SDK takes for what.
 """
 
 from __future__ import annotations
@@ -31,6 +32,21 @@ SMP_V1 = {
     "optimize": "speed",
     "ddp": True,
 }
+SMP_V1_KEYS = {
+    "partitions": 2,
+    "ddp": True,
+    "sharded_data_parallel_degree": 2,
+    "ddp_dist_backend": "nccl",
+    "ddp_port": 7778,
+    "contiguous": False,
+    "load_partition": True,
+    "partition_file": "/opt/ml/input/data/split/partition.pkl",
+    "sdp_reduce_bucket_size": 500000000,
+    "sdp_param_persistence_threshold": 1000000,
+    "sdp_max_live_parameters": 1000000000,
+    "sdp_hierarchical_allgather": True,
+    "sdp_gradient_clipping": 1.0,
+}
 SMP_V2 = {"hybrid_shard_degree": 8, "tensor_parallel_degree": 2, "sm_activation_offloading": True}
 EFA = "-x FI_PROVIDER=efa -x FI_EFA_USE_DEVICE_RDMA=1 -x RDMAV_FORK_SAFE=1"
 
@@ -46,11 +62,13 @@ def _case(distribution: dict[str, Any] | None, instance_type: str = "ml.p4d.24xl
 
 
 _MPI = {"enabled": True, "processes_per_host": 8}
+_AFTER_SMDDP = {"framework_version": "2.3.0", "py_version": "py311"}
 _TORCHRUN = {"torch_distributed": {"enabled": True}}
 CASES: dict[str, dict[str, Any]] = {
     "none": _case(None, "ml.m5.xlarge"),
     "torch_distributed": _case(_TORCHRUN),
     "torch_distributed_cpu": _case(_TORCHRUN, "ml.m5.xlarge"),
+    "torch_distributed_smddp": _case({**_TORCHRUN, "smdistributed": {"dataparallel": {"enabled": True}}}),
     "pytorchddp": _case({"pytorchddp": {"enabled": True}}),
     "pytorchddp_options": _case({"pytorchddp": {"enabled": True, "custom_mpi_options": "-verbose"}}),
     "smddp": _case({"smdistributed": {"dataparallel": {"enabled": True}}}),
@@ -59,6 +77,8 @@ CASES: dict[str, dict[str, Any]] = {
     ),
     "smp_v1": _case(_smp(SMP_V1, mpi=_MPI), "ml.p3.16xlarge"),
     "smp_v1_efa": _case(_smp(SMP_V1, mpi={**_MPI, "custom_mpi_options": EFA})),
+    "smp_v1_keys": _case(_smp(SMP_V1_KEYS, mpi=_MPI), "ml.p3.16xlarge"),
+    "smp_v1_horovod": _case(_smp({"partitions": 2, "horovod": True}, mpi=_MPI), "ml.p3.16xlarge"),
     "smp_v2": _case(_smp(SMP_V2, **_TORCHRUN)),
     "smp_v2_image": _case(_smp(SMP_V2, **_TORCHRUN), framework_version="2.4.1", py_version="py311"),
     "mpi": _case({"mpi": {"enabled": True}}, "ml.m5.xlarge"),
@@ -75,6 +95,10 @@ CASES: dict[str, dict[str, Any]] = {
         {"smdistributed": {"dataparallel": {"enabled": True}, "modelparallel": {"enabled": True}}}
     ),
     "refused_smddp_on_p5": _case({"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.p5.48xlarge"),
+    "refused_horovod_beside_ddp": _case(_smp({"partitions": 2, "horovod": True, "ddp": True}, mpi=_MPI)),
+    "refused_port_without_ddp": _case(_smp({"partitions": 2, "ddp_port": 7778}, mpi=_MPI)),
+    "refused_pytorchddp_by_version": _case({"pytorchddp": {"enabled": True}}, **_AFTER_SMDDP),
+    "refused_smddp_by_version": _case({"smdistributed": {"dataparallel": {"enabled": True}}}, **_AFTER_SMDDP),
     # What it takes although the documents say otherwise.
     "taken_smddp_on_g5": _case({"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.g5.12xlarge"),
     "taken_64_processes_on_8_gpus": _case({"mpi": {"enabled": True, "processes_per_host": 64}}),
@@ -106,6 +130,25 @@ def record(case: dict[str, Any], source_dir: str) -> dict[str, Any]:
     except ValueError as error:
         return {"refused": str(error)}
     return {"request": requests[-1]}
+
+
+def tables() -> dict[str, Any]:
+    """The SDK's own lists, by their names in sagemaker.fw_utils."""
+    from sagemaker import fw_utils
+
+    versions = fw_utils.SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS["pytorch"]
+    return {
+        "SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS": {"pytorch": versions},
+        "SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES": list(fw_utils.SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES),
+        "TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS": (
+            fw_utils.TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS
+        ),
+        "TRAINIUM_SUPPORTED_TORCH_DISTRIBUTED_FRAMEWORK_VERSIONS": (
+            fw_utils.TRAINIUM_SUPPORTED_TORCH_DISTRIBUTED_FRAMEWORK_VERSIONS
+        ),
+        # Gone from the SDK: pytorchddp is smddp by the time it is checked.
+        "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS": getattr(fw_utils, "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS", None),
+    }
 
 
 def _session() -> tuple[Any, list[dict[str, Any]]]:
@@ -152,6 +195,8 @@ def main(folder: Path) -> None:
     import sagemaker
 
     folder.mkdir(parents=True, exist_ok=True)
+    held = {"sdk": f"sagemaker {sagemaker.__version__}", **tables()}
+    (folder.parent / "sdk_tables.json").write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
     with tempfile.TemporaryDirectory() as source_dir:
         (Path(source_dir) / "train.py").write_text("print('never run')\n")
         for name, case in CASES.items():

@@ -31,16 +31,34 @@ SMP_V1 = {
 }
 SMP_V2 = {"kind": "smp_v2", "hybrid_shard_degree": 8, "tensor_parallel_degree": 2, "sm_activation_offloading": True}
 # Recording of record_sdk_requests.py -> the same choice here.
+SMP_V1_KEYS = {
+    "partitions": 2,
+    "ddp": True,
+    "sharded_data_parallel_degree": 2,
+    "ddp_dist_backend": "nccl",
+    "ddp_port": 7778,
+    "contiguous": False,
+    "load_partition": True,
+    "partition_file": "/opt/ml/input/data/split/partition.pkl",
+    "sdp_reduce_bucket_size": 500_000_000,
+    "sdp_param_persistence_threshold": 1_000_000,
+    "sdp_max_live_parameters": 1_000_000_000,
+    "sdp_hierarchical_allgather": True,
+    "sdp_gradient_clipping": 1.0,
+}
 SAME_CHOICE = {
     "none": {"kind": "none"},
     "torch_distributed": {"kind": "torch_distributed"},
     "torch_distributed_cpu": {"kind": "torch_distributed"},
+    "torch_distributed_smddp": {"kind": "torch_distributed", "smddp": True},
     "pytorchddp": {"kind": "pytorchddp"},
     "pytorchddp_options": {"kind": "pytorchddp", "custom_mpi_options": "-verbose"},
     "smddp": {"kind": "smddp"},
     "smddp_options": {"kind": "smddp", "custom_mpi_options": "-x NCCL_DEBUG=VERSION"},
     "smp_v1": SMP_V1,
     "smp_v1_efa": SMP_V1,  # the recording spells out the EFA settings that are given by default here
+    "smp_v1_keys": {"kind": "smp_v1", "processes_per_node": 8, "efa_flags": False, **SMP_V1_KEYS},
+    "smp_v1_horovod": {"kind": "smp_v1", "processes_per_node": 8, "partitions": 2, "horovod": True},
     "smp_v2": SMP_V2,
     "smp_v2_image": SMP_V2,  # the SDK chose the image by itself; here it is named
     "mpi": {"kind": "mpi"},
@@ -52,6 +70,10 @@ SAME_CHOICE = {
 # What the SDK refuses or takes, and the sentence with which the plan refuses it.
 REFUSED_HERE = {
     "refused_cpu_without_image": None,  # an image is always named here, with which the SDK takes CPU nodes too
+    "refused_pytorchddp_by_version": None,  # an AWS container without SMDDP gets a hint here
+    "refused_smddp_by_version": None,  # AWS's table of containers has 2.3.0, the SDK's ends before
+    "refused_horovod_beside_ddp": None,  # refused by the config, tests/scaling/distribution/test_options.py
+    "refused_port_without_ddp": None,
     "refused_two_smdistributed": None,  # kinds exclude each other
     "refused_mpi_on_trainium": ({"kind": "mpi"}, "mpi does not start on ml.trn1.32xlarge"),
     "refused_smddp_on_p5": ({"kind": "smddp"}, "ml.p5.48xlarge has no smddp"),

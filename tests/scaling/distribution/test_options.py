@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -17,6 +18,7 @@ from scaling.distribution import (
     processes_per_node,
     ranks_per_replica,
 )
+from scaling.distribution.options import SDK_SMDDP_VERSIONS, SMDDP_TYPES, SMDDP_VERSIONS
 from scaling.distribution.table import config_models, distribution_document
 from scaling.plan import plan_sweep
 
@@ -70,6 +72,15 @@ def test_every_field_of_every_kind_is_described_in_the_schema():
         ({**SMP_V1, "default_partition": 2}, "default_partition is 2; it must be less than 2"),
         ({"kind": "smp_v1", "partitions": 1, "tensor_parallel_degree": 2}, "needs ddp: true"),
         ({**SMP_V1, "memory_weight": 1.5}, "less than or equal to 1"),
+        ({**SMP_V1, "horovod": True}, "horovod and ddp are both true"),
+        ({"kind": "smp_v1", "partitions": 2, "ddp_port": 7778}, "ddp_port is set and ddp is not"),
+        ({"kind": "smp_v1", "partitions": 2, "ddp_dist_backend": "nccl"}, "ddp_dist_backend is set and ddp is not"),
+        ({**SMP_V1, "ddp_port": -1}, "greater than or equal to 0"),
+        ({**SMP_V1, "load_partition": True}, "partition_file is missing; name the file to load"),
+        (
+            {**SMP_V1, "sdp_gradient_clipping": 0.5},
+            "sdp_gradient_clipping goes with sharding; set sharded_data_parallel",
+        ),
     ],
 )
 def test_a_choice_that_is_none_is_refused(raw, message):
@@ -90,6 +101,22 @@ def test_parameters_left_to_the_library_are_not_sent():
     config = typed({**SMP_V1, "ddp": False, "default_partition": 0, "custom_mpi_options": "-verbose"})
     assert config.parameters() == {"partitions": 2, "ddp": False, "default_partition": 0}
     assert typed({**SMP_V2, "hybrid_shard_degree": 0}).parameters() == {"hybrid_shard_degree": 0}
+
+
+def test_the_versions_are_those_of_the_sdk_and_one_of_awss_own_table():
+    recorded = json.loads((REPOSITORY / "tests" / "scaling" / "sdk_tables.json").read_text())
+
+    def versions(name, framework=None):
+        listed = recorded[name][framework] if framework else recorded[name]
+        return {tuple(map(int, version.split("."))) for version in listed}
+
+    smddp = versions("SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS", "pytorch")
+    assert smddp == SDK_SMDDP_VERSIONS
+    assert smddp ^ SMDDP_VERSIONS == {(2, 3, 0)}
+    # The SDK has no list of its own for pytorchddp any more: it becomes smddp before it is checked.
+    assert recorded["PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS"] is None
+    assert set(SMDDP_TYPES) == set(recorded["SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES"]) - {"local_gpu"}
+    assert min(versions("TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS")) >= (1, 13)
 
 
 # -- how many ----------------------------------------------------------------------------------------------------------

@@ -101,6 +101,8 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
         ({"kind": "smddp"}, "ml.g5.12xlarge",
          "training.instance_type: ml.g5.12xlarge has no smddp; SMDDP's list names ml.p3.16xlarge, "),
         ({"kind": "smddp"}, "ml.p5.48xlarge", "ml.p5.48xlarge has no smddp"),
+        ({"kind": "torch_distributed", "smddp": True}, "ml.p3.16xlarge",
+         "training.distribution.smddp: ml.p3.16xlarge has no AllGather of SMDDP; AWS's list names ml.p4d.24xlarge, ml"),
         (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge has no smp_v1"),
         (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge has no smp_v2"),
         ({"kind": "trainium"}, "ml.p4d.24xlarge", "ml.p4d.24xlarge has no NeuronCores; kind trainium wants ml.trn1.*"),
