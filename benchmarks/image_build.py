@@ -71,7 +71,7 @@ class Bench:
 
     def __init__(self, at: PlatformConfig, image: ImageConfig, layer_sizes: LayerSizes) -> None:
         self._at, self._image, self._layer_sizes = at, image, layer_sizes
-        self._context = Path(image.context)
+        self._context = image.build_context
         self._known_layers: set[str] = set()
         self._changes = 0
         self.built: list[str] = []

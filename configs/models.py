@@ -5,18 +5,17 @@ Every model is frozen and refuses unknown keys; every field says when to change 
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from configs.distribution import DistributionConfig
 from configs.job import ChannelName, InputMode, JobFeatures
 from configs.section import Section
+from configs.urls import is_loopback_with_port, url_problem
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
 Scalar = bool | int | float | str
@@ -109,7 +108,7 @@ class FrameworkConfig(Section):
 
 
 class ImageConfig(Section):
-    """The training image: a build context, or one that already exists."""
+    """The training image: a build context, an AWS container as it is, or an image that already exists."""
 
     repository: str = Field(
         default="nodesweep",
@@ -117,16 +116,21 @@ class ImageConfig(Section):
         max_length=256,
         description="ECR repository the image is pushed to. A repository whose tags can be moved is refused.",
     )
-    context: str = Field(default="../infra/image", description="Build context directory, relative to the config file.")
+    context: str | None = Field(
+        default=None,
+        description="Build context directory, relative to the config file. Null: ../infra/image; but where "
+        "training.source_dir brings the code and base_image or framework names a container, nothing is built and the "
+        "jobs run in that container as it is.",
+    )
     base_image: str | None = Field(
         default=None,
         description="BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the Dockerfile's. One in "
-        "ECR is built on by its digest.",
+        "ECR is built on by its digest. Without a build (see context): the image itself.",
     )
     framework: FrameworkConfig | None = Field(
         default=None,
         description="Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up for "
-        "platform.region.",
+        "platform.region; under kind smp_v2 the SMP container.",
     )
     build_args: dict[str, str] = Field(
         default_factory=dict, description="Further build arguments. They enter the image's identity; no secrets here."
@@ -155,6 +159,11 @@ class ImageConfig(Section):
         if self.base_image is not None and self.framework is not None:
             raise ValueError("base_image and framework both name the base; give one of them")
         return self
+
+    @property
+    def build_context(self) -> Path:
+        """The directory that an image is built from."""
+        return Path(self.context or "../infra/image")
 
 
 class BatchConfig(Section):
@@ -410,7 +419,7 @@ class PlatformConfig(Section):
     @field_validator("endpoint_url")
     @classmethod
     def _usable_url(cls, value: str | None) -> str | None:
-        if value is not None and (problem := _url_problem(value)):
+        if value is not None and (problem := url_problem(value)):
             raise ValueError(f"{problem}; expected http(s)://HOST[:PORT], e.g. http://127.0.0.1:4570")
         return value
 
@@ -418,7 +427,7 @@ class PlatformConfig(Section):
     def _local_needs_endpoint(self) -> Self:
         if self.endpoint_url is None and self.credentials == "placeholder":
             raise ValueError("credentials 'placeholder' needs an endpoint_url; for AWS use 'chain'")
-        if self.autostart and not _is_loopback_with_port(self.endpoint_url):
+        if self.autostart and not is_loopback_with_port(self.endpoint_url):
             raise ValueError(
                 "autostart needs an endpoint_url on loopback with its port (http://127.0.0.1:PORT), "
                 f"got {self.endpoint_url!r}"
@@ -439,14 +448,30 @@ class BenchmarkConfig(Section):
     report: ReportConfig = Field(default_factory=ReportConfig)
     platform: PlatformConfig
 
+    @property
+    def runs_container_as_it_is(self) -> bool:
+        """Whether the jobs run the user's code in an existing container, named by framework or base_image: no build."""
+        image, named = self.image, self.image.base_image is not None or self.image.framework is not None
+        return named and image.uri is None and image.context is None and self.training.source_dir is not None
+
+    @model_validator(mode="after")
+    def _build_has_a_context(self) -> Self:
+        if self.runs_container_as_it_is and self.image.build_args:
+            raise ValueError(
+                "image.build_args go with a build, and none is made: training.source_dir runs in the container of "
+                "image.framework or base_image as it is; leave out build_args, or set image.context to have one built"
+            )
+        return self
+
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
         """The same config with its local paths resolved against `base`, the directory of its file."""
         source = self.dataset.source if self.dataset.is_remote else str((base / self.dataset.source).resolve())
         source_dir = self.training.source_dir and str((base / self.training.source_dir).resolve())
+        context = None if self.runs_container_as_it_is else str((base / self.image.build_context).resolve())
         return self.model_copy(
             update={
                 "dataset": self.dataset.model_copy(update={"source": source}),
-                "image": self.image.model_copy(update={"context": str((base / self.image.context).resolve())}),
+                "image": self.image.model_copy(update={"context": context}),
                 "training": self.training.model_copy(update={"source_dir": source_dir}),
             }
         )
@@ -459,30 +484,3 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, dict):
         return all(map(_is_finite, value.values()))
     return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
-
-
-def _url_problem(url: str) -> str | None:
-    """Why an http(s) URL can't be an endpoint, or None."""
-    if re.search(r"\s", url):
-        return "a URL holds no white space"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        return f"not a URL: {error}"
-    if not parts.hostname:
-        return "the host is missing"
-    if port == 0:
-        return "port 0 is no port to call"
-    if "@" in parts.netloc:
-        return "no user or password here (platform.credentials says which keys are used)"
-    return "a query or fragment has no place in an endpoint" if parts.query or parts.fragment else None
-
-
-def _is_loopback_with_port(url: str | None) -> bool:
-    parts = urlsplit(url or "")
-    try:
-        loopback = parts.hostname == "localhost" or ipaddress.IPv4Address(parts.hostname or "").is_loopback
-    except ipaddress.AddressValueError:
-        return False
-    return parts.scheme == "http" and loopback and parts.port is not None

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from flows.preflight import check_requests, plan_offline
 from scaling import names
@@ -13,6 +14,7 @@ from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.request import ResolvedInputs, build_request
 from tasks.dataset import scan_directory, split_uri
 from tasks.image import read_context
+from tasks.image_bases import with_container
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
@@ -50,11 +52,16 @@ def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
-        image_uri=config.image.uri or _unbuilt_image(config, registry),
+        image_uri=_container(config) or _unbuilt_image(config, registry),
         dataset_uri=_dataset_uri(config),
         source_uri=_source_uri(config),
     )
     return [build_request(config, point, inputs) for point in plan.points]
+
+
+def _container(config: BenchmarkConfig) -> str | None:
+    """The image that is there already, as the config names it; a run names AWS's container by its digest."""
+    return with_container(config, load_catalogue().get(config.training.instance_type)).uri
 
 
 def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:

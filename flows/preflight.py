@@ -15,7 +15,7 @@ from scaling.plan import SweepPlan, plan_sweep
 from scaling.preflight.requirements import mpi4py_is_installed, own_code_is_unpacked
 from scaling.request import ResolvedInputs, build_request
 from tasks.errors import PreflightRefused
-from tasks.image_bases import with_base_image
+from tasks.image_bases import with_container
 from tasks.job_request import begin_import, request_problems
 from tasks.preflight import ask_platform, check_online
 from tasks.preflight_rule import Findings
@@ -79,15 +79,14 @@ def plan_online(
 ) -> tuple[SweepPlan, tuple[str, ...]]:
     """The plan at the current price with the problems that the platform's answers show, and the notices."""
     instance, notices = price(config.platform, load_catalogue().get(config.training.instance_type))
-    found = ask(config, instance, plan)
+    found = ask(config.model_copy(update={"image": with_container(config, instance)}), instance, plan)
     current = _plan_at(config, instance)
     return replace(current, problems=(*current.problems, *found.problems)), (*found.notices, *notices)
 
 
 def _plan_at(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     """The plan at the instance's price; its rules see the container that image.framework stands for."""
-    image = with_base_image(config.image, config.platform.region, instance)
-    return plan_sweep(config.model_copy(update={"image": image}), instance)
+    return plan_sweep(config.model_copy(update={"image": with_container(config, instance)}), instance)
 
 
 def _refuse(config: BenchmarkConfig, plan: SweepPlan) -> None:

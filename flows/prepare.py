@@ -12,7 +12,7 @@ from typing import Any
 from prefect.futures import PrefectFuture
 
 from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
+from configs.models import BenchmarkConfig, ImageConfig
 from scaling import names
 from scaling.request import ResolvedInputs
 from tasks.dataset import (
@@ -25,7 +25,7 @@ from tasks.dataset import (
 )
 from tasks.errors import PreflightRefused
 from tasks.image import BuildContext, Image, build_arguments, find_image, read_context
-from tasks.image_bases import pin_base_images, with_base_image
+from tasks.image_bases import pin_base_images, pin_container, with_container
 from tasks.image_build import start_image_build, wait_for_image_build
 from tasks.polling import STOP
 from tasks.source import upload_source
@@ -37,7 +37,8 @@ _STOP_BUILD_SECONDS = 30
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Validate, then upload beside building: nothing is spent on a dataset that breaks an expectation."""
-    context = None if config.image.uri else _read_context(config)
+    existing = _existing_image(config)
+    context = None if existing else _read_context(config)
     found = context and find_image.submit(config.platform, config.image, context)
     with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
         send = _validated_dataset(config, sweep, Path(scratch))
@@ -46,7 +47,7 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
         try:
             dataset = send()
             source_uri = _send_source(config)
-            image = building.result() if building else known or Image(str(config.image.uri), None, built=False)
+            image = building.result() if building else known or Image(str(existing), None, built=False)
         except BaseException:
             STOP.set()
             if building:
@@ -104,12 +105,24 @@ def _validate(config: BenchmarkConfig, sweep: str, paths: list[Path]) -> None:
     logger.info("dataset valid: %d rows in %d files", report.rows, len(report.files))
 
 
+def _existing_image(config: BenchmarkConfig) -> str | None:
+    """URI of the image that is there already: the one given, or the container that the user's code runs in as it is."""
+    if not config.runs_container_as_it_is:
+        return config.image.uri
+    container = str(_with_container(config).uri)
+    return pin_container(config.platform, container)
+
+
+def _with_container(config: BenchmarkConfig) -> ImageConfig:
+    image = with_container(config, load_catalogue().get(config.training.instance_type))
+    if config.image.framework is not None:
+        logger.info("container of PyTorch %s: %s", config.image.framework.version, image.uri or image.base_image)
+    return image
+
+
 def _read_context(config: BenchmarkConfig) -> BuildContext:
     """The build context, its base images by their digests where those are known."""
-    instance = load_catalogue().get(config.training.instance_type)
-    image = with_base_image(config.image, config.platform.region, instance)
-    if config.image.framework is not None:
-        logger.info("base image of PyTorch %s: %s", config.image.framework.version, image.base_image)
+    image = _with_container(config)
     return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
 
 

@@ -64,7 +64,8 @@ def config_digest(config: BenchmarkConfig) -> str:
     asked = config.model_dump(mode="json", exclude=_NOT_MEASURED)
     if not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
-    asked["image"]["context"] = PurePath(config.image.context).name
+    if not config.runs_container_as_it_is:
+        asked["image"]["context"] = config.image.build_context.name
     asked["training"]["source_dir"] = config.training.source_dir and PurePath(config.training.source_dir).name
     return canonical_digest(asked)
 

@@ -61,7 +61,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     File modes, times and the directory's own place do not count. `pinned` maps base images as they are written to
     the same by digest (tasks.image_bases); one that is missing there counts by its name. Raises PreflightRefused.
     """
-    root = Path(config.context)
+    root = config.build_context
     if not (root / "Dockerfile").is_file():
         raise PreflightRefused((f"image.context: {root} has no Dockerfile",))
     files = {name: _digest((root / name).read_bytes()) for name in _included(root)}

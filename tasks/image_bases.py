@@ -7,14 +7,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from prefect import task
 
 from configs.catalogue import InstanceType
-from configs.models import FrameworkConfig, ImageConfig, PlatformConfig
+from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
 from tasks.errors import PreflightRefused, is_passing
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight_storage import EcrImage, parse_ecr_image
@@ -24,6 +23,10 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<p
 # A type per device that sagemaker.core knows: it knows fewer types than the catalogue, and emulated ones not at all.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
 _NEW_FAMILY = (2, 11)  # `pytorch-amzn2023` from this version on, `pytorch` before
+_SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
+"""PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's table mixes them with
+versions of the library itself, and makes a URI of those too, for which there is no container (2.5.0, say)."""
+_SMP_ARGUMENT = {"torch_distributed": {"enabled": True}, "smdistributed": {"modelparallel": {"enabled": True}}}
 
 
 @dataclass(frozen=True)
@@ -121,12 +124,55 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
     return uri
 
 
-def with_base_image(config: ImageConfig, region: str, instance: InstanceType) -> ImageConfig:
-    """The same section with `framework` resolved into `base_image`. Raises PreflightRefused."""
-    if config.framework is None or config.uri is not None:
-        return config
-    base = framework_image(config.framework, region, instance)
-    return config.model_copy(update={"base_image": base, "framework": None})
+def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
+    """URI of the container with SMP v2 for a PyTorch version in a region, which the SDK takes by itself under SMP v2.
+
+    Raises PreflightRefused where there is none.
+    """
+    if framework.version not in _SMP_VERSIONS:
+        raise PreflightRefused(
+            (
+                f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind smp_v2 runs in "
+                f"one; use {', '.join(_SMP_VERSIONS)}, or name the container by image.base_image",
+            )
+        )
+    if framework.accelerator not in (None, "gpu"):
+        raise PreflightRefused(
+            (
+                f"image.framework.accelerator: got {framework.accelerator!r}, and the SMP container is for gpu; "
+                "leave it out",
+            )
+        )
+    image_uris = importlib.import_module("sagemaker.core.image_uris")
+    try:
+        return str(
+            image_uris.get_training_image_uri(
+                region,
+                "pytorch",
+                framework_version=framework.version,
+                py_version=framework.python,
+                distribution=_SMP_ARGUMENT,
+                # Its CUDA differs between the two for PyTorch 2.0.1.
+                instance_type="ml.p5.48xlarge" if instance.family.startswith("p5") else "ml.p4d.24xlarge",
+            )
+        )
+    except ValueError as error:
+        raise PreflightRefused(
+            (f"image.framework: {error} Correct it, or name the container by image.base_image.",)
+        ) from error
+
+
+def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConfig:
+    """The config's image section with its container named: `framework` becomes `base_image`, and where nothing is
+    built the container becomes `uri`, the image itself. Raises PreflightRefused."""
+    image = config.image
+    if image.framework is not None and image.uri is None:
+        look_up = smp_image if config.training.distribution.kind == "smp_v2" else framework_image
+        base = look_up(image.framework, config.platform.region, instance)
+        image = image.model_copy(update={"base_image": base, "framework": None})
+    if config.runs_container_as_it_is:
+        image = image.model_copy(update={"base_image": None, "uri": image.base_image})
+    return image
 
 
 def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
@@ -140,36 +186,50 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
     return f"{reference.split('@')[0].rpartition(':')[0] or reference}@{digest}"
 
 
-def pin_bases(platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]) -> dict[str, str]:
-    """Base images of the context as they are written -> by digest; one without a digest is left out, with a warning.
+def by_digest(platform: PlatformConfig, reference: str) -> str | None:
+    """The same image by its digest, None with a warning where that is not to be had: not in ECR, or no right to ask.
 
-    Raises the ClientError of a call that may succeed in a while: a tag must not depend on a throttled call.
+    Raises the ClientError of a call that may succeed in a while: a name must not depend on a throttled call.
     """
-    dockerfile = Path(config.context) / "Dockerfile"
+    if "@sha256:" in reference:
+        return reference
+    image = parse_ecr_image(reference)
+    try:
+        if image is None:
+            raise LookupError("it is not in ECR")
+        ecr = aws_client("ecr", platform.model_copy(update={"region": image.region}), quick=True)
+        return pinned_base(ecr, reference, image)
+    except (BotoCoreError, ClientError, LookupError) as error:
+        if isinstance(error, ClientError) and is_passing(error):
+            raise
+        logger.warning(
+            "base image %s: its digest is unknown (%s); the image is named by the base's name, so a base that "
+            "changed under it is not noticed. Pin it: …@sha256:…",
+            reference,
+            error,
+        )
+        return None
+
+
+def pin_bases(platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]) -> dict[str, str]:
+    """Base images of the context as they are written -> by digest; one without a digest is left out, with a warning."""
+    dockerfile = config.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""
-    pinned: dict[str, str] = {}
-    for base in dockerfile_bases(text, build_args):
-        if "@sha256:" in base.reference:
-            continue
-        image = parse_ecr_image(base.reference)
-        try:
-            if image is None:
-                raise LookupError("it is not in ECR")
-            ecr = aws_client("ecr", platform.model_copy(update={"region": image.region}), quick=True)
-            pinned[base.reference] = pinned_base(ecr, base.reference, image)
-        except (BotoCoreError, ClientError, LookupError) as error:
-            if isinstance(error, ClientError) and is_passing(error):
-                raise
-            logger.warning(
-                "base image %s: its digest is unknown (%s); the image is named by the base's name, so a base that "
-                "changed under it is not noticed. Pin it: …@sha256:…",
-                base.reference,
-                error,
-            )
-    return pinned
+    found = {
+        base.reference: by_digest(platform, base.reference)
+        for base in dockerfile_bases(text, build_args)
+        if "@sha256:" not in base.reference
+    }
+    return {reference: pinned for reference, pinned in found.items() if pinned is not None}
 
 
 @task(name="pin-base-images", **TASK_OPTIONS)
 def pin_base_images(platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]) -> dict[str, str]:
     """ECR: the digests of the images that the training image is built on."""
     return pin_bases(platform, config, build_args)
+
+
+@task(name="pin-container", **TASK_OPTIONS)
+def pin_container(platform: PlatformConfig, uri: str) -> str:
+    """ECR: the container that jobs run as it is, by its digest where that can be asked for; its tags may move."""
+    return by_digest(platform, uri) or uri

@@ -62,8 +62,8 @@ def read_ingredients(config: BenchmarkConfig) -> Ingredients:
     """The Dockerfile's bases, and every file of the context and the code that names packages; nothing where none is."""
     files: list[Path] = []
     bases: tuple[str, ...] = ()
-    dockerfile = Path(config.image.context) / "Dockerfile"
-    if config.image.uri is None and dockerfile.is_file():
+    dockerfile = config.image.build_context / "Dockerfile"
+    if config.image.uri is None and not config.runs_container_as_it_is and dockerfile.is_file():
         found = dockerfile_bases(dockerfile.read_text(errors="replace"), build_arguments(config.image))
         bases = tuple(base.reference for base in found)
         files = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]

@@ -12,7 +12,15 @@ from configs.catalogue import load_catalogue
 from configs.models import FrameworkConfig, ImageConfig, PlatformConfig
 from tasks import image_bases
 from tasks.errors import PreflightRefused
-from tasks.image_bases import Base, device_of, dockerfile_bases, framework_image, pin_bases, with_base_image
+from tasks.image_bases import (
+    Base,
+    device_of,
+    dockerfile_bases,
+    framework_image,
+    pin_bases,
+    pin_container,
+    with_container,
+)
 from tests.tasks.image_fakes import make_context, push
 
 DLC = "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
@@ -138,8 +146,7 @@ def test_device_follows_the_instance_type() -> None:
 def test_container_of_a_version_is_looked_up_for_region_and_device(
     framework: dict[str, str], region: str, instance: Any, uri: str
 ) -> None:
-    config = ImageConfig(framework=FrameworkConfig(**framework))
-    assert with_base_image(config, region, instance) == ImageConfig(base_image=uri)
+    assert framework_image(FrameworkConfig(**framework), region, instance) == uri
 
 
 @pytest.mark.parametrize(
@@ -163,10 +170,88 @@ def test_python_can_not_be_chosen_where_the_container_has_one() -> None:
         framework_image(FrameworkConfig(version="2.13", python="py311"), "us-east-1", GPU)
 
 
-def test_nothing_is_looked_up_where_nothing_is_asked() -> None:
-    plain = ImageConfig(base_image="base:1")
-    ready = ImageConfig(uri="x", framework=FrameworkConfig(version="2.5"))
-    assert [with_base_image(config, "us-east-1", GPU) for config in (plain, ready)] == [plain, ready]
+SMP_V2 = {"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}, "instance_type": "ml.p4d.24xlarge"}
+
+
+@pytest.mark.parametrize(
+    ("version", "instance", "tag"),
+    [
+        ("2.0.1", "ml.p4d.24xlarge", "2.0.1-gpu-py310-cu118"),
+        ("2.0.1", "ml.p5.48xlarge", "2.0.1-gpu-py310-cu121"),
+        ("2.4.1", "ml.p4d.24xlarge", "2.4.1-gpu-py311-cu121"),  # as the SDK v2 chose it: golden_requests/smp_v2_image
+        ("2.5.1", "ml.p5.48xlarge", "2.5.1-gpu-py311-cu124"),
+    ],
+)
+def test_smp_v2_gets_its_own_container(version: str, instance: str, tag: str, make_config: Any) -> None:
+    config = make_config(
+        training={**SMP_V2, "instance_type": instance},
+        image={"framework": {"version": version}},
+        platform={"region": "eu-west-1"},
+    )
+    image = with_container(config, load_catalogue().get(instance))
+    assert image.base_image == f"658645717510.dkr.ecr.eu-west-1.amazonaws.com/smdistributed-modelparallel:{tag}"
+    assert (image.framework, image.uri) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("framework", "region", "message"),
+    [
+        # sagemaker-core has a URI for the first, 2.5.0 being a version of the library; there is no such container.
+        (
+            {"version": "2.5.0"},
+            "us-east-1",
+            r"image\.framework\.version: no SMP container has PyTorch 2\.5\.0, .* 2\.5\.1",
+        ),
+        ({"version": "2.13"}, "us-east-1", r"no SMP container has PyTorch 2\.13"),
+        ({"version": "2.4.1", "python": "py39"}, "us-east-1", r"image\.framework: Unsupported Python version: py39"),
+        ({"version": "2.4.1", "accelerator": "cpu"}, "us-east-1", r"image\.framework\.accelerator: got 'cpu'"),
+        ({"version": "2.4.1"}, "cn-north-1", r"image\.framework: Unsupported region: cn-north-1"),
+    ],
+)
+def test_smp_container_that_is_not_there_is_refused(
+    framework: dict[str, str], region: str, message: str, make_config: Any
+) -> None:
+    config = make_config(training=SMP_V2, image={"framework": framework}, platform={"region": region})
+    with pytest.raises(PreflightRefused, match=message):
+        with_container(config, GPU)
+
+
+def test_nothing_is_looked_up_where_nothing_is_asked(make_config: Any) -> None:
+    plain = make_config(image={"base_image": "base:1"})
+    ready = make_config(image={"uri": "x", "framework": {"version": "2.5"}})
+    assert [with_container(config, GPU) for config in (plain, ready)] == [plain.image, ready.image]
+
+
+def test_without_a_context_own_code_runs_in_the_container_as_it_is(make_config: Any) -> None:
+    base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
+    config = make_config(image={"context": None, "base_image": base}, training={"source_dir": "code"})
+    assert config.runs_container_as_it_is
+    assert with_container(config, GPU) == ImageConfig(uri=base)
+    built = make_config(image={"base_image": base}, training={"source_dir": "code"})
+    assert (built.runs_container_as_it_is, with_container(built, GPU).uri) == (False, None)
+
+
+def test_container_that_runs_as_it_is_goes_by_its_digest(
+    make_config: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Ecr:
+        def batch_get_image(self, **call: Any) -> dict[str, Any]:
+            asked.append(call)
+            return {"images": [{"imageId": {"imageDigest": "sha256:" + "1" * 64}}], "failures": []}
+
+    monkeypatch.setattr("tasks.image_bases.aws_client", lambda *_, **__: Ecr())
+    base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
+    assert pin_container.fn(platform, f"{base}:2.5-gpu-py311") == f"{base}@sha256:" + "1" * 64
+    assert asked == [
+        {
+            "registryId": "763104351884",
+            "repositoryName": "pytorch-training",
+            "imageIds": [{"imageTag": "2.5-gpu-py311"}],
+        }
+    ]
+    assert pin_container.fn(platform, "somewhere.else/pytorch:1") == "somewhere.else/pytorch:1"
 
 
 def test_base_is_named_once() -> None:
