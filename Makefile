@@ -1,5 +1,6 @@
 # make run    set up, then the local benchmark to its report        make test   set up, then the tests
 # make containers   the tests with real containers (as root; packages: README, "Working on it")
+# make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 PYTHON ?= python3.11
@@ -7,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run up down test slow containers coverage check format lint types lock clean
+.PHONY: setup run up down test slow containers matrix coverage check format lint types lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -36,6 +37,10 @@ slow: setup
 
 containers: setup
 	$(BIN)/pytest -m containers
+
+# One environment after another, each deleted once it is tested; the result goes to benchmarks/results.
+matrix: setup
+	$(BIN)/python -m benchmarks.training_matrix $(if $(VERSIONS),--versions $(VERSIONS))
 
 check: setup lint types test coverage slow
 

@@ -26,6 +26,7 @@ def import_lightning() -> None:
         sys.modules.setdefault(name, stand_in)  # type: ignore[arg-type]  # None is how Python spells "not importable"
     gc.disable()
     try:
+        import_module("training.torch_versions").require_oldest()  # in one sentence, before Lightning's own ImportError
         for package in ("pytorch_lightning", "pyarrow.dataset", "tensorboardX"):
             import_module(package)
     finally:

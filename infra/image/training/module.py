@@ -14,6 +14,7 @@ from training.arguments import TrainingArguments
 from training.models import build_model
 from training.process_group import sum_over_ranks
 from training.strategies import shard
+from training.torch_versions import FUSED_OPTIMIZERS, torch_has
 
 FINAL_METRIC = "validation_accuracy"
 FINAL_METRIC_GOAL = "maximize"
@@ -69,10 +70,11 @@ class Classifier(pl.LightningModule):
 
 
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
-    """One fused kernel per step: the optimiser is the part of a step that more nodes don't make faster."""
-    rate, decay = arguments.learning_rate, arguments.weight_decay
-    fused = arguments.backend != "xla"  # no such kernel there
+    """One fused kernel per step, where this PyTorch has it: more nodes don't make this part of a step faster."""
+    options = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
+    if arguments.backend != "xla" and torch_has(FUSED_OPTIMIZERS):
+        options["fused"] = True
     if arguments.optimizer == "sgd":
-        return torch.optim.SGD(parameters, rate, momentum=arguments.momentum, weight_decay=decay, fused=fused)
+        return torch.optim.SGD(parameters, momentum=arguments.momentum, **options)
     kind = torch.optim.Adam if arguments.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, rate, weight_decay=decay, fused=fused)
+    return kind(parameters, **options)

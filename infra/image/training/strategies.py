@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
 from training.backends import xla_model
@@ -15,6 +14,7 @@ from training.cluster import Cluster
 from training.errors import UserError
 from training.models import BasicBlock
 from training.process_group import SageMakerEnvironment
+from training.torch_versions import FSDP2, require
 
 
 class XlaDDPStrategy(DDPStrategy):
@@ -37,6 +37,8 @@ class XlaDDPStrategy(DDPStrategy):
 def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
     """The strategy of the Trainer: `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker,
     which is set up already)."""
+    if kind == "fsdp":
+        require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
     if kind == "smp" and not torch.cuda.is_available():
         raise UserError("--strategy smp needs a GPU per process, and torch finds none here: use ddp or fsdp")
     if kind != "ddp" and backend == "xla":
@@ -66,6 +68,8 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
 
 def shard(model: nn.Module, mesh: Any) -> None:
     """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`, layer by layer (FSDP 2)."""
+    from torch.distributed.fsdp import fully_shard
+
     for layer in model.modules():
         if isinstance(layer, (BasicBlock, nn.Linear)):
             fully_shard(layer, mesh=mesh)

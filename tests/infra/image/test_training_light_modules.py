@@ -24,6 +24,7 @@ LIGHT = (
     "learning_rate",
     "metrics",
     "tables",
+    "torch_versions",
 )
 
 

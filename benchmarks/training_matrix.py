@@ -1,0 +1,393 @@
+"""Does the training program (infra/image) run on every PyTorch release whose container it can meet?
+
+    make matrix                                                        # all releases: about 5 GB of downloads each
+    .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep] [--output FILE.json]
+
+One environment after another, each with what such a container holds (its Python, torch, its NumPy) and what the
+Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and what torch and Lightning still lack. In it the
+program is imported, trains as one rank, trains as two over gloo under every strategy that this release has, is killed
+and goes on from its checkpoint, and refuses the rest in one sentence. An environment is deleted once it is tested,
+unless --keep.
+
+The result is stored after every release, beside those of earlier calls on the same day; a release that never ran is
+named "not run". The exit code is 1 where a check did not end as it should. What has no GPU here stays untested: nccl,
+smddp, xla and smp are seen to be refused, nothing more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scaling.names import pretty_json
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+IMAGE = REPOSITORY / "infra" / "image"
+sys.path.append(str(IMAGE))
+from training.torch_versions import FIRST_RELEASE, FSDP2  # noqa: E402  (imports no torch)
+
+RESULTS = Path(__file__).parent / "results"
+ENVIRONMENTS = REPOSITORY / ".nodesweep" / "matrix"
+DEADLINE_SECONDS = 600.0  # of one training; seconds of work on an idle machine
+INSTALL_DEADLINE_SECONDS = 3600.0
+STEPS = 40
+SGD = ("--optimizer", "sgd")
+QUICK = ("--max-steps", str(STEPS), "--epochs", "9")
+
+
+@dataclass(frozen=True)
+class Container:
+    """What an AWS container for a PyTorch release brings. Python as its tag says it (sagemaker-core's table of images,
+    2026-11), where the tag does: from 2.11 on it does not, and 3.12 is our choice. NumPy 1.26 up to 2.5."""
+
+    torch: str
+    python: str
+    numpy: str = "numpy"
+
+
+CONTAINERS = (
+    Container("2.1.0", "3.10", "numpy<2"),
+    Container("2.2.0", "3.10", "numpy<2"),
+    Container("2.3.0", "3.11", "numpy<2"),
+    Container("2.4.1", "3.11", "numpy<2"),
+    Container("2.5.1", "3.11", "numpy<2"),
+    Container("2.6.0", "3.12"),
+    Container("2.7.1", "3.12"),
+    Container("2.8.0", "3.12"),
+    Container("2.9.0", "3.12"),
+    Container("2.10.0", "3.13"),
+    Container("2.11.0", "3.12"),
+    Container("2.12.1", "3.12"),
+    Container("2.13.0", "3.11"),  # the Python of requirements.txt, the image's own environment
+    Container("2.14.1", "3.12"),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How one check ended: `ok`, `refused` (in one sentence, `reason`), or `failed` with the end of what was said."""
+
+    name: str
+    outcome: str
+    expected: str
+    seconds: float
+    reason: str | None = None
+
+
+def release(version: str) -> tuple[int, int]:
+    """(2, 3) of 2.3.0."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+class Trainer:
+    """Runs the program in one environment; every training has a folder of its own."""
+
+    def __init__(self, python: Path, scratch: Path) -> None:
+        self._python, self._scratch = python, scratch
+        self._runs = 0
+
+    def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
+        """metrics.json of a training that went well; torchrun starts several ranks."""
+        self._runs += 1
+        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()
+        code = _wait(self._start("0", launcher, arguments, {}))
+        if code:
+            raise CheckError(f"exit code {code}: {self._said()}")
+        metrics: dict[str, Any] = json.loads((self._folder() / "data" / "metrics.json").read_text())
+        return metrics
+
+    def refusal(self, *arguments: str, ranks: int = 1) -> str:
+        """The one sentence with which every rank of a training ends that can't be done here."""
+        codes = [_wait(process) for process in self._start_ranks(ranks, arguments)]
+        refusals = {re.sub(r"(?s).*^ValueError: ", "", self._stderr(rank), flags=re.M).strip() for rank in range(ranks)}
+        if codes != [1] * ranks or len(refusals) != 1 or "\n" in (said := refusals.pop()) or "Traceback" in said:
+            raise CheckError(f"exit codes {codes}, should be 1 with one sentence: {self._said()}")
+        return said
+
+    def interrupt(self, checkpoint: Path, *arguments: str, ranks: int) -> None:
+        """Kill a training as soon as it has left a checkpoint."""
+        processes, started = self._start_ranks(ranks, arguments), time.monotonic()
+        try:
+            while not checkpoint.exists():
+                if any(process.poll() is not None for process in processes):
+                    raise CheckError(f"ended without a checkpoint: {self._said()}")
+                if time.monotonic() - started > DEADLINE_SECONDS:
+                    raise CheckError(f"no checkpoint after {DEADLINE_SECONDS:g} s")
+                time.sleep(0.005)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+    def _start_ranks(self, ranks: int, arguments: Sequence[str]) -> list[subprocess.Popen[str]]:
+        """Without a launcher, which would put lines of its own about a rank's end, and outlive being killed."""
+        self._runs += 1
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = str(listener.getsockname()[1])
+        world = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_PORT": port}
+        variables = [{"RANK": str(n), "LOCAL_RANK": str(n), "MASTER_ADDR": "127.0.0.1", **world} for n in range(ranks)]
+        return [self._start(own["RANK"], (), arguments, own) for own in variables]
+
+    def _start(
+        self, rank: str, launcher: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
+    ) -> subprocess.Popen[str]:
+        folder = self._folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))}
+        places = {"SM_MODEL_DIR": "model", "SM_OUTPUT_DATA_DIR": "data", "SM_INPUT_DIR": "input"}
+        with (folder / f"stderr-{rank}").open("w") as errors:
+            return subprocess.Popen(
+                [str(self._python), *launcher, str(IMAGE / "train.py"), "--data", str(self._table()), *arguments],
+                env={
+                    **inherited,
+                    **{name: str(folder / place) for name, place in places.items()},
+                    "OMP_NUM_THREADS": "1",
+                    **variables,
+                },
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                text=True,
+            )
+
+    def scratch(self, name: str) -> Path:
+        return self._scratch / f"{name}-{self._runs}"
+
+    def _folder(self) -> Path:
+        return self._scratch / f"run-{self._runs}"
+
+    def _stderr(self, rank: int = 0) -> str:
+        return (self._folder() / f"stderr-{rank}").read_text(errors="replace")
+
+    def _said(self) -> str:
+        return " | ".join(self._stderr().strip().splitlines()[-4:])[-600:]
+
+    def _table(self) -> Path:
+        """1,500 rows of 64 pixels in three classes, the same every time."""
+        folder = self._scratch / "table"
+        if not folder.exists():
+            random = np.random.default_rng(0)
+            label = random.integers(0, 3, 1500)
+            pixels = random.normal(size=(1500, 64)) + label[:, None] * 0.5
+            columns = {f"pixel_{i}": pixels[:, i].astype(np.float32) for i in range(64)}
+            folder.mkdir(parents=True)
+            pq.write_table(pa.table({**columns, "label": label}), folder / "table.parquet")
+        return folder
+
+
+class CheckError(Exception):
+    """A check ended as it should not; the message says how."""
+
+
+def _wait(process: subprocess.Popen[str]) -> int:
+    try:
+        return process.wait(DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # torchrun hands it on to its ranks
+        process.wait(60)
+        raise CheckError(f"still running after {DEADLINE_SECONDS:g} s") from None
+
+
+def plan_checks(trainer: Trainer, container: Container) -> list[tuple[str, str, Callable[[], str | None]]]:
+    """(name, how it should end, work) of every check of one environment."""
+    trains, resumes = partial(_trains, trainer, container), partial(_resumes, trainer)
+    checks: list[tuple[str, str, Callable[[], str | None]]] = [
+        ("1 rank, resnet18, sgd", "ok", partial(trains, 1, "--max-steps", "2", "--model", "resnet18", *SGD)),
+        ("1 rank killed and resumed, adam", "ok", partial(resumes, 1, *QUICK, "--optimizer", "adam")),
+    ]
+    for strategy in ("ddp", "fsdp"):
+        asked = (*QUICK, "--strategy", strategy)
+        if strategy == "fsdp" and release(container.torch) < FIRST_RELEASE[FSDP2]:
+            for ranks in (1, 2):
+                checks.append((f"{ranks} rank(s), fsdp", "refused", partial(trainer.refusal, *asked, ranks=ranks)))
+            continue
+        checks.append((f"2 ranks over gloo, {strategy}", "ok", partial(trains, 2, *asked)))
+        checks.append((f"2 ranks killed and resumed, {strategy}", "ok", partial(resumes, 2, *asked)))
+    for option in (("--strategy", "smp"), ("--backend", "smddp"), ("--backend", "xla")):
+        ranks = 2 if option[1] == "xla" else 1  # the library of a backend is asked for where there are peers
+        checks.append((f"{ranks} rank(s), {option[1]}", "refused", partial(trainer.refusal, *option, ranks=ranks)))
+    return checks
+
+
+def _check(name: str, expected: str, work: Callable[[], str | None]) -> Check:
+    started = time.monotonic()
+    try:
+        reason, outcome = work(), expected
+    except (CheckError, OSError, ValueError, KeyError) as error:
+        reason, outcome = str(error), "failed"
+    check = Check(name, outcome, expected, round(time.monotonic() - started, 1), reason)
+    print(f"  {check.outcome:8}{check.seconds:7.1f} s  {name}{f': {reason}' if reason else ''}", flush=True)
+    return check
+
+
+def _trains(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
+    metrics = trainer.train(*arguments, ranks=ranks)
+    found = (metrics["world"]["world_size"], metrics["versions"]["torch"].split("+")[0], metrics["world"]["backend"])
+    if found != (expected := (ranks, container.torch, "gloo" if ranks > 1 else None)):
+        raise CheckError(f"world size, torch and backend: {found}, should be {expected}")
+    if metrics["steps"] != len(metrics["step_seconds"]) or not 0 < metrics["final_metric"]["value"] <= 1:
+        raise CheckError(f"{metrics['steps']} steps, {metrics['final_metric']}")
+
+
+def _resumes(trainer: Trainer, ranks: int, *arguments: str) -> None:
+    """Killed at a checkpoint and started again, it does the steps that were left, and no other."""
+    folder = trainer.scratch("checkpoints")
+    asked = (*arguments, "--checkpoint-dir", str(folder), "--checkpoint-every-steps", "5")
+    trainer.interrupt(folder / "last.ckpt", *asked, ranks=ranks)
+    metrics = trainer.train(*asked, ranks=ranks)
+    at = metrics["resumed_at_step"]
+    if (
+        metrics["interruptions"] != 1
+        or not at
+        or metrics["steps"] != STEPS
+        or len(metrics["step_seconds"]) != STEPS - at
+    ):
+        raise CheckError(f"resumed at {at}, {metrics['steps']} steps, {metrics['interruptions']} interruptions")
+
+
+def install(container: Container, uv: str) -> Path:
+    """The environment's Python; what is there already stays."""
+    folder = ENVIRONMENTS / f"torch-{container.torch}"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        _call(uv, "venv", "--quiet", "--python", _find_python(container.python), str(folder))
+    pip = (uv, "pip", "install", "--quiet", "--no-cache", "--python", str(python))
+    torch = f"torch=={container.torch}"
+    _call(*pip, torch, container.numpy, "protobuf")  # protobuf: of the SageMaker toolkit, tensorboardX reads it
+    _call(*pip, "--no-deps", "--require-hashes", "--requirement", str(IMAGE / "requirements-on-dlc.lock"))
+    _call(*pip, torch, "pytorch-lightning")
+    return python
+
+
+def _call(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_DEADLINE_SECONDS)
+    if done.returncode:
+        raise CheckError(f"{' '.join(command[:3])}: {done.stderr.strip()[-600:]}")
+
+
+def _find_python(minor: str) -> str:
+    """pyenv's, where it has one: its commands on PATH run only the versions that are switched on."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return next((str(path) for path in sorted(root.glob(f"versions/{minor}.*/bin/python"))), minor)
+
+
+VERSIONS = """
+import json, platform
+from importlib.metadata import version
+packages = ("torch", "pytorch-lightning", "numpy", "pyarrow", "torchmetrics", "tensorboardX")
+import sys; sys.path.insert(0, sys.argv[1])
+from training.imports import import_lightning
+import_lightning()
+import training.run, training.wrap
+print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in packages}}))
+"""
+
+
+def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
+    """What came of one release, its environment made and, unless `keep`, deleted."""
+    print(f"PyTorch {container.torch}, Python {container.python}", flush=True)
+    started = time.monotonic()
+    scratch = ENVIRONMENTS / f"runs-{container.torch}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    versions: dict[str, str] = {}
+
+    def imports() -> None:
+        command = [str(python), "-c", VERSIONS, str(IMAGE)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+        if done.returncode:
+            raise CheckError(" | ".join(done.stderr.strip().splitlines()[-3:]))
+        versions.update(json.loads(done.stdout.splitlines()[-1]))
+
+    try:
+        python = install(container, uv)
+        installed = time.monotonic() - started
+        checks = [_check("import", "ok", imports)]
+        checks += [_check(*planned) for planned in plan_checks(Trainer(python, scratch), container)]
+    except (CheckError, subprocess.TimeoutExpired) as error:
+        installed = time.monotonic() - started
+        checks = [Check("install", "failed", "ok", round(installed, 1), str(error))]
+        print(f"  failed   install: {error}", flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(ENVIRONMENTS / f"torch-{container.torch}", ignore_errors=True)
+    outcome = "ok" if all(check.outcome == check.expected for check in checks) else "failed"
+    return {
+        "outcome": outcome,
+        "versions": versions,
+        "install_seconds": round(installed, 1),
+        "program": program_digest(),
+        "checks": [asdict(check) for check in checks],
+    }
+
+
+def program_digest() -> str:
+    """Of what ran: the program and the lock that its packages come from."""
+    digest = sha256()
+    files = [IMAGE / "train.py", IMAGE / "requirements-on-dlc.lock", *sorted((IMAGE / "training").glob("*.py"))]
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """Write `results` beside those that `output` holds; a release that has none is named."""
+    earlier = json.loads(output.read_text())["releases"] if output.exists() else {}
+    known = {version: entry for version, entry in {**earlier, **results}.items() if entry["outcome"] != "not run"}
+    releases = {c.torch: known.get(c.torch, {"outcome": "not run"}) for c in CONTAINERS}
+    machine = {"cores": os.cpu_count(), "system": platform.platform(), "gpu": None}
+    whole = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine, "releases": releases}
+    temporary = output.with_name(f".{output.name}.tmp")
+    temporary.write_bytes(pretty_json(whole))
+    os.replace(temporary, output)
+    return whole
+
+
+def main(argv: Sequence[str]) -> int:
+    """Test, print, store."""
+    options = _parse(argv)
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv is None:
+        print("uv is missing: make setup installs it", file=sys.stderr)
+        return 2
+    results: dict[str, Any] = {}
+    for container in CONTAINERS:
+        if container.torch in options.versions:
+            results[container.torch] = try_release(container, uv, options.keep)
+            store(options.output, results)
+    for version, result in results.items():
+        print(f"PyTorch {version}: {result['outcome']}")
+    return 0 if all(result["outcome"] == "ok" for result in results.values()) else 1
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    every = [container.torch for container in CONTAINERS]
+    today = RESULTS / f"training_matrix-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
+    parser = argparse.ArgumentParser(description="Runs the training program on every PyTorch release.")
+    parser.add_argument("--versions", nargs="+", choices=every, default=every, metavar="VERSION", help=", ".join(every))
+    parser.add_argument("--keep", action="store_true", help="leave the environments, 1 to 6 GB each, for another time")
+    parser.add_argument("--output", type=Path, default=today, help="where to store the result (JSON)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
