@@ -1,0 +1,93 @@
+"""The matrix without any torch: what it plans, what it takes for a refusal, and what it stores."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import training_matrix
+from benchmarks.training_matrix import CONTAINERS, STEPS, CheckError, Container, Trainer, plan_checks, store
+
+NEW, OLD = Container("2.6.0", "3.12"), Container("2.5.1", "3.11")
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    return Trainer(Path(sys.executable), tmp_path)
+
+
+@pytest.mark.parametrize(("container", "expected"), [(OLD, {"refused"}), (NEW, {"ok"})])
+def test_fsdp_is_to_be_refused_below_2_6_and_to_train_from_it_on(
+    trainer: Trainer, container: Container, expected: set[str]
+) -> None:
+    planned = {name: outcome for name, outcome, _ in plan_checks(trainer, container)}
+    assert {outcome for name, outcome in planned.items() if "fsdp" in name} == expected
+    assert {outcome for name, outcome in planned.items() if "ddp" in name and "smddp" not in name} == {"ok"}
+    assert {planned[name] for name in ("1 rank, smp", "1 rank, smddp", "2 ranks, xla")} == {"refused"}
+
+
+def test_a_refusal_is_one_sentence_of_every_rank(trainer: Trainer) -> None:
+    said = trainer.refusal("--epochs", "0", ranks=2)
+    assert said.startswith("argument --epochs: got 0, needs a whole number >= 1")
+
+
+def test_a_crash_is_no_refusal_and_no_training(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This environment has no torch: the program ends with a traceback."""
+    with pytest.raises(CheckError, match=r"exit codes \[1\], should be 1 with one sentence: .*No module named"):
+        trainer.refusal("--epochs", "1")
+    with pytest.raises(CheckError, match=r"exit code 1: .*No module named"):
+        trainer.train("--epochs", "1")
+    with pytest.raises(CheckError, match=r"ended without a checkpoint: .*No module named"):
+        trainer.interrupt(Path("nowhere"), "--epochs", "1", ranks=1)
+    monkeypatch.setattr(training_matrix, "DEADLINE_SECONDS", 0.0)
+    with pytest.raises(CheckError, match="still running after 0 s"):
+        trainer.train("--epochs", "1")
+
+
+class Recorded(Trainer):
+    """Answers with metrics that a training could have left."""
+
+    def __init__(self, scratch: Path, **metrics: Any) -> None:
+        super().__init__(Path("python"), scratch)
+        self._metrics = {"resumed_at_step": 5, "interruptions": 1, "steps": STEPS, "step_seconds": [0.1] * (STEPS - 5)}
+        self._metrics |= metrics
+
+    def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
+        return self._metrics
+
+    def interrupt(self, checkpoint: Path, *arguments: str, ranks: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("metrics", "outcome"),
+    [({}, "ok"), ({"resumed_at_step": None}, "failed"), ({"interruptions": 0}, "failed"),
+     ({"step_seconds": [0.1] * STEPS}, "failed"), ({"steps": 7}, "failed")],
+)  # fmt: skip
+def test_a_run_that_began_anew_did_not_resume(tmp_path: Path, metrics: dict[str, Any], outcome: str) -> None:
+    planned = {name: (expected, work) for name, expected, work in plan_checks(Recorded(tmp_path, **metrics), NEW)}
+    name = "2 ranks killed and resumed, fsdp"
+    assert training_matrix._check(name, *planned[name]).outcome == outcome
+
+
+def test_results_are_kept_beside_earlier_ones_and_what_never_ran_is_named(tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+    store(output, {"2.3.0": {"outcome": "ok"}})
+    store(output, {"2.9.0": {"outcome": "failed"}})
+    outcomes = {version: entry["outcome"] for version, entry in json.loads(output.read_text())["releases"].items()}
+    assert set(outcomes) == {container.torch for container in CONTAINERS}
+    assert (outcomes.pop("2.3.0"), outcomes.pop("2.9.0"), set(outcomes.values())) == ("ok", "failed", {"not run"})
+
+
+def test_an_environment_that_cant_be_made_is_a_failure_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_matrix, "ENVIRONMENTS", tmp_path)
+    result = training_matrix.try_release(NEW, "/bin/false", keep=False)
+    assert result["outcome"] == "failed"
+    assert [(check["name"], check["outcome"]) for check in result["checks"]] == [("install", "failed")]
+    assert list(tmp_path.iterdir()) == []
