@@ -2,22 +2,33 @@
 
     load_catalogue().get("ml.p3.16xlarge").accelerators     # 8
 
-The numbers live in configs/instances.yaml. A number nobody could date is None; nothing is guessed.
+The hardware of every type that the API knows is in configs/instance_types.json, which configs/make_instance_types.py
+makes out of installed packages. Prices, emulated types and facts that no package holds are kept by hand in
+configs/instances.yaml, whose facts win. A number nobody could date is None, which means unknown; nothing is guessed.
 """
 
 from __future__ import annotations
 
 import datetime
 import difflib
+import json
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from configs.strict_yaml import parse_yaml
 
 PACKAGED_CATALOGUE = Path(__file__).with_name("instances.yaml")
+INSTANCE_TYPES = Path(__file__).with_name("instance_types.json")
+SPECS = (
+    "accelerator", "accelerators", "accelerator_memory_gib", "devices_per_accelerator", "vcpus", "memory_gib",
+    "network_gbit_per_second", "network_burst", "efa", "architecture", "instance_store",
+)  # fmt: skip
+"""The facts about hardware: fields of an InstanceType, each with a source."""
+NO_PRICE_NOTE = "no dated reading of the us-east-1 list found"
 NEAREST_TYPES_SHOWN = 6
 
 
@@ -46,26 +57,46 @@ class InstanceType(_Row):
     emulated: bool = Field(
         default=False, description="True for ml.local.*: a node of infra/local, not an AWS instance."
     )
-    accelerator: str | None = Field(description="Model of the accelerators, e.g. A100; null: CPU only.")
-    accelerators: int = Field(ge=0, le=64, description="Accelerators per node, 0 on a CPU instance.")
-    accelerator_memory_gib: float | None = Field(gt=0, description="Memory of one accelerator, GiB; null: CPU only.")
+    accelerator: str | None = Field(
+        description="Model of the accelerators, e.g. A100; null: unknown, or none on a CPU instance."
+    )
+    accelerators: int | None = Field(
+        ge=0, le=64, description="Accelerators per node, 0 on a CPU instance; null: unknown."
+    )
+    accelerator_memory_gib: float | None = Field(
+        gt=0, description="Memory of one accelerator, GiB; null: unknown, or none on a CPU instance."
+    )
     devices_per_accelerator: int | None = Field(
         ge=1,
         le=8,
-        description="Devices the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per Trainium chip.",
+        description="Devices the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per Trainium chip; null: "
+        "unknown (Trainium2's are paired as the job says), or none on a CPU instance.",
     )
-    vcpus: float = Field(
-        gt=0, description="vCPUs per node; on an emulated node its CPU quota, which may be a fraction."
+    vcpus: float | None = Field(
+        gt=0,
+        description="vCPUs per node; on an emulated node its CPU quota, which may be a fraction. Null: unknown.",
     )
-    memory_gib: float | None = Field(gt=0, description="Main memory per node, GiB; null: not limited (emulated nodes).")
+    memory_gib: float | None = Field(
+        gt=0, description="Main memory per node, GiB; null: unknown, or not limited (emulated nodes)."
+    )
     network_gbit_per_second: float | None = Field(
         gt=0,
-        description="Line rate of all network cards together, Gbit/s; null: no network of its own (emulated nodes).",
+        description="Line rate of all network cards together, Gbit/s; null: unknown, or no network of its own "
+        "(emulated nodes).",
     )
-    network_burst: bool = Field(description='True where AWS says "up to": the rate is a burst, the baseline is lower.')
-    efa: bool = Field(description="Whether the type has an Elastic Fabric Adapter.")
-    specs_source: str = Field(description="URL the hardware numbers were read from.")
+    network_burst: bool | None = Field(
+        description='True where AWS says "up to": the rate is a burst, the baseline is lower. Null: unknown.'
+    )
+    efa: bool | None = Field(description="Whether the type has an Elastic Fabric Adapter; null: unknown.")
+    architecture: Literal["x86_64", "arm64"] | None = Field(
+        description="Instruction set of the CPUs; null: unknown, or this machine's (emulated nodes)."
+    )
+    instance_store: bool | None = Field(description="Whether the type has disks of its own; null: unknown.")
+    specs_source: str = Field(description="URL the facts about the hardware were read from.")
     specs_date: datetime.date = Field(description="Day of that reading.")
+    other_sources: dict[str, Source] = Field(
+        default_factory=dict, description="Facts that were read elsewhere: field -> URL and day."
+    )
     on_demand_usd_per_hour: float | None = Field(
         gt=0,
         le=1000,
@@ -86,17 +117,21 @@ class InstanceType(_Row):
         return self.instance_type.split(".")[1]
 
     @property
-    def devices(self) -> int:
-        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance."""
-        return self.accelerators * (self.devices_per_accelerator or 0)
+    def devices(self) -> int | None:
+        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance; None: unknown."""
+        if self.accelerators == 0:
+            return 0
+        if self.accelerators is None or self.devices_per_accelerator is None:
+            return None
+        return self.accelerators * self.devices_per_accelerator
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         accelerator_facts = (self.accelerator, self.accelerator_memory_gib, self.devices_per_accelerator)
-        if any((fact is None) != (self.accelerators == 0) for fact in accelerator_facts):
+        if self.accelerators == 0 and any(fact is not None for fact in accelerator_facts):
             raise ValueError(
-                f"{self.instance_type}: accelerators is {self.accelerators}, but accelerator, accelerator_memory_gib "
-                f"and devices_per_accelerator are {accelerator_facts}; give all three, or 0 and three nulls"
+                f"{self.instance_type}: accelerators is 0, but accelerator, accelerator_memory_gib and "
+                f"devices_per_accelerator are {accelerator_facts}; a CPU instance has three nulls"
             )
         price_facts = (self.price_region, self.price_source, self.price_date)
         if any((fact is None) != (self.on_demand_usd_per_hour is None) for fact in price_facts):
@@ -115,13 +150,6 @@ class Catalogue(_Row):
     """All known instance types."""
 
     instances: tuple[InstanceType, ...] = Field(min_length=1, description="One row per type, in families.")
-
-    @model_validator(mode="after")
-    def _no_duplicates(self) -> Self:
-        names = [row.instance_type for row in self.instances]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"instance types listed twice: {', '.join(repeated)}")
-        return self
 
     @property
     def local(self) -> tuple[InstanceType, ...]:
@@ -161,28 +189,62 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
 
 @lru_cache(maxsize=8)
 def _load(path: Path) -> Catalogue:
-    raw = parse_yaml(path.read_text(encoding="utf-8"))
+    by_hand = _table(parse_yaml(path.read_text(encoding="utf-8")), path)
+    generated = _table(json.loads(INSTANCE_TYPES.read_text(encoding="utf-8")), INSTANCE_TYPES)
+    sources = {
+        name: Source.model_validate(entry) for name, entry in (generated["sources"] | by_hand["sources"]).items()
+    }
+    hand_rows = _by_name(by_hand["instances"])
+    rows = _by_name(generated["instances"])
+    rows = {name: {} for name in hand_rows if name not in rows} | rows  # emulated ones first
+    merged = (_merged(row, hand_rows.get(name, {}), path) for name, row in rows.items())
+    return Catalogue.model_validate({"instances": [_with_sources(row, sources, path) for row in merged]})
+
+
+def _table(raw: Any, path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict) or set(raw) != {"sources", "instances"}:
         raise ValueError(f"{path}: expected the two keys sources and instances, got {_keys(raw)}")
-    sources = {name: Source.model_validate(entry) for name, entry in raw["sources"].items()}
-    rows = [_with_sources(row, sources, path) for row in raw["instances"]]
-    return Catalogue.model_validate({"instances": rows})
+    return raw
+
+
+def _by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    counts = Counter(row["instance_type"] for row in rows)
+    if repeated := sorted(name for name, count in counts.items() if count > 1):
+        raise ValueError(f"instance types listed twice: {', '.join(repeated)}")
+    return {row["instance_type"]: row for row in rows}
+
+
+def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The facts of one type out of both files: what is kept by hand wins, with its own source."""
+    corrected = [fact for fact in SPECS if fact in by_hand]
+    if generated and corrected and "specs_source" not in by_hand:
+        raise ValueError(
+            f"{path}: {by_hand['instance_type']}: {', '.join(corrected)} without specs_source; name where it was read"
+        )
+    merged = generated | by_hand
+    if any(generated.get(fact) is not None and fact not in by_hand for fact in SPECS):
+        merged["specs_source"] = generated["specs_source"]
+        merged["other_sources"] = dict.fromkeys(corrected, by_hand.get("specs_source"))
+    if merged.get("on_demand_usd_per_hour") is None:
+        merged = {"on_demand_usd_per_hour": None, "price_note": NO_PRICE_NOTE} | merged
+    return merged
 
 
 def _with_sources(row: dict[str, Any], sources: dict[str, Source], path: Path) -> dict[str, Any]:
     """The row with its source names replaced by URL and date."""
-    resolved = dict(row)
-    for kind in ("specs", "price"):
-        name = row.get(f"{kind}_source")
-        if name is None:
-            continue
-        if name not in sources:
+    named = [(f"{kind}_source", row.get(f"{kind}_source")) for kind in ("specs", "price")]
+    named += [("specs_source", name) for name in row.get("other_sources", {}).values()]
+    for field, name in named:
+        if name is not None and name not in sources:
             raise ValueError(
-                f"{path}: {row.get('instance_type')}: {kind}_source {name!r} is not one of {', '.join(sorted(sources))}"
+                f"{path}: {row.get('instance_type')}: {field} {name!r} is not one of {', '.join(sorted(sources))}"
             )
-        resolved |= {f"{kind}_source": sources[name].url, f"{kind}_date": sources[name].date}
-        if kind == "price":
-            resolved.setdefault("price_note", sources[name].note)
+    resolved = row | {"other_sources": {fact: sources[name] for fact, name in row.get("other_sources", {}).items()}}
+    for kind in ("specs", "price"):
+        if source := sources.get(row.get(f"{kind}_source") or ""):
+            resolved |= {f"{kind}_source": source.url, f"{kind}_date": source.date}
+    if source := sources.get(row.get("price_source") or ""):
+        resolved.setdefault("price_note", source.note)
     return resolved
 
 

@@ -85,9 +85,13 @@ def _argument(spelled: str, arguments: Mapping[str, str]) -> str | None:
 
 
 def device_of(instance: InstanceType) -> str:
-    """The kind of container an instance type takes: cpu, gpu or neuron."""
-    if instance.accelerator is None:
+    """The kind of container an instance type takes: cpu, gpu or neuron. Raises PreflightRefused."""
+    if instance.accelerators == 0:
         return "cpu"
+    if instance.accelerator is None:
+        raise PreflightRefused(
+            (f"image.framework.accelerator: which accelerators {instance.instance_type} has is unknown; set it",)
+        )
     return "neuron" if instance.accelerator.startswith("Trainium") else "gpu"
 
 

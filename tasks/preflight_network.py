@@ -43,7 +43,7 @@ def judge_subnets(subnets: Sequence[Mapping[str, Any]], peak: int, most: int) ->
     return Findings(tuple(problems), tuple(notices))
 
 
-def judge_groups(groups: Sequence[Mapping[str, Any]], has_efa: bool) -> Findings:
+def judge_groups(groups: Sequence[Mapping[str, Any]], has_efa: bool | None) -> Findings:
     """DescribeSecurityGroups' rows: every node carries all groups, so one rule of one of them is enough, per direction.
 
     In: all protocols from one of the groups themselves. Out: the same, or all protocols to anywhere; EFA's own traffic
@@ -66,9 +66,10 @@ def judge_groups(groups: Sequence[Mapping[str, Any]], has_efa: bool) -> Findings
             f"{_GROUPS}: no outbound rule allows all traffic to {_or(ids)}, so nodes can't reach each other and jobs "
             "hang; add one: all protocols, destination the group itself"
         )
-    elif not to_itself and has_efa:
+    elif not to_itself and has_efa is not False:
         notices.append(
-            f"{_GROUPS}: outbound traffic is allowed by address only, which does not hold for EFA; "
+            f"{_GROUPS}: outbound traffic is allowed by address only, which does not hold for EFA"
+            f"{' (whether the instance type has it is unknown)' if has_efa is None else ''}; "
             "add an outbound rule: all protocols, destination the group itself"
         )
     return Findings(tuple(problems), tuple(notices))

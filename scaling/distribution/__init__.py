@@ -11,7 +11,8 @@ from __future__ import annotations
 from configs.catalogue import InstanceType
 from configs.distribution import DistributionConfig
 from configs.models import BenchmarkConfig
-from scaling.distribution.images import image_facts
+from scaling.distribution import containers, program, rules
+from scaling.distribution.images import image_facts, is_shipped_program
 from scaling.distribution.option import Job, Option, Value, ranks_per_replica
 from scaling.distribution.options import OPTIONS
 
@@ -24,6 +25,19 @@ __all__ = [
     "ranks_per_replica",
 ]
 
+_PROBLEMS = (
+    containers.gpu_runs_the_cuda,
+    containers.processor_runs_the_container,
+    program.program_has_its_torch,
+    program.program_has_its_libraries,
+)
+_HINTS = (
+    containers.gpu_runs_the_base,
+    containers.cuda_is_known,
+    containers.device_is_used,
+    rules.adapter_is_there,
+    rules.what_is_unknown,
+)
 _BY_KIND = {option.kind: option for option in OPTIONS}
 
 
@@ -37,11 +51,14 @@ def distribution_hyperparameters(distribution: DistributionConfig, instance: Ins
 
 
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else one."""
+    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else one.
+
+    One as well where the number of devices is unknown; such a job is refused (`rules.processes_are_known`).
+    """
     given = getattr(distribution, "processes_per_node", None)
     if given is not None:
         return int(given)
-    return 1 if option_of(distribution).launcher == "plain" else max(1, instance.devices)
+    return 1 if option_of(distribution).launcher == "plain" else max(1, instance.devices or 1)
 
 
 def check_distribution(config: BenchmarkConfig, instance: InstanceType) -> tuple[list[str], list[str]]:
@@ -50,9 +67,11 @@ def check_distribution(config: BenchmarkConfig, instance: InstanceType) -> tuple
         training=config.training,
         node_counts=config.sweep.node_counts,
         instance=instance,
-        image=image_facts(config),
+        image=image_facts(config, instance),
+        ships_program=is_shipped_program(config),
         processes_per_node=processes_per_node(config.training.distribution, instance),
     )
     option = option_of(config.training.distribution)
-    problems = [problem for rule in option.rules for problem in rule(job)]
-    return problems, [hint for rule in option.hints for hint in rule(job)]
+    launched = () if option.launcher == "plain" else (rules.processes_are_known,)
+    problems = [problem for rule in (*option.rules, *launched, *_PROBLEMS) for problem in rule(job)]
+    return problems, [hint for rule in (*option.hints, *_HINTS) for hint in rule(job)]

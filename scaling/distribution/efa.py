@@ -16,15 +16,21 @@ TOOLKIT_EFA_TYPES = frozenset(
 )  # fmt: skip
 """Where sagemaker-training 5.1.4 exports FI_PROVIDER=efa by itself (SM_EFA_NCCL_INSTANCES)."""
 _RDMA_FAMILIES = frozenset({"p4d", "p4de", "p5", "p5e", "p5en", "trn1", "trn1n"})
+_NO_RDMA_FAMILIES = frozenset({"p3dn", "g4dn", "g5", "c5n"})
 
 
-def has_device_rdma(instance: InstanceType) -> bool:
-    """Whether the adapter reads device memory over RDMA; p3dn, g4dn and g5 have an adapter that can't."""
-    return instance.efa and instance.family in _RDMA_FAMILIES
+def has_device_rdma(instance: InstanceType) -> bool | None:
+    """Whether the adapter reads device memory over RDMA: p3dn, g4dn, g5 and c5n can't. None: unknown."""
+    if instance.efa is False or instance.family in _NO_RDMA_FAMILIES:
+        return False
+    return True if instance.efa and instance.family in _RDMA_FAMILIES else None
 
 
 def efa_settings(instance: InstanceType) -> dict[str, str]:
-    """The environment that a rank on this instance type wants, empty without an adapter."""
+    """The environment that a rank on this instance type wants; empty where no adapter is known of.
+
+    RDMA is demanded only where it is known to be there; unset, libfabric uses it where the adapter has it (fi_efa(7)).
+    """
     if not instance.efa:
         return {}
     rdma = {DEVICE_RDMA: "1"} if has_device_rdma(instance) else {}

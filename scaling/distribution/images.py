@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
+from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 
 Device = Literal["gpu", "cpu", "neuron"]
 PYTORCH = frozenset({"pytorch-training", "pytorch"})  # `pytorch` from 2.11 on
 NEURON = frozenset({"pytorch-training-neuron", "pytorch-training-neuronx"})
 MODEL_PARALLEL = frozenset({"smdistributed-modelparallel"})
+_ON_DLC = "requirements-on-dlc"
+_NEW_FAMILY = (2, 11)  # repository `pytorch` from this version on
 _URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"
 )
+# CUDA of AWS's PyTorch containers whose tag does not say it, as `2.6.0-gpu-py312` (the SageMaker SDK's): the folders of
+# aws/deep-learning-containers, pytorch/training/docker. Older versions come with several, later tags say it.
+_CUDA_OF_VERSION: dict[tuple[int, ...], str] = {
+    (2, 2): "121", (2, 3): "121", (2, 4): "124", (2, 5): "124", (2, 6): "126", (2, 7): "128", (2, 8): "129",
+    (2, 9): "130", (2, 10): "130", (2, 11): "130", (2, 12): "130", (2, 13): "133", (2, 14): "133",
+}  # fmt: skip
 _TAG = re.compile(r"^(?P<version>\d+\.\d+(\.\d+)?)-(?P<device>gpu|cpu|cu\d+|neuronx?)\b")
 
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """An AWS container. `version` is PyTorch's as numbers; `cuda` is e.g. "124" for 12.4, None where there is none.
+    """An AWS container. `version` is PyTorch's as numbers; `cuda` is e.g. "124" for 12.4, None: none, or unknown.
 
-    `extended`: the training image is built on this one and may hold more than its name tells.
+    `extended`: the training image is built on this one and may hold more than its name tells. `field`: the config's
+    field that names it.
     """
 
     uri: str
@@ -31,20 +42,65 @@ class ImageFacts:
     device: Device
     cuda: str | None
     extended: bool = False
+    field: str = "image.uri"
 
     @property
     def version_text(self) -> str:
         return ".".join(map(str, self.version))
 
+    @property
+    def cuda_version(self) -> tuple[int, int]:
+        """(12, 4) of "124": the last digit is the minor version. Only where `cuda` is known."""
+        assert self.cuda is not None
+        return int(self.cuda[:-1]), int(self.cuda[-1])
 
-def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
+
+def is_shipped_program(config: BenchmarkConfig) -> bool:
+    """Whether the job runs the program of infra/image, built from its own Dockerfile."""
+    ours = config.image.build_context.parts[-2:] == ("infra", "image")
+    return ours and config.image.uri is None and config.training.source_dir is None
+
+
+def keeps_its_base(config: BenchmarkConfig) -> bool:
+    """Whether nothing but the shipped program and pure Python is added: torch, CUDA and AWS's libraries are the base's.
+
+    requirements-on-dlc, as .txt or .lock, is made for that (infra/image/README.md).
+    """
+    return is_shipped_program(config) and PurePath(config.image.build_args.get("REQUIREMENTS", "")).stem == _ON_DLC
+
+
+def image_facts(config: BenchmarkConfig, instance: InstanceType) -> ImageFacts | None:
     """The container that the job runs or is built on, None where its name tells nothing."""
     if config.image.uri is not None:
         return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])
-    return parse_image(config.image.base_image or "", built_on=True)
+    built_on = not keeps_its_base(config)
+    if config.image.framework is not None:
+        return _framework_facts(config, instance, built_on)
+    return parse_image(config.image.base_image or "", built_on=built_on, field="image.base_image")
 
 
-def parse_image(uri: str, own_account: str | None = None, built_on: bool = False) -> ImageFacts | None:
+def _framework_facts(config: BenchmarkConfig, instance: InstanceType, built_on: bool) -> ImageFacts | None:
+    """The container that `image.framework` will be resolved to; None where that is not one of `PYTORCH`."""
+    framework = config.image.framework
+    assert framework is not None
+    device = framework.accelerator or ("cpu" if instance.accelerators == 0 else "gpu")
+    if device == "neuron" or instance.family.startswith("trn") or config.training.distribution.kind == "smp_v2":
+        return None
+    version = tuple(map(int, framework.version.split(".")))
+    return ImageFacts(
+        uri=f"AWS's container of PyTorch {framework.version}",
+        repository="pytorch" if version[:2] >= _NEW_FAMILY else "pytorch-training",
+        version=version,
+        device=device,
+        cuda=_CUDA_OF_VERSION.get(version[:2]) if device == "gpu" else None,
+        extended=built_on,
+        field="image.framework",
+    )
+
+
+def parse_image(
+    uri: str, own_account: str | None = None, built_on: bool = False, field: str = "image.uri"
+) -> ImageFacts | None:
     """Facts from the URI of an AWS container, e.g. …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker.
 
     One in the account that trains may have been extended. A digest without a tag and any other image give None.
@@ -55,13 +111,21 @@ def parse_image(uri: str, own_account: str | None = None, built_on: bool = False
     tag = _TAG.match(found["tag"])
     if tag is None:
         return None
-    cuda = re.search(r"-cu(\d+)\b", found["tag"])
+    version = tuple(map(int, tag["version"].split(".")))
     device: Device = "neuron" if tag["device"].startswith("neuron") else "cpu" if tag["device"] == "cpu" else "gpu"
     return ImageFacts(
         uri=uri,
         repository=found["repository"],
-        version=tuple(map(int, tag["version"].split("."))),
+        version=version,
         device=device,
-        cuda=cuda[1] if cuda else None,
+        cuda=_cuda(found["tag"], found["repository"], version) if device == "gpu" else None,
         extended=built_on or found["account"] == own_account,
+        field=field,
     )
+
+
+def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
+    """CUDA as the tag says it, e.g. "124", else as AWS builds that version."""
+    if said := re.search(r"-cu(\d+)\b", tag):
+        return said[1]
+    return _CUDA_OF_VERSION.get(version[:2]) if repository in PYTORCH else None

@@ -23,6 +23,7 @@ class Job:
     node_counts: tuple[int, ...]
     instance: InstanceType
     image: ImageFacts | None
+    ships_program: bool
     processes_per_node: int
 
     @property

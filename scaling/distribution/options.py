@@ -152,6 +152,12 @@ _SMDDP_NEEDS = (
 _SMP_V1_NEEDS = "a container with smdistributed.modelparallel 1.x: …/pytorch-training 1.6 to 2.0 with CUDA 11"
 _SMP_V2_NEEDS = "the SMP container: 658645717510.dkr.ecr.REGION.amazonaws.com/smdistributed-modelparallel:…"
 _NEURON_NEEDS = "a Neuron container: …/pytorch-training-neuronx:…"
+LIBRARIES = {
+    ("backend", "smddp"): (_has_smddp, _SMDDP_NEEDS),
+    ("backend", "xla"): (_has_neuron, _NEURON_NEEDS),
+    ("strategy", "smp"): (_has_smp_v2, _SMP_V2_NEEDS),
+}
+"""Arguments of the shipped program -> whether a container holds the library they import, and which one does."""
 _MPI_RULES = (
     rules.mca_given_once,
     rules.options_without_quotes,

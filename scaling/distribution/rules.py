@@ -86,11 +86,23 @@ def not_on_trainium(job: Job) -> list[str]:
 def processes_fit(job: Job) -> list[str]:
     """At most one process per accelerator (AWS developer guide); the SDK takes any number."""
     devices = job.instance.devices
-    if devices == 0 or job.processes_per_node <= devices:
+    if not devices or job.processes_per_node <= devices:
         return []
     return [
         f"{_FIELD}.processes_per_node: {job.processes_per_node} is more than the {devices} accelerators the framework "
         f"sees on {job.instance.instance_type}; use at most {devices}"
+    ]
+
+
+def processes_are_known(job: Job) -> list[str]:
+    """A launcher starts one process per device where it is not told how many, so one of the two must be known."""
+    if job.instance.devices is not None or getattr(job.distribution, "processes_per_node", None) is not None:
+        return []
+    asked = "processes_per_node" in type(job.distribution).model_fields
+    remedy = "set it" if asked else f"kind {job.distribution.kind} has no such field: use kind torch_distributed"
+    return [
+        f"{_FIELD}.processes_per_node: the catalogue does not know how many devices the framework sees on "
+        f"{job.instance.instance_type}, so the world size is unknown; {remedy}, or use another instance type"
     ]
 
 
@@ -134,7 +146,7 @@ def options_without_quotes(job: Job) -> list[str]:
 def no_rdma_where_none_is(job: Job) -> list[str]:
     """libfabric aborts a process that demands RDMA read of an adapter without it."""
     asked = f"{DEVICE_RDMA}=1" in job.custom_mpi_options or job.training.environment.get(DEVICE_RDMA) == "1"
-    if not asked or not job.instance.efa or has_device_rdma(job.instance):
+    if not asked or not job.instance.efa or has_device_rdma(job.instance) is not False:
         return []
     where = f"{_FIELD}.custom_mpi_options" if f"{DEVICE_RDMA}=1" in job.custom_mpi_options else "training.environment"
     return [
@@ -256,7 +268,7 @@ def image_is(fits: ImageTest, needs: str) -> Rule:
         if image is None or image.extended or fits(image):
             return []
         return [
-            f"image.uri: {image.uri} is {image.repository} {image.version_text} for {image.device}; kind "
+            f"{image.field}: {image.uri} is {image.repository} {image.version_text} for {image.device}; kind "
             f"{job.distribution.kind} needs {needs}; use such an image, or another kind"
         ]
 
@@ -324,6 +336,48 @@ def efa_is_used(job: Job) -> list[str]:
         f"training.environment: {job.instance.instance_type} has an Elastic Fabric Adapter that nothing turns on under "
         f"kind {job.distribution.kind}; add {{{text}}}"
     ]
+
+
+def adapter_is_there(job: Job) -> list[str]:
+    """FI_PROVIDER=efa on an instance without an adapter: NCCL's OFI plugin finds no provider and says so in the log,
+    and NCCL goes on with TCP sockets (NVIDIA/nccl#229; aws/aws-ofi-nccl#174 shows the warnings on ml.p3.16xlarge).
+
+    Under smddp and pytorchddp the toolkit sets it itself, whatever the instance type (sagemaker-training 5.1.4,
+    smdataparallel.py). It is a hint, since jobs train all the same; a transport that demands libfabric would not.
+    """
+    if job.instance.efa is not False or job.instance.emulated:
+        return []
+    kind, settings = job.distribution.kind, {f"{PROVIDER}=efa", f"{DEVICE_RDMA}=1"}
+    environment = {f"{name}={value}" for name, value in job.training.environment.items()}
+    places = [
+        (f"{_FIELD}.custom_mpi_options", sorted(settings.intersection(job.custom_mpi_options)), "leave it out"),
+        ("training.environment", sorted(settings & environment), "leave it out"),
+        (f"{_FIELD}.kind", [f"{PROVIDER}=efa"] if kind in ("smddp", "pytorchddp") else [],
+         f"SageMaker's toolkit sets it under {kind}; torch_distributed does not"),
+    ]  # fmt: skip
+    return [
+        f"{field}: {' and '.join(found)}, but {job.instance.instance_type} has no Elastic Fabric Adapter; NCCL warns "
+        f"that it finds no provider and goes on with TCP; {remedy}"
+        for field, found, remedy in places
+        if found
+    ]
+
+
+def what_is_unknown(job: Job) -> list[str]:
+    """Facts that the catalogue does not hold and what is therefore not checked."""
+    instance, given = job.instance, getattr(job.distribution, "processes_per_node", None)
+    said = []
+    if instance.devices is None and given is not None:
+        said.append(
+            f"{_FIELD}.processes_per_node: how many devices the framework sees on {instance.instance_type} is unknown, "
+            f"so {given} is not held against it"
+        )
+    if instance.efa is None:
+        said.append(
+            f"training.instance_type: whether {instance.instance_type} has an Elastic Fabric Adapter is unknown, so "
+            "nothing turns one on, and settings for it are not checked"
+        )
+    return said
 
 
 def launch_path_only(job: Job) -> list[str]:

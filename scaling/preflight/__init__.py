@@ -25,6 +25,7 @@ RULES = (
 )
 HINTS = (
     features.spot_resumes_from_checkpoints,
+    features.volume_key_is_checked,
     features.retries_are_in_one_clock,
     features.warm_pool_is_reused,
     features.encryption_slows,

@@ -10,11 +10,8 @@ from collections import Counter
 
 from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
+from scaling.distribution.images import is_shipped_program
 from scaling.preflight.sweep import Sweep
-
-# Families of the catalogue with an instance store (EC2 user guide, "Instance store volumes").
-_INSTANCE_STORE = frozenset({"g4dn", "g5", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "trn1", "trn1n"})
-
 
 # -- problems ----------------------------------------------------------------------------------------------------------
 
@@ -54,7 +51,7 @@ def file_systems_are_in_a_vpc(sweep: Sweep) -> list[str]:
 
 def volume_key_has_a_volume(sweep: Sweep) -> list[str]:
     """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its hardware."""
-    if sweep.training.volume_kms_key_id is None or sweep.instance.family not in _INSTANCE_STORE:
+    if sweep.training.volume_kms_key_id is None or not sweep.instance.instance_store:
         return []
     return [
         f"training.volume_kms_key_id: {sweep.instance.instance_type} trains on its own NVMe disks, which its hardware "
@@ -74,7 +71,7 @@ def channels_have_one_name(sweep: Sweep) -> list[str]:
 
 def shipped_program_reads_files(sweep: Sweep) -> list[str]:
     """Under Pipe the channel's folder holds no file; the program in infra/image reads Parquet and CSV files."""
-    if sweep.config.dataset.input_mode != "Pipe" or not _is_shipped_program(sweep):
+    if sweep.config.dataset.input_mode != "Pipe" or not is_shipped_program(sweep.config):
         return []
     return [
         "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
@@ -85,7 +82,7 @@ def shipped_program_reads_files(sweep: Sweep) -> list[str]:
 def shipped_program_splits_no_model(sweep: Sweep) -> list[str]:
     """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP v1."""
     chosen = sweep.training.distribution
-    if not _is_shipped_program(sweep):
+    if not is_shipped_program(sweep.config):
         return []
     if isinstance(chosen, SmpV1):
         return [
@@ -102,12 +99,6 @@ def shipped_program_splits_no_model(sweep: Sweep) -> list[str]:
     ]
 
 
-def _is_shipped_program(sweep: Sweep) -> bool:
-    image = sweep.config.image
-    ours = image.build_context.parts[-2:] == ("infra", "image")
-    return ours and image.uri is None and sweep.training.source_dir is None
-
-
 # -- hints -------------------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +109,16 @@ def spot_resumes_from_checkpoints(sweep: Sweep) -> list[str]:
     return [
         "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
         "where the program can resume"
+    ]
+
+
+def volume_key_is_checked(sweep: Sweep) -> list[str]:
+    """The rule about the key needs to know of the type's own disks."""
+    if sweep.training.volume_kms_key_id is None or sweep.instance.instance_store is not None:
+        return []
+    return [
+        f"training.volume_kms_key_id: whether {sweep.instance.instance_type} trains on disks of its own is unknown; if "
+        "so, SageMaker refuses the key"
     ]
 
 
@@ -178,7 +179,7 @@ def encryption_slows(sweep: Sweep) -> list[str]:
 def own_program_reads_a_stream(sweep: Sweep) -> list[str]:
     """Pipe mode gives a FIFO per epoch in place of files."""
     dataset = sweep.config.dataset
-    modes = {} if _is_shipped_program(sweep) else {dataset.channel: ("dataset", dataset.input_mode)}
+    modes = {} if is_shipped_program(sweep.config) else {dataset.channel: ("dataset", dataset.input_mode)}
     modes |= {
         name: (f"training.extra_channels.{name}", channel.input_mode)
         for name, channel in sweep.training.extra_channels.items()

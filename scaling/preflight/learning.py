@@ -55,22 +55,25 @@ def batch_normalisation_has_samples(sweep: Sweep) -> list[str]:
 
 def larger_instance_first(sweep: Sweep) -> list[str]:
     """Accelerators of one node need no network between them (AWS: choose a larger instance before more instances)."""
+    devices = sweep.instance.devices
+    if not devices:  # none, or unknown how many
+        return []
     larger = [row for row in load_catalogue().instances if row.family == sweep.instance.family]
     fitting = [
         (nodes, row)
         for nodes in sweep.config.sweep.node_counts
-        if nodes > 1 and (row := _smallest_that_holds(nodes * sweep.instance.devices, larger))
+        if nodes > 1 and (row := _smallest_that_holds(nodes * devices, larger))
     ]
-    if not fitting or sweep.instance.devices == 0:
+    if not fitting:
         return []
     nodes, row = fitting[-1]
     return [
         f"training.instance_type: {nodes} nodes of {sweep.instance.instance_type} are "
-        f"{nodes * sweep.instance.devices} accelerators, which one {row.instance_type} ({row.devices}) holds without a "
+        f"{nodes * devices} accelerators, which one {row.instance_type} ({row.devices}) holds without a "
         "network between them; choose the larger instance before more instances"
     ]
 
 
 def _smallest_that_holds(devices: int, rows: list[InstanceType]) -> InstanceType | None:
-    holding = [row for row in rows if row.devices >= devices]
-    return min(holding, key=lambda row: (row.devices, row.on_demand_usd_per_hour or math.inf), default=None)
+    holding = [row for row in rows if (row.devices or 0) >= devices]
+    return min(holding, key=lambda row: (row.devices or 0, row.on_demand_usd_per_hour or math.inf), default=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from configs.catalogue import PACKAGED_CATALOGUE, InstanceType, UnknownInstanceType, load_catalogue
-
-FAMILIES = {"p3", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "g4dn", "g5", "trn1", "trn1n", "m5"}
+from configs.catalogue import INSTANCE_TYPES, PACKAGED_CATALOGUE, InstanceType, UnknownInstanceType, load_catalogue
+from configs.make_instance_types import as_text, instance_types
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +23,60 @@ def aws_types() -> list[str]:
     return list(model.shape_for("TrainingInstanceType").enum)
 
 
-def test_rows_are_all_the_training_types_of_the_families(aws_types: list[str]) -> None:
-    rows = {row.instance_type for row in load_catalogue().instances if not row.emulated}
-    assert rows == {name for name in aws_types if name.split(".")[1] in FAMILIES}
+def test_rows_are_all_the_training_types(aws_types: list[str]) -> None:
+    rows = [row.instance_type for row in load_catalogue().instances if not row.emulated]
+    assert sorted(rows) == sorted(aws_types)
+
+
+def test_the_table_is_what_the_installed_packages_say() -> None:
+    committed = INSTANCE_TYPES.read_text(encoding="utf-8")
+    date = datetime.date.fromisoformat(json.loads(committed)["sources"]["moto"]["date"])
+    assert as_text(instance_types(date)) == committed, "python -m configs.make_instance_types"
+
+
+# Read off AWS's pages by a person: accelerators, model, vCPUs, GiB, Gbit/s, "up to", EFA.
+KNOWN = {
+    "ml.p4de.24xlarge": (8, "A100", 96, 1152, 400, False, True),
+    "ml.p5en.48xlarge": (8, "H200", 192, 2048, 3200, False, True),
+    "ml.p6-b200.48xlarge": (8, "B200", 192, 2048, 3200, False, True),
+    "ml.g6e.12xlarge": (4, "L40S", 48, 384, 100, False, True),
+    "ml.trn1n.32xlarge": (16, "Trainium", 128, 512, 1600, False, True),
+    "ml.c5n.18xlarge": (0, None, 72, 192, 100, False, True),
+    "ml.t3.medium": (0, None, 2, 4, 5, True, False),
+    "ml.p2.16xlarge": (16, "K80", 64, 732, 20, False, None),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_facts_of_a_type(name: str) -> None:
+    row = load_catalogue().get(name)
+    facts = (row.accelerators, row.accelerator, row.vcpus, row.memory_gib, row.network_gbit_per_second)
+    assert (*facts, row.network_burst, row.efa) == KNOWN[name]
+
+
+def test_what_nobody_wrote_down_is_unknown_and_no_zero() -> None:
+    gb200, trn2 = load_catalogue().get("ml.p6e-gb200.36xlarge"), load_catalogue().get("ml.trn2.48xlarge")
+    assert (gb200.accelerators, gb200.devices, gb200.vcpus, gb200.network_gbit_per_second) == (None, None, None, None)
+    assert (gb200.efa, gb200.accelerator, gb200.architecture) == (True, "GB200", "arm64")
+    assert (trn2.accelerators, trn2.devices) == (16, None)
+    assert load_catalogue().get("ml.m5.large").devices == 0
+
+
+def test_a_fact_kept_by_hand_has_its_own_source() -> None:
+    trn2 = load_catalogue().get("ml.trn2.48xlarge")
+    assert trn2.accelerator_memory_gib == 96
+    assert "getmoto" in trn2.specs_source
+    assert set(trn2.other_sources) == {"accelerator_memory_gib"}
+    assert "awsdocs-neuron" in trn2.other_sources["accelerator_memory_gib"].url
+
+
+def test_a_fact_by_hand_without_a_source_is_refused(tmp_path: Path) -> None:
+    raw = packaged_rows()
+    raw["instances"].append({"instance_type": "ml.g6.xlarge", "vcpus": 5})
+    path = tmp_path / "instances.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"ml\.g6\.xlarge: vcpus without specs_source; name where it was read"):
+        load_catalogue(path)
 
 
 def test_local_types_have_their_cpu_quota_and_no_price() -> None:

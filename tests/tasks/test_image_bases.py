@@ -124,6 +124,9 @@ def test_only_a_call_that_may_succeed_later_is_an_error(
 
 def test_device_follows_the_instance_type() -> None:
     assert [device_of(instance) for instance in (CPU, GPU, NEURON)] == ["cpu", "gpu", "neuron"]
+    unknown = GPU.model_copy(update={"accelerator": None})
+    with pytest.raises(PreflightRefused, match=r"image\.framework\.accelerator: which accelerators .* unknown; set it"):
+        device_of(unknown)
 
 
 @pytest.mark.parametrize(

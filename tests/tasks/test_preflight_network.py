@@ -81,6 +81,8 @@ def test_efa_wants_an_outbound_rule_to_the_group_itself() -> None:
     by_address = judge_groups([group([FROM_ITSELF], [ANYWHERE])], has_efa=True)
     assert by_address.problems == () and "does not hold for EFA" in by_address.notices[0]
     assert judge_groups([group([FROM_ITSELF], [FROM_ITSELF])], has_efa=True).notices == ()
+    unknown = judge_groups([group([FROM_ITSELF], [ANYWHERE])], has_efa=None)
+    assert "does not hold for EFA (whether the instance type has it is unknown); add an" in unknown.notices[0]
 
 
 def test_nodes_carry_all_groups_so_that_one_may_allow_the_other() -> None:

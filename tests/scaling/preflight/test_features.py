@@ -73,6 +73,22 @@ def test_a_key_for_a_volume_that_is_the_instances_own(plan_of):
     assert plan_of(training={**key, "instance_type": "ml.p3.2xlarge"}).problems == ()
 
 
+@pytest.mark.parametrize(
+    ("instance_type", "refused"), [("ml.r5d.large", True), ("ml.p6-b200.48xlarge", True), ("ml.r5.large", False)]
+)
+def test_whether_a_type_has_disks_is_in_the_catalogue(instance_type, refused, plan_of):
+    plan = plan_of(training={"instance_type": instance_type, "volume_kms_key_id": "alias/volumes"})
+    assert [problem.startswith("training.volume_kms_key_id") for problem in plan.problems] == [True] * refused
+
+
+def test_a_key_where_nobody_knows_of_the_disks_is_said(plan_of):
+    plan = plan_of(training={"instance_type": "ml.p2.xlarge", "volume_kms_key_id": "alias/volumes"})
+    assert plan.problems == ()
+    assert "training.volume_kms_key_id: whether ml.p2.xlarge trains on disks of its own is unknown; if so, " in str(
+        plan.hints
+    )
+
+
 def test_two_channels_that_become_one_variable(plan_of):
     (problem,) = plan_of(training={"extra_channels": {"Training": S3, "labels": S3}}).problems
     assert problem == (

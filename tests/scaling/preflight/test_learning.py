@@ -114,3 +114,9 @@ def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, pla
 def test_no_larger_instance_where_none_holds_them(instance_type, counts, plan_of):
     training = {"instance_type": instance_type, "batch": GROWING}
     assert plan_of(training=training, sweep={"node_counts": counts}).hints == ()
+
+
+def test_no_larger_instance_where_nobody_knows_how_many_devices_there_are(plan_of):
+    plan = plan_of(training={"instance_type": "ml.trn2.48xlarge", "batch": GROWING}, sweep={"node_counts": [1, 2]})
+    assert plan.problems == ()
+    assert "larger instance" not in str(plan.hints)

@@ -1,0 +1,167 @@
+"""Make configs/instance_types.json: the hardware of every SageMaker training instance type, out of installed packages.
+
+    python -m configs.make_instance_types              # after an update of botocore, moto or sagemaker-core
+
+Which types there are comes from botocore's model of the API. What each is made of comes from EC2's own answers to
+DescribeInstanceTypes, which moto carries as a recording, under the same name without `ml.`. Where moto has none,
+sagemaker-core still knows the number of GPUs and their memory. What none of the three knows is null; nothing is worked
+out from a name. Facts from elsewhere (and all prices) are kept by hand in configs/instances.yaml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gzip
+import json
+import re
+from collections.abc import Iterable, Mapping
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+from configs.catalogue import INSTANCE_TYPES, SPECS
+
+_MEBI_PER_GIBI = 1024
+_RATE = re.compile(r"^(?P<burst>Up to )?((?P<cards>\d+)x )?(?P<gbit>[\d.]+) Gigabit$")
+_NEURON_V2 = 2
+_API = "botocore/data/sagemaker/2017-07-24/service-2.json"
+_RECORDED = "moto/ec2/resources/instance_types.json.gz"
+_GPUS = "sagemaker/core/image_uri_config/instance_gpu_info.json"
+
+
+def instance_types(date: datetime.date) -> dict[str, Any]:
+    """The whole table; `date` is the day on which the packages were read."""
+    api = _packaged("botocore", _API)
+    recorded = _packaged("moto", _RECORDED)
+    regions = _packaged("sagemaker-core", _GPUS)
+    gpus = {name: facts for types in regions.values() for name, facts in types.items()}
+    rows = []
+    for name in api["shapes"]["TrainingInstanceType"]["enum"]:
+        if ec2 := recorded.get(name.removeprefix("ml.")):
+            rows.append({"instance_type": name, "specs_source": "moto", **_of_ec2(ec2)})
+        elif name in gpus:
+            rows.append({"instance_type": name, "specs_source": "sagemaker-core", **_of_sdk(gpus[name])})
+        else:
+            rows.append({"instance_type": name, "specs_source": "botocore"})
+    return {"sources": _sources(date), "instances": [_whole(row) for row in sorted(rows, key=_in_families)]}
+
+
+def as_text(table: Mapping[str, Any]) -> str:
+    """JSON with one row to a line, so that a change of one type is a change of one line."""
+    sources = json.dumps(table["sources"], indent=1)
+    rows = ",\n".join(json.dumps(row) for row in table["instances"])
+    return f'{{"sources": {sources},\n"instances": [\n{rows}\n]}}\n'
+
+
+def _of_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts in one answer of DescribeInstanceTypes."""
+    network = ec2["NetworkInfo"]
+    rate = _RATE.match(network["NetworkPerformance"])  # older types say "High" and no number
+    return {
+        **_accelerators(ec2),
+        "vcpus": ec2["VCpuInfo"]["DefaultVCpus"],
+        "memory_gib": _gib(ec2["MemoryInfo"]["SizeInMiB"]),
+        "network_gbit_per_second": _plain(float(rate["gbit"]) * int(rate["cards"] or 1)) if rate else None,
+        "network_burst": bool(rate["burst"]) if rate else None,
+        "efa": network["EfaSupported"],
+        "architecture": _only(ec2["ProcessorInfo"]["SupportedArchitectures"]),
+        "instance_store": ec2["InstanceStorageSupported"],
+    }
+
+
+def _accelerators(ec2: Mapping[str, Any]) -> dict[str, Any]:
+    devices: int | None = 1
+    if "GpuInfo" in ec2:
+        chip = _only(ec2["GpuInfo"]["Gpus"])
+    elif "NeuronInfo" in ec2:
+        chip = _only(ec2["NeuronInfo"]["NeuronDevices"])
+        cores = chip["CoreInfo"]
+        # From Trainium2 on the job says how many physical cores make a logical one (NEURON_LOGICAL_NC_CONFIG, Neuron
+        # documentation, "Logical NeuronCore configuration"), and it is the logical ones that a framework sees.
+        devices = cores["Count"] if cores["Version"] <= _NEURON_V2 else None
+    else:
+        return {"accelerator": None, "accelerators": 0, "accelerator_memory_gib": None, "devices_per_accelerator": None}
+    return {
+        "accelerator": chip["Name"],
+        "accelerators": chip["Count"],
+        "accelerator_memory_gib": _gib(chip["MemoryInfo"]["SizeInMiB"]),
+        "devices_per_accelerator": devices,
+    }
+
+
+def _of_sdk(facts: Mapping[str, int]) -> dict[str, Any]:
+    """GPUs and their memory, all that sagemaker-core knows of a type."""
+    return {
+        "accelerators": facts["Count"],
+        "accelerator_memory_gib": _gib(facts["TotalGpuMemoryInMiB"] / facts["Count"]),
+        "devices_per_accelerator": 1,
+    }
+
+
+def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row.get(name) for name in ("instance_type", *SPECS, "specs_source")}
+
+
+def _in_families(row: Mapping[str, Any]) -> tuple[str, float, str]:
+    return row["instance_type"].split(".")[1], row.get("vcpus") or 0, row["instance_type"]
+
+
+def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
+    facts = {
+        "botocore": (
+            f"https://github.com/boto/botocore/blob/{{version}}/{_API}",
+            "The enum TrainingInstanceType: only the name of the type is known.",
+        ),
+        "moto": (
+            f"https://github.com/getmoto/moto/blob/{{version}}/{_RECORDED}",
+            "Answers of EC2 DescribeInstanceTypes for the type of the same name, as recorded in moto.",
+        ),
+        "sagemaker-core": (
+            "https://pypi.org/project/sagemaker-core/{version}/",
+            f"{_GPUS}: the number of GPUs and their memory, nothing else.",
+        ),
+    }
+    return {
+        name: {"url": url.format(version=distribution(name).version), "date": date.isoformat(), "note": note}
+        for name, (url, note) in facts.items()
+    }
+
+
+def _packaged(package: str, path: str) -> Any:
+    """A JSON file that an installed package carries, packed or not; the package itself is not imported."""
+    for name in (path, f"{path}.gz"):
+        file = Path(str(distribution(package).locate_file(name)))
+        if file.is_file():
+            content = file.read_bytes()
+            return json.loads(gzip.decompress(content) if file.suffix == ".gz" else content)
+    raise SystemExit(f"{package} {distribution(package).version} has no file {path}; look where it lies now")
+
+
+def _gib(mebibytes: float) -> float:
+    return _plain(round(mebibytes / _MEBI_PER_GIBI, 2))
+
+
+def _plain(number: float) -> float:
+    """A whole number is written without a decimal point."""
+    return int(number) if number == int(number) else number
+
+
+def _only(values: Iterable[Any]) -> Any:
+    (value,) = values
+    return value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--date",
+        type=datetime.date.fromisoformat,
+        default=datetime.datetime.now(datetime.UTC).date(),
+        help="day on which the packages are read (default: today)",
+    )
+    INSTANCE_TYPES.write_text(as_text(instance_types(parser.parse_args().date)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What the shipped training program (infra/image) needs of the container that it runs in.
+
+Said only where the program is the shipped one and the container's own torch is kept: own code brings its own needs, and
+`requirements.txt` brings its own torch.
+"""
+
+from __future__ import annotations
+
+from scaling.distribution.option import Job
+from scaling.distribution.options import LIBRARIES
+
+PROGRAM_TORCH = (2, 1)
+"""The oldest PyTorch that the shipped program runs on."""
+FSDP_TORCH = (2, 6)
+"""`torch.distributed.fsdp.fully_shard`, FSDP 2, is there from PyTorch 2.6 on (its release notes)."""
+
+
+def program_has_its_torch(job: Job) -> list[str]:
+    """The program ends with an ImportError on an older torch; infra/image/README.md says which it was run on."""
+    image = job.image
+    if not job.ships_program or image is None or image.extended:
+        return []
+    if image.version < PROGRAM_TORCH:
+        return [
+            f"{image.field}: {image.uri} holds PyTorch {image.version_text}, and the shipped program runs on 2.1 and "
+            "later; use a newer container, or your own code (training.source_dir)"
+        ]
+    if job.training.hyperparameters.get("strategy") == "fsdp" and image.version < FSDP_TORCH:
+        return [
+            f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch has from 2.6 on, and "
+            f"{image.uri} holds {image.version_text}; use strategy ddp, or a container of 2.6 or later"
+        ]
+    return []
+
+
+def program_has_its_libraries(job: Job) -> list[str]:
+    """--backend smddp, --backend xla and --strategy smp import AWS's libraries, which only some containers hold."""
+    image = job.image
+    if not job.ships_program or image is None or image.extended:
+        return []
+    problems = []
+    for option in ("backend", "strategy"):
+        value = job.training.hyperparameters.get(option)
+        library = LIBRARIES.get((option, str(value)))
+        if library is not None and not library[0](image):
+            problems.append(
+                f"training.hyperparameters: {option} {value} needs {library[1]}; {image.field} is {image.uri}; use "
+                f"such an image, or another {option}"
+            )
+    return problems

@@ -1,0 +1,102 @@
+"""What the shipped program needs of its container: refused before a job is sent that would end at its first import."""
+
+from __future__ import annotations
+
+import pytest
+
+DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+SMP = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
+V2_0 = f"{DLC}/pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker"
+V2_3 = f"{DLC}/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker"
+V2_6 = f"{DLC}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker"
+NEURON = f"{DLC}/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"
+TORCHRUN, SMP_V2 = {"kind": "torch_distributed"}, {"kind": "smp_v2", "hybrid_shard_degree": 8}
+
+
+def shipped(base_image: str, requirements: str = "requirements-on-dlc.lock") -> dict:
+    return {"context": "../infra/image", "base_image": base_image, "build_args": {"REQUIREMENTS": requirements}}
+
+
+def arguments(**own: str) -> dict:
+    return {"b": "{global_batch_size}", "lr": "{learning_rate}", **own}
+
+
+@pytest.mark.parametrize(
+    ("base_image", "own", "problem"),
+    [
+        (V2_0, {}, f"image.base_image: {V2_0} holds PyTorch 2.0.1, and the shipped program runs on 2.1 and later"),
+        (V2_3, {"strategy": "fsdp"},
+         f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch has from 2.6 on, and {V2_3} "
+         "holds 2.3.0"),
+        (V2_6, {"backend": "smddp"}, "training.hyperparameters: backend smddp needs a container with SMDDP: "),
+        (V2_3, {"strategy": "smp"}, "training.hyperparameters: strategy smp needs the SMP container: "),
+        (V2_6, {"backend": "xla"}, "training.hyperparameters: backend xla needs a Neuron container: "),
+        (V2_3, {}, None),
+        (V2_3, {"strategy": "ddp", "backend": "smddp"}, None),
+        (V2_6, {"strategy": "fsdp", "backend": "nccl"}, None),
+        (SMP, {"strategy": "smp"}, None),
+    ],
+)  # fmt: skip
+def test_the_shipped_program_has_what_it_imports(base_image, own, problem, check):
+    problems = check(TORCHRUN, "ml.p4d.24xlarge", shipped(base_image), hyperparameters=arguments(**own))[0]
+    assert [text.startswith(problem) and "; use " in text for text in problems] == [True] * bool(problem)
+
+
+def test_xla_has_its_container(check):
+    assert check(
+        {"kind": "trainium"}, "ml.trn1.32xlarge", shipped(NEURON), hyperparameters=arguments(backend="xla")
+    ) == (
+        [],
+        [],
+    )
+
+
+def test_every_missing_piece_is_named(check):
+    problems = check(
+        TORCHRUN, "ml.p4d.24xlarge", shipped(V2_0), hyperparameters=arguments(backend="xla", strategy="smp")
+    )
+    assert [problem.partition(" needs ")[0].partition(": ")[2] for problem in problems[0][1:]] == [
+        "backend xla",
+        "strategy smp",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("image", "training"),
+    [
+        (shipped(V2_0, "requirements.txt"), {}),  # brings its own torch
+        (shipped(V2_0), {"source_dir": "code"}),
+        ({**shipped(V2_0), "context": "mine"}, {}),
+        ({"uri": V2_0, "context": "../infra/image"}, {"source_dir": "code"}),
+    ],
+)
+def test_another_program_has_needs_of_its_own(image, training, check):
+    problems = check(TORCHRUN, "ml.p4d.24xlarge", image, hyperparameters=arguments(strategy="fsdp"), **training)[0]
+    assert problems == []
+
+
+def test_a_framework_version_is_held_to_the_program(check):
+    image = {
+        "context": "infra/image",
+        "framework": {"version": "2.0.1"},
+        "build_args": {"REQUIREMENTS": "requirements-on-dlc.txt"},
+    }
+    (problem,) = check(TORCHRUN, "ml.p4d.24xlarge", image)[0]
+    assert problem.startswith("image.framework: AWS's container of PyTorch 2.0.1 holds PyTorch 2.0.1, and the shipped")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "base_image", "needs"),
+    [
+        ({"kind": "smddp"}, V2_6, "kind smddp needs a container with SMDDP"),
+        (SMP_V2, V2_6, "kind smp_v2 needs the SMP container"),
+    ],
+)
+def test_a_base_without_the_library_is_refused_for_the_shipped_program(distribution, base_image, needs, check):
+    problems, hints = check(distribution, "ml.p4d.24xlarge", shipped(base_image))
+    assert [needs in problem for problem in problems] == [True]
+    assert problems[0].startswith(f"image.base_image: {base_image} is pytorch-training 2.6.0 for gpu; ")
+    mine = check(distribution, "ml.p4d.24xlarge", {**shipped(base_image), "context": "mine"})
+    assert mine[0] == []
+    assert [hint for hint in mine[1] if "has nothing for kind" in hint], "what is built on it may bring it"
+    assert not [hint for hint in hints if "has nothing for kind" in hint], "said once"
