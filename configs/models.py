@@ -210,7 +210,9 @@ class TrainingConfig(JobFeatures):
         description="Arguments of the program; may hold placeholders, e.g. {learning_rate}; see docs/config.md.",
     )
     distribution: DistributionConfig = Field(description="Launcher and processes per node; see docs/distribution.md.")
-    instance_type: str = Field(description="SageMaker training instance type; one of configs/instances.yaml.")
+    instance_type: str = Field(
+        description="SageMaker training instance type; one of the catalogue's (configs/instance_types.json)."
+    )
     max_runtime_seconds: int = Field(
         ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
     )

@@ -14,6 +14,8 @@ PROGRAM_TORCH = (2, 1)
 FSDP_TORCH = (2, 6)
 """`torch.distributed.fsdp.fully_shard`, FSDP 2, is there from PyTorch 2.6 on (its release notes)."""
 
+_ARGUMENT_OF_KIND = {"smddp": ("backend", "smddp"), "smp_v2": ("strategy", "smp"), "trainium": ("backend", "xla")}
+
 
 def program_has_its_torch(job: Job) -> list[str]:
     """The program ends with an ImportError on an older torch; infra/image/README.md says which it was run on."""
@@ -31,6 +33,21 @@ def program_has_its_torch(job: Job) -> list[str]:
             f"{image.uri} holds {image.version_text}; use strategy ddp, or a container of 2.6 or later"
         ]
     return []
+
+
+def program_uses_the_library(job: Job) -> list[str]:
+    """The program takes nccl and DDP unless it is told to use AWS's library, whatever launched it."""
+    argument = _ARGUMENT_OF_KIND.get(job.distribution.kind)
+    if not job.ships_program or argument is None:
+        return []
+    option, value = argument
+    given = job.training.hyperparameters.get(option)
+    if given == value:
+        return []
+    return [
+        f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program does not use the library "
+        f"of kind {job.distribution.kind}, and what is measured is PyTorch's own; set {option}: {value}"
+    ]
 
 
 def program_has_its_libraries(job: Job) -> list[str]:

@@ -325,7 +325,12 @@ def mpi4py_is_there(job: Job) -> list[str]:
 
 
 def efa_is_used(job: Job) -> list[str]:
-    """Launchers turn EFA on for the instance types they know; elsewhere NCCL may fall back to TCP unnoticed."""
+    """Launchers turn EFA on for the instance types they know; elsewhere NCCL may fall back to TCP unnoticed.
+
+    Without accelerators gloo carries the gradients, which has no libfabric.
+    """
+    if job.instance.accelerators == 0:
+        return []
     plain = job.distribution.kind in ("none", "parameter_server")
     settings, launcher_knows = efa_settings(job.instance), job.instance.instance_type in TOOLKIT_EFA_TYPES and not plain
     given = {option.partition("=")[0] for option in job.custom_mpi_options} | set(job.training.environment)

@@ -33,8 +33,11 @@ the plan says what to put into `training.environment`.
 
 ## What the image's name tells
 
-The version rules look at AWS's own containers, whose tag names the PyTorch version: `image.uri` is refused where it
-can't carry the option, `image.base_image` gives a hint, since what you build on it may. Nothing is assumed of others.
+The version rules look at AWS's own containers, whose tag names the PyTorch version and mostly CUDA's: `image.uri` is
+refused where it can't carry the option. So are `image.base_image` and `image.framework` under the shipped program with
+`requirements-on-dlc`, which leaves the container's PyTorch alone; where you build more on them it is a hint, since that
+may bring what is missing. Nothing is assumed of others. For every kind it is asked, too, whether the container's CUDA
+has code for the GPUs, and whether its processor and device are the instance's: [preflight.md](preflight.md).
 
 ## One batch on several ranks
 

@@ -34,6 +34,30 @@ def test_an_example_can_be_planned(path: Path) -> None:
     assert load_config(path).name in result.output
 
 
+DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+BROKEN = [
+    ("search_mlp_p3", f"image.base_image={DLC}/pytorch:2.13-cu133-amzn2023-sagemaker", ["no code for the V100"]),
+    ("search_mlp_p3", "training.hyperparameters.strategy=fsdp", ["strategy fsdp is FSDP 2"]),
+    ("search_mlp_p3", f"image.base_image={DLC}/pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker",
+     ["the shipped program runs on 2.1 and later"]),
+    ("examples/lightning_smddp_p4d", f"image.base_image={DLC}/pytorch-training:2.6.0-gpu-py312-cu126-sagemaker",
+     ["kind smddp needs a container with SMDDP", "backend smddp needs a container with SMDDP"]),
+    ("examples/smp_v2_p4d", f"image.base_image={DLC}/pytorch:2.13-cu133-amzn2023-sagemaker",
+     ["kind smp_v2 needs the SMP container", "strategy smp needs the SMP container"]),
+    ("examples/torchrun_p4d", "training.instance_type=ml.p2.16xlarge", ["no code for the K80"]),
+    ("examples/mpi_g5", "training.instance_type=ml.p6-b200.48xlarge", ["no code for the B200"]),
+    ("examples/trainium_trn1", "training.instance_type=ml.trn2.48xlarge", ["the world size is unknown; set it"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "texts"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_config_whose_container_does_not_fit_is_refused(name: str, change: str, texts: list[str]) -> None:
+    result = CliRunner().invoke(main, ["plan", str(CONFIGS / f"{name}.yaml"), "--set", change])
+    assert result.exit_code == 3, result.output
+    said = " ".join(result.output.split())
+    assert [text for text in texts if text not in said] == [], "every problem at once"
+
+
 @pytest.mark.parametrize("path", [*EXAMPLES, REFERENCE[0]], ids=lambda path: path.stem)
 def test_an_example_gives_one_request_per_job(path: Path) -> None:
     result = CliRunner().invoke(main, ["requests", str(path)])

@@ -86,6 +86,29 @@ def test_a_framework_version_is_held_to_the_program(check):
 
 
 @pytest.mark.parametrize(
+    ("distribution", "instance_type", "base_image", "own", "fitting"),
+    [
+        ({"kind": "smddp"}, "ml.p4d.24xlarge", V2_3, {"backend": "nccl"}, {"backend": "smddp"}),
+        (SMP_V2, "ml.p4d.24xlarge", SMP, {}, {"strategy": "smp"}),
+        ({"kind": "trainium"}, "ml.trn1.32xlarge", NEURON, {}, {"backend": "xla"}),
+    ],
+)
+def test_a_library_that_the_program_does_not_use_is_said(distribution, instance_type, base_image, own, fitting, check):
+    hints = check(distribution, instance_type, shipped(base_image), hyperparameters=arguments(**own))[1]
+    ((option, value),) = fitting.items()
+    assert [hint for hint in hints if "what is measured is PyTorch's own" in hint] == [
+        f"training.hyperparameters: {option} is {own.get(option, 'not set')}, so the shipped program does not use the "
+        f"library of kind {distribution['kind']}, and what is measured is PyTorch's own; set {option}: {value}"
+    ]
+    for image, hyperparameters in (
+        (shipped(base_image), arguments(**fitting)),
+        ({"context": "mine"}, arguments(**own)),
+    ):
+        said = check(distribution, instance_type, image, hyperparameters=hyperparameters)[1]
+        assert not [hint for hint in said if "what is measured" in hint]
+
+
+@pytest.mark.parametrize(
     ("distribution", "base_image", "needs"),
     [
         ({"kind": "smddp"}, V2_6, "kind smddp needs a container with SMDDP"),

@@ -47,6 +47,7 @@ def test_mpi_options_keep_what_the_user_says():
         ({"kind": "mpi"}, "ml.p5en.48xlarge", False),
         ({"kind": "none"}, "ml.p4d.24xlarge", True),
         ({"kind": "parameter_server"}, "ml.p4d.24xlarge", True),
+        ({"kind": "torch_distributed"}, "ml.c5n.18xlarge", False),  # gloo has no libfabric
     ],
 )
 def test_an_adapter_that_nothing_turns_on_is_a_hint(raw, instance_type, said, check):
