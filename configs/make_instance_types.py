@@ -16,7 +16,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +129,20 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
 
 
 def _packaged(package: str, path: str) -> Any:
-    """A JSON file that an installed package carries, packed or not; the package itself is not imported."""
+    """A JSON file that an installed package carries, packed or not; the package itself is not imported.
+
+    Raises SystemExit where the package or the file is missing.
+    """
+    try:
+        installed = distribution(package)
+    except PackageNotFoundError:
+        raise SystemExit(f"{package} is not installed; `make setup` installs it") from None
     for name in (path, f"{path}.gz"):
-        file = Path(str(distribution(package).locate_file(name)))
+        file = Path(str(installed.locate_file(name)))
         if file.is_file():
             content = file.read_bytes()
             return json.loads(gzip.decompress(content) if file.suffix == ".gz" else content)
-    raise SystemExit(f"{package} {distribution(package).version} has no file {path}; look where it lies now")
+    raise SystemExit(f"{package} {installed.version} has no file {path}; look where it lies now")
 
 
 def _gib(mebibytes: float) -> float:
@@ -160,7 +167,10 @@ def main() -> None:
         default=datetime.datetime.now(datetime.UTC).date(),
         help="day on which the packages are read (default: today)",
     )
-    INSTANCE_TYPES.write_text(as_text(instance_types(parser.parse_args().date)), encoding="utf-8")
+    text = as_text(instance_types(parser.parse_args().date))
+    unfinished = INSTANCE_TYPES.with_suffix(".tmp")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(INSTANCE_TYPES)
 
 
 if __name__ == "__main__":

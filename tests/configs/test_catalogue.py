@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +11,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from configs.catalogue import INSTANCE_TYPES, PACKAGED_CATALOGUE, InstanceType, UnknownInstanceType, load_catalogue
-from configs.make_instance_types import as_text, instance_types
+from configs.catalogue import PACKAGED_CATALOGUE, InstanceType, UnknownInstanceType, load_catalogue
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +23,6 @@ def aws_types() -> list[str]:
 def test_rows_are_all_the_training_types(aws_types: list[str]) -> None:
     rows = [row.instance_type for row in load_catalogue().instances if not row.emulated]
     assert sorted(rows) == sorted(aws_types)
-
-
-def test_the_table_is_what_the_installed_packages_say() -> None:
-    committed = INSTANCE_TYPES.read_text(encoding="utf-8")
-    date = datetime.date.fromisoformat(json.loads(committed)["sources"]["moto"]["date"])
-    assert as_text(instance_types(date)) == committed, "python -m configs.make_instance_types"
 
 
 # Read off AWS's pages by a person: accelerators, model, vCPUs, GiB, Gbit/s, "up to", EFA.
