@@ -10,6 +10,7 @@ from configs.catalogue import InstanceType, load_catalogue
 from configs.distribution import DistributionConfig
 from scaling.distribution.option import Option
 from scaling.distribution.options import OPTIONS
+from scaling.distribution.trials import LAUNCH_EVIDENCE, PROGRAM_ON_GLOO, REQUEST_EVIDENCE, TRIALS, Run, Trials
 
 _HEAD = """\
 # Distribution options
@@ -45,6 +46,27 @@ Where a model is split (`smp_v1`, `smp_v2`) several ranks work on the same sampl
 B / (world size / ranks per replica × accumulation). Ranks per replica are `partitions` (times `tensor_parallel_degree`
 if `prescaled_batch`) for `smp_v1`, `tensor_parallel_degree` × `context_parallel_degree` for `smp_v2`.
 """
+_RUNS = """\
+## What was run
+
+**Nothing of this has run on AWS, on a GPU or on a NeuronCore, and no container of AWS was ever started by this
+project.** What stands below ran on CPUs, each with the test that shows it:
+
+- **request**: it equals the one that this SDK sent for the same choice (`{request}`).
+- **launch path**: sagemaker-training and sagemaker-pytorch-training read the request of every shipped config from
+  /opt/ml, at 1 and 8 nodes; the command that they made was compared, and the arguments in it went through the program's
+  parser. No command was executed, and `nvidia-smi`, `neuron-ls`, `smddprun` and `smddpmprun` were stand-ins
+  (`{launch}`).
+- **gloo**: that launcher ran jobs to their end, gradients exchanged by gloo, in an image without any AWS container.
+- **full**: in the container and on the hardware that it is meant for, with its own library.
+
+| kind | request | launch path | gloo | full | what never ran |
+|---|---|---|---|---|---|
+"""
+_PROGRAM_RUNS = """
+The shipped program by itself, whichever launcher: 2 ranks over gloo on CPUs, trained, saved and resumed, under PyTorch
+{versions}. Under any other version it has not run.
+"""
 _SAMPLE_TYPES = {"trainium": "ml.trn1.32xlarge", "smp_v1": "ml.p3.16xlarge"}
 _SAMPLE_VALUES: dict[str, dict[str, Any]] = {
     "torch_distributed": {"processes_per_node": 8},
@@ -64,7 +86,27 @@ def distribution_document() -> str:
     ]
     table = ["| kind | launcher | instances | image |", "|---|---|---|---|", *rows]
     sections = [_section(option) for option in OPTIONS]
-    return "\n".join([_HEAD, *table, "", *sections, _TAIL]).rstrip() + "\n"
+    return "\n".join([_HEAD, *table, "", runs_table(), *sections, _TAIL]).rstrip() + "\n"
+
+
+def runs_table() -> str:
+    """The section that says what of every option was run, and what never."""
+    rows = [_trial_row(option.kind, TRIALS[option.kind]) for option in OPTIONS]
+    head = _RUNS.format(request=REQUEST_EVIDENCE, launch=LAUNCH_EVIDENCE)
+    return head + "\n".join(rows) + "\n" + _PROGRAM_RUNS.format(versions=", ".join(PROGRAM_ON_GLOO))
+
+
+def _trial_row(kind: str, trials: Trials) -> str:
+    cells = [_versions(trials.request), _versions(trials.launch), _runs(trials.gloo), _runs(trials.full), trials.never]
+    return f"| [`{kind}`](#{kind}) | {' | '.join(map(_cell, cells))} |"
+
+
+def _versions(versions: tuple[str, ...]) -> str:
+    return ", ".join(versions) or "never"
+
+
+def _runs(runs: tuple[Run, ...]) -> str:
+    return "; ".join(f"{', '.join(run.versions)}: {run.what} (`{run.evidence}`)" for run in runs) or "never"
 
 
 def config_models() -> dict[str, type[BaseModel]]:

@@ -82,3 +82,13 @@ def test_the_model_parallel_example_is_the_documented_one() -> None:
         "ddp": True,
     }
     assert sent["sagemaker_mpi_num_of_processes_per_host"] == "8"
+
+
+def test_own_code_without_a_context_runs_in_awss_container_as_it_is() -> None:
+    pytest.importorskip("sagemaker.core.image_uris", reason="sagemaker-core is an optional dependency")
+    result = CliRunner().invoke(main, ["requests", str(CONFIGS / "examples" / "own_code_g5.yaml")])
+    for request in json.loads(result.stdout):
+        container = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311"
+        assert request["AlgorithmSpecification"]["TrainingImage"] == container
+        assert request["Environment"]["SAGEMAKER_PROGRAM"] == "plain_ddp.py"
+        assert json.loads(request["HyperParameters"]["sagemaker_submit_directory"]).startswith("s3://nodesweep-")

@@ -243,3 +243,35 @@ def test_file_that_is_no_config_is_refused(tmp_path: Path, text: str, message: s
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_config(tmp_path / "c.yaml")
+
+
+OWN_CODE = {"image": {"context": None, "framework": {"version": "2.5.1"}}, "training": {"source_dir": "code"}}
+
+
+def test_own_code_beside_a_container_and_no_context_means_no_build(make_config: Any, tmp_path: Path) -> None:
+    config = make_config(**OWN_CODE)
+    assert config.runs_container_as_it_is
+    placed = config.with_absolute_paths(tmp_path)
+    assert (placed.image.context, placed.training.source_dir) == (None, str(tmp_path / "code"))
+    assert config_digest(placed) == config_digest(config)
+    built = make_config(image={"context": "image", "framework": {"version": "2.5.1"}}, training=OWN_CODE["training"])
+    assert (built.runs_container_as_it_is, config_digest(built) == config_digest(config)) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("image", "training"),
+    [({}, {"source_dir": "code"}), ({"framework": {"version": "2.5.1"}}, {}), ({"uri": "a:1"}, {"source_dir": "code"})],
+)
+def test_a_build_without_a_context_is_this_projects(
+    image: dict[str, Any], training: dict[str, Any], make_config: Any, tmp_path: Path
+) -> None:
+    config = make_config(image={"context": None, **image}, training=training)
+    assert not config.runs_container_as_it_is
+    assert config.with_absolute_paths(tmp_path / "configs").image.context == str(tmp_path / "infra" / "image")
+
+
+def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
+    image = {**OWN_CODE["image"], "build_args": {"REQUIREMENTS": "requirements-on-dlc.lock"}}
+    message = "image.build_args go with a build, and none is made: .*leave out build_args, or set image.context"
+    with pytest.raises(ConfigError, match=message):
+        make_config(image=image, training=OWN_CODE["training"])

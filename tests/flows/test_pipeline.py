@@ -65,6 +65,28 @@ def test_second_run_builds_and_sends_nothing(served: SimpleNamespace, pipeline_c
     assert len(served.images.tags) == builds
 
 
+def test_own_code_runs_in_a_container_as_it_is(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> None:
+    """Any image in ECR will do for the platform; on AWS it is one of the Deep Learning Containers."""
+    there = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]})).report.conditions.image_uri
+    (repository, tag), _ = list(served.images.tags.items())[-1]
+    base = f"{str(there).partition('/')[0]}/{repository}:{tag}"
+    builds = len(served.images.tags)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('own')\n")
+    config = pipeline_config(
+        "scaling", image={"context": None, "base_image": base}, training={"source_dir": "code"},
+        sweep={"node_counts": [1]},
+    )  # fmt: skip
+    result = scaling_benchmark(config)
+    assert (result.missing_points, len(served.images.tags)) == (0, builds)
+    (job,) = jobs_of(served, result.sweep_id)
+    sent = served.sagemaker.describe_training_job(TrainingJobName=job)
+    assert sent["AlgorithmSpecification"]["TrainingImage"] == there  # by its digest: a tag may move during a sweep
+    assert sent["HyperParameters"]["sagemaker_submit_directory"].startswith('"s3://')
+
+
 def test_sweep_is_appended_to_the_history(served: SimpleNamespace, pipeline_config: Configs) -> None:
     config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)

@@ -19,6 +19,7 @@ from flows.scaling_benchmark import scaling_benchmark
 from scaling.plan import PlannedPoint, SweepPlan
 from scaling.request import ResolvedInputs
 from tasks.errors import PreflightRefused
+from tasks.preflight_identity import needs_of
 from tasks.preflight_rule import Findings
 from tasks.pricing import with_price
 
@@ -81,6 +82,35 @@ def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
     account.append(Findings())
     with pytest.raises(PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: Input should be"):
         stage.preflight(make_config())
+
+
+def test_account_is_asked_for_the_container_that_runs_as_it_is(make_config: Configs, tmp_path: Path) -> None:
+    base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-cpu-py311-ubuntu22.04-sagemaker"
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("")
+    image = {"context": None, "base_image": base}
+    config = make_config(image=image, training={"source_dir": str(tmp_path / "code")})
+    asked: list[BenchmarkConfig] = []
+
+    def ask(config: BenchmarkConfig, instance: InstanceType, plan: SweepPlan) -> Findings:
+        asked.append(config)
+        return Findings()
+
+    plan, _ = stage.plan_online(config, plan_of(config), at_two_dollars, ask)
+    assert plan.problems == ()
+    assert asked[0].image.uri == base
+    repositories = [need.resource for need in needs_of(asked[0]) if ":repository/" in need.resource]
+    assert repositories == ["arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"]
+
+
+def test_container_that_runs_as_it_is_must_carry_the_option(make_config: Configs) -> None:
+    """One that is built upon may be given what it lacks; this one is final."""
+    image = {"base_image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker"}
+    training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}, "source_dir": "code"}
+    built = plan_of(make_config(image={"context": "image", **image}, training=training))
+    as_it_is = plan_of(make_config(image={"context": None, **image}, training=training))
+    assert [problem for problem in built.problems if "needs a container with SMDDP" in problem] == []
+    assert [problem for problem in as_it_is.problems if "needs a container with SMDDP" in problem] != []
 
 
 def test_current_price_may_break_the_budget_beside_what_the_account_lacks(make_config: Configs) -> None:
@@ -161,7 +191,7 @@ def test_report_is_at_the_current_price(pipeline_config: Configs, monkeypatch: p
 
 
 def test_the_rules_see_the_container_that_the_framework_stands_for(make_config: Configs) -> None:
-    training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smp_v2", "hybrid_shard_degree": 2}}
-    image = {"framework": {"version": "1.13.1", "python": "py39"}}
+    training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}}
+    image = {"framework": {"version": "2.5.1", "python": "py311"}}
     hints = plan_of(make_config(training=training, image=image)).hints
-    assert any("pytorch-training:1.13.1-gpu-py39 has nothing for kind smp_v2" in hint for hint in hints)
+    assert any("pytorch-training:2.5.1-gpu-py311 has nothing for kind smddp" in hint for hint in hints)

@@ -204,6 +204,10 @@ def test_execution_role_may_do_what_the_preflight_asks_of_it(platform: SimpleNam
     assert config.training.vpc is not None
     needs = needs_of(config)
     assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
+    container = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311"  # runs as it is
+    image = config.image.model_copy(update={"uri": container})
+    needs = needs_of(config.model_copy(update={"image": image}))
+    assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
     training = f"arn:aws:s3:::{config.platform.bucket}/{config.platform.prefix}"
     for action, key, allowed in (
         ("s3:GetObject", "datasets/d/0/data/a.parquet", True),

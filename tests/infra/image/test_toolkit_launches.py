@@ -30,6 +30,7 @@ from infra.local.interfaces import JobSpec
 from scaling.distribution import option_of, processes_per_node, ranks_per_replica
 from scaling.plan import PlannedPoint, plan_sweep
 from scaling.request import ResolvedInputs, build_request
+from tasks.source import pack
 
 pytestmark = pytest.mark.slow
 
@@ -67,11 +68,12 @@ def config_at(preset: str) -> BenchmarkConfig:
     return load_config(PRESETS_DIRECTORY / f"{preset}.yaml", [counts, "sweep.budget_usd=null"])
 
 
-def request_of(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, Any]:
+def request_of(config: BenchmarkConfig, point: PlannedPoint, source: Path | None) -> dict[str, Any]:
     inputs = ResolvedInputs(
         sweep_id="bench-20260102030405-0a1b2c3d",
         image_uri=config.image.uri or "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64,
         dataset_uri="s3://bucket/data/",
+        source_uri=None if source is None else str(source),
     )
     return build_request(config, point, inputs)
 
@@ -109,11 +111,20 @@ def write_tools(folder: Path, instance: InstanceType) -> Path:
     return folder
 
 
-def own_image(folder: Path) -> Path:
-    """An AWS container with a program in /opt/ml/code, as the configs with an `image.uri` want one."""
+def own_image(folder: Path, program: str | None) -> Path:
+    """An AWS container, with a program in /opt/ml/code where the job sends none."""
     (folder / "code").mkdir(parents=True)
-    (folder / "code" / "train.py").write_text("")
+    if program is not None:
+        (folder / "code" / program).write_text("")
     return folder
+
+
+def packed_source(config: BenchmarkConfig, archive: Path) -> Path | None:
+    """The code as a run packs it. In place of S3 the toolkit takes it from a file, which it unpacks alike."""
+    if config.training.source_dir is None:
+        return None
+    archive.write_bytes(pack(Path(config.training.source_dir), config.training.entry_point))
+    return archive
 
 
 @pytest.fixture(scope="module")
@@ -125,18 +136,19 @@ def launches(
     shipped = image_store.resolve(image_uri)
     assert shipped is not None
     shipped_environment = json.loads((shipped / "image.json").read_text())["environment"]
-    baked = own_image(folder / "own-image")
     jobs, questions = [], []
     for preset in preset_names():
         config = config_at(preset)
         instance = load_catalogue().get(config.training.instance_type)
         plan = plan_sweep(config, instance)
         assert plan.problems == (), preset
-        is_shipped = config.image.uri is None
+        source = packed_source(config, folder / f"{config.name}.tar.gz")
+        is_shipped = shipped_program(preset)
+        baked = own_image(folder / "images" / preset, None if source else config.training.entry_point)
         tools = write_tools(folder / "tools" / preset, instance)
         for count in NODE_COUNTS:
             point = next(point for point in plan.points if (point.nodes, point.repeat) == (count, 1))
-            job = job_of(request_of(config, point))
+            job = job_of(request_of(config, point, source))
             nodes = make_nodes(folder / preset, job, True, shipped if is_shipped else baked)
             image_environment = shipped_environment if is_shipped else AWS_ENVIRONMENT
             jobs.append((preset, config, point, instance))
@@ -204,6 +216,10 @@ def test_the_users_own_program_gets_the_hyperparameters_of_the_config(launches, 
     asked = {f"--{name}" for name in launch.config.training.hyperparameters}
     assert given.keys() - {"--mp_parameters"} == asked
     assert ("--mp_parameters" in given) is (launch.config.training.distribution.kind == "smp_v1")
+    if launch.config.training.source_dir is not None:
+        unpacked = Path(launch.first["directory"]) / launch.config.training.entry_point
+        own = Path(launch.config.training.source_dir) / launch.config.training.entry_point
+        assert unpacked.read_text() == own.read_text()
     names = {"{per_replica_batch_size}": launch.point.per_replica_batch_size, "{learning_rate}": 0.1, "{seed}": 1}
     for name, value in launch.config.training.hyperparameters.items():
         assert given[f"--{name}"] == str(names.get(value, value)), name

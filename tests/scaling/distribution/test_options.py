@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -19,7 +20,8 @@ from scaling.distribution import (
     ranks_per_replica,
 )
 from scaling.distribution.options import SDK_SMDDP_VERSIONS, SMDDP_TYPES, SMDDP_VERSIONS
-from scaling.distribution.table import config_models, distribution_document
+from scaling.distribution.table import config_models, distribution_document, runs_table
+from scaling.distribution.trials import LAUNCH_EVIDENCE, PROGRAM_ON_GLOO, REQUEST_EVIDENCE, SDK, TOOLKIT, TRIALS
 from scaling.plan import plan_sweep
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -185,6 +187,28 @@ def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config):
 
 def test_the_document_is_made_from_the_options():
     assert (REPOSITORY / "docs" / "distribution.md").read_text() == distribution_document()
+
+
+def test_what_was_run_is_told_of_every_option_with_its_evidence():
+    assert TRIALS.keys() == {option.kind for option in OPTIONS}
+    runs = [run for trials in TRIALS.values() for run in (*trials.gloo, *trials.full)]
+    for path in (REQUEST_EVIDENCE, LAUNCH_EVIDENCE, *(run.evidence for run in runs)):
+        assert (REPOSITORY / path).is_file(), path
+    text = runs_table()
+    for kind, trials in TRIALS.items():
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| [`{kind}`]")]
+        assert all(run.what in row and run.evidence in row for run in trials.gloo)
+        assert row.count("| never ") == (not trials.gloo) + (not trials.full)
+    assert all(version in text for version in PROGRAM_ON_GLOO)
+
+
+def test_what_was_run_is_in_the_versions_that_are_installed():
+    requirements = (REPOSITORY / "infra" / "image" / "requirements.txt").read_text()
+    names = ("sagemaker-training", "sagemaker-pytorch-training", "torch")
+    versions = [re.search(rf"(?m)^{name}==(\S+)", requirements)[1] for name in names]
+    assert ("toolkits {} and {}, torch {}".format(*versions),) == TOOLKIT
+    recorded = json.loads((REPOSITORY / "tests" / "scaling" / "golden_requests" / "mpi.json").read_text())
+    assert (recorded["asked"]["sdk"].replace("sagemaker", "SDK"),) == SDK
 
 
 def test_the_document_tells_every_option_whole():
