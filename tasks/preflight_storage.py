@@ -49,12 +49,14 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
     )  # fmt: skip
 
 
-def judge_image(uri: str, failures: Sequence[Mapping[str, Any]]) -> Findings:
-    """BatchGetImage's failures for the one image that was asked for."""
+def judge_image(uri: str, failures: Sequence[Mapping[str, Any]], as_it_is: bool = False) -> Findings:
+    """BatchGetImage's failures for the one image that was asked for; `as_it_is`: a container that framework or
+    base_image names, which would be built upon with a context."""
+    field = "image.framework or base_image" if as_it_is else "image.uri"
+    advice = "name another" if as_it_is else "correct it, or leave image.uri out and have the image built"
     return Findings(
         tuple(
-            f"image.uri: {uri}: {failure.get('failureReason') or failure['failureCode']}; "
-            "correct it, or leave image.uri out and have the image built"
+            f"{field}: {uri}: {failure.get('failureReason') or failure['failureCode']}; {advice}"
             for failure in failures
         )
     )
@@ -78,7 +80,7 @@ def ask_bucket(question: Question) -> Findings:
 
 def ask_image(question: Question) -> Findings:
     """ECR: the image, in the registry of whichever account and region holds it."""
-    uri = str(question.config.image.uri)
+    uri, as_it_is = str(question.config.image.uri), question.config.image.context is None
     image = parse_ecr_image(uri)
     assert image is not None
     ecr = question.client("ecr", image.region)
@@ -90,8 +92,8 @@ def ask_image(question: Question) -> Findings:
         if error_code(error) != "RepositoryNotFoundException":
             raise
         reason = f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
-        return judge_image(uri, [{"failureReason": reason}])
-    return judge_image(uri, answer["failures"])
+        return judge_image(uri, [{"failureReason": reason}], as_it_is)
+    return judge_image(uri, answer["failures"], as_it_is)
 
 
 def has_ecr_image(question: Question) -> bool:

@@ -94,3 +94,12 @@ def test_failure_without_a_reason_is_said_by_its_code() -> None:
     assert judge_image("u", [{"failureCode": "ImageNotFound"}]).problems == (
         "image.uri: u: ImageNotFound; correct it, or leave image.uri out and have the image built",
     )
+
+
+def test_container_that_runs_as_it_is_is_named_by_its_own_field(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
+    config = make_config(image={"context": None, "uri": f"{REGISTRY}/mine:1"}, training={"source_dir": "code"})
+    (problem,) = ask_image(question(config, lambda *_: aws("ecr"))).problems
+    assert problem.startswith(f"image.framework or base_image: {REGISTRY}/mine:1: account 123456789012 has no ECR")
+    assert problem.endswith("; name another")

@@ -204,10 +204,13 @@ def test_execution_role_may_do_what_the_preflight_asks_of_it(platform: SimpleNam
     assert config.training.vpc is not None
     needs = needs_of(config)
     assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
-    container = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311"  # runs as it is
-    image = config.image.model_copy(update={"uri": container})
-    needs = needs_of(config.model_copy(update={"image": image}))
-    assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
+    for container in (  # own code runs in one as it is
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311",
+        "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121",
+    ):
+        image = config.image.model_copy(update={"uri": container})
+        needs = needs_of(config.model_copy(update={"image": image}))
+        assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
     training = f"arn:aws:s3:::{config.platform.bucket}/{config.platform.prefix}"
     for action, key, allowed in (
         ("s3:GetObject", "datasets/d/0/data/a.parquet", True),
