@@ -35,6 +35,7 @@ _HINTS = (
     containers.gpu_runs_the_base,
     containers.cuda_is_known,
     containers.device_is_used,
+    containers.smddp_came_later,
     program.program_uses_the_library,
     rules.adapter_is_there,
     rules.what_is_unknown,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scaling.distribution.images import NEURON, ImageFacts
+from scaling.distribution.images import NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
 from scaling.distribution.option import Job
 
 Version = tuple[int, ...]
@@ -122,6 +122,18 @@ def processor_runs_the_container(job: Job) -> list[str]:
     return [
         f"{job.image.field}: {job.image.uri} is for x86 processors, and {job.instance.instance_type} has Arm ones, on "
         "which it does not start; use an image for arm64, or another instance type"
+    ]
+
+
+def smddp_came_later(job: Job) -> list[str]:
+    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image; see `SMDDP_BY_PATCH` for the sources."""
+    image = job.image
+    asked = job.distribution.kind == "smddp" or job.training.hyperparameters.get("backend") == "smddp"
+    if not asked or image is None or image.repository not in PYTORCH or image.version not in SMDDP_BY_PATCH:
+        return []
+    return [
+        f"{image.field}: the container of PyTorch {image.version_text} came without SMDDP, which later patches of it "
+        "have; see that yours does (pip list, smdistributed-dataparallel), or use 2.3.0"
     ]
 
 

@@ -14,6 +14,10 @@ Device = Literal["gpu", "cpu", "neuron"]
 PYTORCH = frozenset({"pytorch-training", "pytorch"})  # `pytorch` from 2.11 on
 NEURON = frozenset({"pytorch-training-neuron", "pytorch-training-neuronx"})
 MODEL_PARALLEL = frozenset({"smdistributed-modelparallel"})
+SMDDP_BY_PATCH = frozenset({(2, 4, 0), (2, 5, 1)})
+"""PyTorch of containers that came without SMDDP and were given it by a later patch of the same tag: 2.4.0
+(aws/deep-learning-containers#4395 and #4403), 2.5.1 (its Dockerfile.gpu installs SMDDP 2.6.0 of March 2025). AWS's
+table of containers with SMDDP names neither."""
 _ON_DLC = "requirements-on-dlc"
 _NEW_FAMILY = (2, 11)  # repository `pytorch` from this version on
 _URI = re.compile(

@@ -18,7 +18,7 @@ from configs.distribution import (
 )
 from scaling.distribution import rules
 from scaling.distribution.efa import mpi_options
-from scaling.distribution.images import MODEL_PARALLEL, NEURON, PYTORCH, ImageFacts
+from scaling.distribution.images import MODEL_PARALLEL, NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
 from scaling.distribution.option import Option, Value
 
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
@@ -127,7 +127,8 @@ def _has_smddp(image: ImageFacts) -> bool:
     if image.repository in MODEL_PARALLEL:
         return image.version >= (2, 1)
     refused = image.version == (2, 0, 1) and image.cuda == "121"
-    return image.repository in PYTORCH and image.device == "gpu" and image.version in SMDDP_VERSIONS and not refused
+    versions = SMDDP_VERSIONS | SMDDP_BY_PATCH
+    return image.repository in PYTORCH and image.device == "gpu" and image.version in versions and not refused
 
 
 def _has_smp_v1(image: ImageFacts) -> bool:
@@ -146,8 +147,8 @@ def _has_neuron(image: ImageFacts) -> bool:
 _TORCHRUN_NEEDS = "PyTorch 1.13 or later"
 _PYTORCHDDP_NEEDS = "PyTorch 1.11 or later"
 _SMDDP_NEEDS = (
-    "a container with SMDDP: …/pytorch-training for GPU, 1.6 to 2.2.0 or 2.3.0, or …/smdistributed-modelparallel of "
-    "2.1 or later"
+    "a container with SMDDP: …/pytorch-training for GPU, 1.6 to 2.2.0, 2.3.0 or a late patch of 2.4.0 and 2.5.1, or "
+    "…/smdistributed-modelparallel of 2.1 or later"
 )
 _SMP_V1_NEEDS = "a container with smdistributed.modelparallel 1.x: …/pytorch-training 1.6 to 2.0 with CUDA 11"
 _SMP_V2_NEEDS = "the SMP container: 658645717510.dkr.ecr.REGION.amazonaws.com/smdistributed-modelparallel:…"
@@ -257,7 +258,7 @@ OPTIONS = (
             "Neither SDK checks the instance type; only p5.48xlarge is refused by the SDK v2.",
             "p3.16xlarge is in the SDK's list and no longer in AWS's; on P3 the library is not developed further. Its "
             "AllGather is for P4 alone.",
-            "No PyTorch container after 2.3.0 has it; the SMP ones have.",
+            "No PyTorch container after 2.3.0 has it but late patches of 2.4.0 and 2.5.1; the SMP ones have.",
             "Never together with model parallelism.",
             _MPI_TAIL,
             _MPI4PY,

@@ -163,6 +163,22 @@ def test_a_container_for_another_device_is_a_hint(image, instance_type, text, ch
     assert [text in hint for hint in hints] == [True] * bool(text)
 
 
+@pytest.mark.parametrize(
+    ("tag", "said", "refused"),
+    [
+        ("2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker", False, False),
+        ("2.4.0-gpu-py311-cu124-ubuntu22.04-sagemaker", True, False),
+        ("2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker", True, False),
+        ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", False, True),
+    ],
+)
+def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check):
+    problems, hints = check({"kind": "smddp"}, "ml.p4d.24xlarge", {"uri": uri(tag)})
+    assert len(about("came without SMDDP, which later patches of it have; see that yours does", hints)) == said
+    assert len(about("needs a container with SMDDP", problems)) == refused
+    assert about("came without", check(TORCHRUN, "ml.p4d.24xlarge", {"uri": uri(tag)})[1]) == []
+
+
 def test_unknown_gpus_are_said(make_config):
     row = load_catalogue().get("ml.p2.xlarge").model_copy(update={"accelerator": None})
     config = make_config(training={"instance_type": "ml.p2.xlarge"}, image={"uri": GPU})

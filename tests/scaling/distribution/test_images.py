@@ -51,7 +51,7 @@ SMDDP_LAST = f"{DLC}/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemake
         ({"kind": "smddp"}, "ml.p4d.24xlarge", SMDDP_LAST, True),
         ({"kind": "smddp"}, "ml.p4d.24xlarge", SMP, True),
         ({"kind": "smddp"}, "ml.p4d.24xlarge", SMP.replace("2.4.1", "2.0.1"), False),
-        ({"kind": "smddp"}, "ml.p4d.24xlarge", SMDDP_LAST.replace("2.3.0", "2.4.0"), False),
+        ({"kind": "smddp"}, "ml.p4d.24xlarge", SMDDP_LAST.replace("2.3.0", "2.6.0"), False),
         ({"kind": "smddp"}, "ml.p4d.24xlarge", f"{DLC}/pytorch-training:2.0.1-gpu-py310-cu121", False),
         ({"kind": "smddp"}, "ml.p4d.24xlarge", f"{DLC}/pytorch-training:2.0.1-gpu-py310-cu118", True),
         ({"kind": "smddp"}, "ml.p4d.24xlarge", f"{DLC}/pytorch-training:2.2.0-cpu-py310", False),
@@ -78,7 +78,7 @@ def test_the_container_must_carry_the_option(raw, instance_type, uri, fits, chec
 @pytest.mark.parametrize(
     "image",
     [{"base_image": f"{DLC}/pytorch:2.13-cu133-amzn2023-sagemaker"},
-     {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124"}],
+     {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-gpu-py312-cu126"}],
     ids=["base", "own account"],
 )  # fmt: skip
 def test_what_is_built_upon_gives_a_hint_instead(image, check):

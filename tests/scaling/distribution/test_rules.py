@@ -260,7 +260,7 @@ def test_every_problem_is_named_at_once(make_config):
         "hyperparameters": {"mp_parameters": "{}", "b": "{global_batch_size}", "lr": "{learning_rate}"},
         "batch": {"policy": "fixed_global", "size": 63},
     }
-    image = {"uri": f"{DLC}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"}
+    image = {"uri": f"{DLC}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker"}
     config = make_config(training=training, image=image, sweep={"node_counts": [1]})
     problems = plan_sweep(config, instance_of("ml.g5.12xlarge")).problems
     fields = ["training.hyperparameters", "training.instance_type", "training.distribution.custom_mpi_options",
