@@ -18,6 +18,11 @@ SMDDP_BY_PATCH = frozenset({(2, 4, 0), (2, 5, 1)})
 """PyTorch of containers that came without SMDDP and were given it by a later patch of the same tag: 2.4.0
 (aws/deep-learning-containers#4395 and #4403), 2.5.1 (its Dockerfile.gpu installs SMDDP 2.6.0 of March 2025). AWS's
 table of containers with SMDDP names neither."""
+_LAST_PATCH = {
+    (1, 3): 1, (1, 7): 1, (1, 8): 1, (1, 9): 1, (1, 10): 2, (1, 12): 1, (1, 13): 1, (2, 0): 1, (2, 5): 1, (2, 7): 1,
+}  # fmt: skip
+"""Third number of the version that a tag with two, as `2.5-gpu-py311`, stands for, where it is not 0 (sagemaker-core,
+version_aliases in image_uri_config/pytorch.json)."""
 _ON_DLC = "requirements-on-dlc"
 _NEW_FAMILY = (2, 11)  # repository `pytorch` from this version on
 _URI = re.compile(
@@ -90,7 +95,7 @@ def _framework_facts(config: BenchmarkConfig, instance: InstanceType, built_on: 
     device = framework.accelerator or ("cpu" if instance.accelerators == 0 else "gpu")
     if device == "neuron" or instance.family.startswith("trn") or config.training.distribution.kind == "smp_v2":
         return None
-    version = tuple(map(int, framework.version.split(".")))
+    version = _whole_version(framework.version)
     return ImageFacts(
         uri=f"AWS's container of PyTorch {framework.version}",
         repository="pytorch" if version[:2] >= _NEW_FAMILY else "pytorch-training",
@@ -115,7 +120,7 @@ def parse_image(
     tag = _TAG.match(found["tag"])
     if tag is None:
         return None
-    version = tuple(map(int, tag["version"].split(".")))
+    version = _whole_version(tag["version"])
     device: Device = "neuron" if tag["device"].startswith("neuron") else "cpu" if tag["device"] == "cpu" else "gpu"
     return ImageFacts(
         uri=uri,
@@ -133,3 +138,11 @@ def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
     if said := re.search(r"-cu(\d+)\b", tag):
         return said[1]
     return _CUDA_OF_VERSION.get(version[:2]) if repository in PYTORCH else None
+
+
+def _whole_version(text: str) -> tuple[int, ...]:
+    """The numbers of a version; of two below 2.11 those of the release that they stand for."""
+    major, minor, *patch = map(int, text.split("."))
+    if patch or (major, minor) >= _NEW_FAMILY:
+        return (major, minor, *patch)
+    return major, minor, _LAST_PATCH.get((major, minor), 0)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import distribution
+from pathlib import Path
+
 import pytest
 
 from configs.catalogue import load_catalogue
@@ -125,3 +129,22 @@ def test_hints_refuse_nothing(make_config):
     config = make_config(training={"distribution": {"kind": "parameter_server"}})
     plan = plan_sweep(config, load_catalogue().get("ml.m5.xlarge"))
     assert plan.problems == () and len(plan.hints) == 1
+
+
+# -- tags with two numbers ---------------------------------------------------------------------------------------------
+
+
+def test_a_tag_with_two_numbers_is_the_release_that_the_sdk_means() -> None:
+    table = distribution("sagemaker-core").locate_file("sagemaker/core/image_uri_config/pytorch.json")
+    aliases = json.loads(Path(str(table)).read_bytes())["training"]["version_aliases"]
+    meant = {short: parse_image(f"{DLC}/pytorch-training:{short}-gpu-py3").version_text for short in aliases}
+    assert meant == aliases
+    assert parse_image(f"{DLC}/pytorch:2.13-cu133-amzn2023-sagemaker").version_text == "2.13"
+
+
+@pytest.mark.parametrize(
+    "image", [{"base_image": f"{DLC}/pytorch-training:2.3-gpu-py311"}, {"framework": {"version": "2.3"}}]
+)
+def test_a_short_version_has_what_its_release_has(image, check):
+    image |= {"context": "infra/image", "build_args": {"REQUIREMENTS": "requirements-on-dlc.lock"}}
+    assert check({"kind": "smddp"}, "ml.p4d.24xlarge", image)[0] == []
