@@ -10,8 +10,8 @@ and goes on from its checkpoint, and refuses the rest in one sentence. An enviro
 unless --keep.
 
 The result is stored after every release, beside those of earlier calls on the same day; a release that never ran is
-named "not run". The exit code is 1 where a check did not end as it should. What has no GPU here stays untested: nccl,
-smddp, xla and smp are seen to be refused, nothing more.
+named "not run". The exit code is 1 where a check did not end as it should. There is no GPU here: smddp, xla and smp are
+seen to be refused, nothing more, and nccl is not touched.
 """
 
 from __future__ import annotations

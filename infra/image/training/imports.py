@@ -12,6 +12,8 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
+from training.torch_versions import require_oldest
+
 # torchmetrics imports scipy.signal only to give it back a function, `hamming`, that old audio packages ask for.
 # scipy is in the image because the SageMaker toolkit needs it; this process does not.
 _signal = ModuleType("scipy.signal")
@@ -26,7 +28,7 @@ def import_lightning() -> None:
         sys.modules.setdefault(name, stand_in)  # type: ignore[arg-type]  # None is how Python spells "not importable"
     gc.disable()
     try:
-        import_module("training.torch_versions").require_oldest()  # in one sentence, before Lightning's own ImportError
+        require_oldest()  # in one sentence, before Lightning's own ImportError
         for package in ("pytorch_lightning", "pyarrow.dataset", "tensorboardX"):
             import_module(package)
     finally:

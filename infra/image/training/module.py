@@ -71,7 +71,7 @@ class Classifier(pl.LightningModule):
 
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
     """One fused kernel per step, where this PyTorch has it: more nodes don't make this part of a step faster."""
-    options = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
+    options: dict[str, Any] = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
     if arguments.backend != "xla" and torch_has(FUSED_OPTIMIZERS):
         options["fused"] = True
     if arguments.optimizer == "sgd":
