@@ -209,18 +209,17 @@ def _wait(process: subprocess.Popen[str]) -> int:
 
 def plan_checks(trainer: Trainer, container: Container) -> list[tuple[str, str, Callable[[], str | None]]]:
     """(name, how it should end, work) of every check of one environment."""
-    trains, resumes = partial(_trains, trainer, container), partial(_resumes, trainer)
+    trains, resumes = partial(_trains, trainer, container), partial(_resumes, trainer, container)
     checks: list[tuple[str, str, Callable[[], str | None]]] = [
         ("1 rank, resnet18, sgd", "ok", partial(trains, 1, "--max-steps", "2", "--model", "resnet18", *SGD)),
-        ("1 rank killed and resumed, adam", "ok", partial(resumes, 1, *QUICK, "--optimizer", "adam")),
+        ("1 rank, adam", "ok", partial(trains, 1, *QUICK, "--optimizer", "adam")),
     ]
     for strategy in ("ddp", "fsdp"):
         asked = (*QUICK, "--strategy", strategy)
         if strategy == "fsdp" and release(container.torch) < FIRST_RELEASE[FSDP2]:
             checks.append(("2 ranks, fsdp", "refused", partial(trainer.refusal, *asked, ranks=2)))
             continue
-        checks.append((f"2 ranks over gloo, {strategy}", "ok", partial(trains, 2, *asked)))
-        checks.append((f"2 ranks killed and resumed, {strategy}", "ok", partial(resumes, 2, *asked)))
+        checks.append((f"2 ranks over gloo, killed and resumed, {strategy}", "ok", partial(resumes, 2, *asked)))
     for option in (("--strategy", "smp"), ("--backend", "smddp"), ("--backend", "xla")):
         ranks = 2 if option[1] == "xla" else 1  # the library of a backend is asked for where there are peers
         name = f"{ranks} rank{'s' if ranks > 1 else ''}, {option[1]}"
@@ -240,20 +239,24 @@ def _check(name: str, expected: str, work: Callable[[], str | None]) -> Check:
 
 
 def _trains(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
-    metrics = trainer.train(*arguments, ranks=ranks)
+    _judge(trainer.train(*arguments, ranks=ranks), container, ranks)
+
+
+def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None:
     found = (metrics["world"]["world_size"], metrics["versions"]["torch"].split("+")[0], metrics["world"]["backend"])
     if found != (expected := (ranks, container.torch, "gloo" if ranks > 1 else None)):
         raise CheckError(f"world size, torch and backend: {found}, should be {expected}")
-    if metrics["steps"] != len(metrics["step_seconds"]) or not 0 < metrics["final_metric"]["value"] <= 1:
+    if not 0 < metrics["final_metric"]["value"] <= 1:
         raise CheckError(f"{metrics['steps']} steps, {metrics['final_metric']}")
 
 
-def _resumes(trainer: Trainer, ranks: int, *arguments: str) -> None:
-    """Killed at a checkpoint and started again, it does the steps that were left, and no other."""
+def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
+    """Killed at a checkpoint and started again, by torchrun, it does the steps that were left, and no other."""
     folder = trainer.scratch("checkpoints")
     asked = (*arguments, "--checkpoint-dir", str(folder), "--checkpoint-every-steps", "5")
     trainer.interrupt(folder / "last.ckpt", *asked, ranks=ranks)
     metrics = trainer.train(*asked, ranks=ranks)
+    _judge(metrics, container, ranks)
     at = metrics["resumed_at_step"] or 0
     done = (metrics["interruptions"], metrics["steps"], len(metrics["step_seconds"]))
     if at == 0 or done != (1, STEPS, STEPS - at):

@@ -54,7 +54,8 @@ class Recorded(Trainer):
     def __init__(self, scratch: Path, **metrics: Any) -> None:
         super().__init__(Path("python"), scratch)
         self._metrics = {"resumed_at_step": 5, "interruptions": 1, "steps": STEPS, "step_seconds": [0.1] * (STEPS - 5)}
-        self._metrics |= metrics
+        world, versions = {"world_size": 2, "backend": "gloo"}, {"torch": "2.6.0+cpu"}
+        self._metrics |= {"world": world, "versions": versions, "final_metric": {"value": 0.9}, **metrics}
 
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
         return self._metrics
@@ -66,11 +67,14 @@ class Recorded(Trainer):
 @pytest.mark.parametrize(
     ("metrics", "outcome"),
     [({}, "ok"), ({"resumed_at_step": None}, "failed"), ({"interruptions": 0}, "failed"),
-     ({"step_seconds": [0.1] * STEPS}, "failed"), ({"steps": 7}, "failed")],
+     ({"step_seconds": [0.1] * STEPS}, "failed"), ({"steps": 7}, "failed"),
+     ({"versions": {"torch": "2.5.1"}}, "failed"), ({"world": {"world_size": 1, "backend": None}}, "failed")],
 )  # fmt: skip
-def test_a_run_that_began_anew_did_not_resume(tmp_path: Path, metrics: dict[str, Any], outcome: str) -> None:
+def test_a_run_that_began_anew_or_was_another_did_not_resume(
+    tmp_path: Path, metrics: dict[str, Any], outcome: str
+) -> None:
     planned = {name: (expected, work) for name, expected, work in plan_checks(Recorded(tmp_path, **metrics), NEW)}
-    name = "2 ranks killed and resumed, fsdp"
+    name = "2 ranks over gloo, killed and resumed, fsdp"
     assert training_matrix._check(name, *planned[name]).outcome == outcome
 
 
@@ -91,3 +95,21 @@ def test_an_environment_that_cant_be_made_is_a_failure_and_leaves_nothing(
     assert result["outcome"] == "failed"
     assert [(check["name"], check["outcome"]) for check in result["checks"]] == [("install", "failed")]
     assert list(tmp_path.iterdir()) == []
+
+
+def row(version: str, entry: dict[str, Any]) -> str:
+    """A release's line of the table in the image's README."""
+    if entry["outcome"] == "not run":
+        return f"| {version} | | | not run | not run |"
+    checks = {check["name"]: check for check in entry["checks"]}
+    trained = "ran" if entry["outcome"] == "ok" else "failed"
+    sharded = "refused" if "2 ranks, fsdp" in checks else trained
+    return f"| {version} | {entry['versions']['python']} | {entry['versions']['numpy']} | {trained} | {sharded} |"
+
+
+def test_the_readme_says_of_every_release_what_the_last_result_says() -> None:
+    stored = max(training_matrix.RESULTS.glob("training_matrix-*.json"))
+    readme = (training_matrix.IMAGE / "README.md").read_text()
+    releases = json.loads(stored.read_text())["releases"]
+    assert [line for line in (row(*release) for release in releases.items()) if line not in readme] == []
+    assert f"benchmarks/results/{stored.name}" in readme
