@@ -1,4 +1,4 @@
-"""Which node of a failed job failed first, as far as the platform's reason and the nodes' logs tell.
+"""Which node of a failed job failed first, and whether it lacked memory, as far as reason and logs tell.
 
 FailureReason names the node sometimes only (SAGEMAKER.md). A node that fails takes the others with it: they lose their
 connection and fail too, so what comes first counts, and a lost connection names nobody.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 MAX_LINES = 20
 """Kept of the failed node's log, and as many of the others' together."""
@@ -27,6 +28,38 @@ _CONSEQUENCE = re.compile(
     r"|Dist(?:Network|Store)Error|BrokenPipeError|Connection\w*Error|ChildFailedError",
     re.IGNORECASE,
 )
+Memory = Literal["accelerator", "main", "killed"]
+"""What ran out: an accelerator's memory, a node's main memory, or perhaps that one: a process was killed by SIGKILL,
+which the kernel sends where main memory runs out, and others send for other reasons."""
+# What PyTorch, NumPy, C++ and the launchers say; the plainest first.
+_SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
+    (
+        "accelerator",
+        re.compile(
+            r"CUDA out of memory|CUDA error: out of memory|(?:cuda|torch)\.OutOfMemoryError|\w+_STATUS_ALLOC_FAILED"
+        ),
+    ),
+    (
+        "main",
+        re.compile(
+            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|MemoryError\b|std::bad_alloc"
+            r"|cannot allocate memory|DataLoader worker.* killed by signal: (?:Killed|Bus error)|\boom-?kill",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "killed",
+        re.compile(r"\bexit ?code\W{1,5}(?:137|-9)\b|\bsignal 9\b|\bSIGKILL\b", re.IGNORECASE),
+    ),
+)
+_SAID_CHARACTERS = 200
+
+
+class MemoryShortage(NamedTuple):
+    """What ran out, and the words that say so."""
+
+    memory: Memory
+    said: str
 
 
 @dataclass(frozen=True)
@@ -73,4 +106,17 @@ def _first_to_fail(log: Sequence[str]) -> str | None:
         match = _LINE.match(line)
         if match and _FAILURE.search(match["text"]) and not _CONSEQUENCE.search(match["text"]):
             return match["host"]
+    return None
+
+
+def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:
+    """Whether a failed job lacked memory, by its reason and its log; None where neither says so."""
+    lines = [*(reason or "").splitlines(), *log]
+    for memory, words in _SHORTAGES:
+        for line in lines:
+            if found := words.search(line):
+                start = max(0, min(found.start() - _SAID_CHARACTERS // 2, len(line) - _SAID_CHARACTERS))
+                end = start + _SAID_CHARACTERS
+                said = "…" * (start > 0) + line[start:end] + "…" * (end < len(line))
+                return MemoryShortage(memory, said.strip().removesuffix("."))
     return None

@@ -12,6 +12,7 @@ from scaling import names
 from scaling.formats import escape_markdown, nodes_text
 from scaling.names import PlotKind
 from scaling.report.facts import BASIS_TEXTS, RULE_TEXTS, condition_facts, costs_text, provenance_facts, sweep_facts
+from scaling.report.guidance import find_guidance, out_of_memory_by_place
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.points_csv import render_csv
@@ -115,6 +116,7 @@ def _page(report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Map
 def _context(report: ScalingReport) -> dict[str, Any]:
     """What both templates print."""
     failures = [(place, point) for place, point in enumerate(report.points, start=1) if point.status != "Completed"]
+    out_of_memory = out_of_memory_by_place(report)
     return {
         "report": report,
         "kind_label": kind_label(report.platform),
@@ -126,9 +128,15 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "law_lines": [law_line(law, time_unit(report)) for law in report.fits.laws],
         "extrapolation": extrapolation_text(report),
         "failures": [
-            (point, run_anchor(place) if place <= MAX_ATTEMPTS_SHOWN else None, console_url(report, point))
+            (
+                point,
+                run_anchor(place) if place <= MAX_ATTEMPTS_SHOWN else None,
+                console_url(report, point),
+                out_of_memory.get(place - 1),
+            )
             for place, point in failures[:MAX_FAILURES_SHOWN]
         ],
+        "guidance": find_guidance(report),
         "failures_hidden": max(0, sum(row.n_failed for row in report.summary) - MAX_FAILURES_SHOWN),
         # report.json has their last log lines too, but of a large table not all of them.
         "failures_file": names.POINTS_CSV if report.points_left_out else names.REPORT_JSON,

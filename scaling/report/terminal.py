@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaling.formats import format_speedup
+from scaling.report.guidance import find_guidance, out_of_memory_line
 from scaling.report.model import ScalingReport
 from scaling.report.table import TextTable, thinned, titled
 from scaling.report.tables import brief_table
@@ -64,7 +65,10 @@ def render_terminal(report: ScalingReport) -> Group:
     if len(bars) > 1:
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
     parts.append(Text(report.headline, style="bold"))
-    return Group(*parts, *(Text(f"- {caveat}", style="dim") for caveat in report.caveats))
+    notes = [*report.caveats, *(f"{advice.text} ({advice.source})." for advice in find_guidance(report))]
+    if line := out_of_memory_line(report):
+        notes.append(line)
+    return Group(*parts, *(Text(f"- {note}", style="dim") for note in notes))
 
 
 def _table(summary: TextTable) -> RenderableType:

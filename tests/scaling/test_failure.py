@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scaling.failure import MAX_LINES, name_host, read_failure
+from scaling.failure import MAX_LINES, MemoryShortage, memory_that_ran_out, name_host, read_failure
 from scaling.outcome import JobOutcome, read_outcome
 
 LOG = (
@@ -100,3 +100,52 @@ def test_node_is_named_where_the_platform_gives_no_reason():
 def test_stopped_job_has_no_failed_node():
     outcome = outcome_of(None, status="Stopped")
     assert (outcome.failed_host, outcome.reason, outcome.log_tail) == (None, "stopped on request", LOG)
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has …", "accelerator"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory.", "accelerator"),
+        ("RuntimeError: CUDA error: out of memory", "accelerator"),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "accelerator"),
+        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate", "main"),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB", "main"),
+        ("MemoryError", "main"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "main"),
+        ("OSError: [Errno 12] Cannot allocate memory", "main"),
+        ("RuntimeError: DataLoader worker (pid 431) is killed by signal: Killed.", "main"),
+        (
+            "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly; is killed by signal: Bus error.",
+            "main",
+        ),
+        ("AlgorithmError: ExecuteUserScriptError: ExitCode 137", "killed"),
+        ("  exitcode  : -9 (pid: 51)", "killed"),
+        ("mpirun noticed that process rank 1 exited on signal 9 (Killed).", "killed"),
+        ("traceback : Signal 9 (SIGKILL) received by PID 51", "killed"),
+    ],
+)
+def test_memory_that_ran_out_is_read_from_what_was_said(text, memory):
+    said = text.strip().removesuffix(".")
+    assert memory_that_ran_out(None, [f"algo-1: {text}"]) == MemoryShortage(memory, f"algo-1: {text.removesuffix('.')}")
+    assert memory_that_ran_out(text, []) == MemoryShortage(memory, said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["exit code: 1", "exit code: 13", "ExitCode 1370", "memory 12 GiB of 16", "Signal 15 (SIGTERM)", "port 137 in use"],
+)
+def test_other_ends_are_no_lack_of_memory(text):
+    assert memory_that_ran_out(text, [text]) is None
+
+
+def test_the_plainest_word_counts_wherever_it_stands():
+    log = ["algo-2: exited on signal 9 (Killed)", "algo-1: CUDA out of memory"]
+    assert memory_that_ran_out("AlgorithmError: exit code: 137", log) == MemoryShortage("accelerator", log[1])
+
+
+def test_a_long_line_is_cut_around_the_words():
+    shortage = memory_that_ran_out("x" * 500 + " CUDA out of memory " + "y" * 500, [])
+    assert shortage is not None
+    assert "CUDA out of memory" in shortage.said
+    assert len(shortage.said) <= 202

@@ -1,0 +1,199 @@
+"""What AWS's own documents advise where a sweep ran out of memory, or spreads over nodes at a loss.
+
+Each sentence comes with the condition it rests on and its source; none of it was measured here. The sources are the two
+reference documents of this project: the Amazon SageMaker developer guide, "Distributed training", which gives the steps
+against a lack of memory and "choose a larger instance type before you add more instances", and the AWS blog that the
+reference benchmark is from, which gives SMDDP's gain "for larger cluster sizes". It says no number; here a sweep whose
+efficiency has fallen below its own limit counts as large. The blog's advice for small clusters, the SageMaker Training
+Compiler, is left out: it is not among the ways of training that this project knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
+from configs.models import RecommendationConfig
+from scaling.distribution.options import SMDDP_TYPES
+from scaling.failure import MemoryShortage, memory_that_ran_out
+from scaling.formats import format_percent, join_words, nodes_text
+from scaling.report.caveats import DATA_WAIT_LIMIT
+from scaling.report.model import Point, ScalingReport
+
+GUIDE = "Amazon SageMaker developer guide, Distributed training"
+BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"
+LOADER_DOC = "PyTorch documentation, torch.utils.data"
+# Ways of data parallelism whose collectives SMDDP would replace.
+_OTHER_DATA_PARALLEL = frozenset({"torch_distributed", "pytorchddp", "mpi", "horovod"})
+_SHARDING = frozenset({"fsdp", "smp", "deepspeed"})
+
+
+class Advice(NamedTuple):
+    """A sentence, its matter in few words, and the document it is from."""
+
+    matter: str
+    text: str
+    source: str
+
+
+class OutOfMemory(NamedTuple):
+    """What ran out in a failed run, by which words, and the steps to try, in their order, all of one source."""
+
+    finding: str
+    steps: tuple[Advice, ...]
+
+
+def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
+    """For a run that failed because memory ran out, as far as its reason and log tell; None for any other."""
+    if point.status != "Failed":
+        return None
+    shortage = memory_that_ran_out(point.reason, [*point.log_tail, *point.other_log_tail])
+    if shortage is None:
+        return None
+    instance = _instance(point.instance_type)
+    has_accelerators = instance is not None and bool(instance.accelerators)
+    steps = _main_memory(instance) if shortage.memory != "accelerator" and has_accelerators else _ladder(report, point)
+    return OutOfMemory(_finding(shortage), tuple(steps))
+
+
+def out_of_memory_by_place(report: ScalingReport) -> dict[int, OutOfMemory]:
+    """By the place in `points` of each run that it applies to; no steps where an earlier one has the same."""
+    found: dict[int, OutOfMemory] = {}
+    shown: set[tuple[Advice, ...]] = set()
+    for place, point in enumerate(report.points):
+        lack = out_of_memory(report, point)
+        if lack is not None:
+            found[place] = lack._replace(steps=()) if lack.steps in shown else lack
+            shown.add(lack.steps)
+    return found
+
+
+def out_of_memory_line(report: ScalingReport) -> str | None:
+    """One line for a terminal: where memory ran out, and the steps of the first such run in few words."""
+    found = out_of_memory_by_place(report)
+    if not found:
+        return None
+    counts = sorted({report.points[place].nodes for place in found})
+    steps = next(iter(found.values())).steps
+    return (
+        f"Out of memory at {join_words(map(nodes_text, counts))}; what to try, in this order: "
+        f"{', '.join(step.matter for step in steps)} (the report has the conditions)."
+    )
+
+
+def find_guidance(report: ScalingReport) -> tuple[Advice, ...]:
+    """What the documents advise about the sweep as a whole; only what applies."""
+    return (*_larger_instance(report), *_smddp(report))
+
+
+def _finding(shortage: MemoryShortage) -> str:
+    if shortage.memory == "accelerator":
+        return f"An accelerator ran out of memory: “{shortage.said}”."
+    if shortage.memory == "main":
+        return f"A node ran out of main memory: “{shortage.said}”."
+    return (
+        f"A process was killed by SIGKILL: “{shortage.said}”. A node that runs out of main memory ends processes so; "
+        "the log does not say whether that was why."
+    )
+
+
+def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
+    """The developer guide's steps in its order, without those that this job has taken already."""
+    training = _section(report.config, "training")
+    hyperparameters = _section(training, "hyperparameters")
+    kind = _section(training, "distribution").get("kind")
+    batch = point.per_replica_batch_size
+    if batch is None or batch > 1:
+        known = "" if batch is None else f": it was {batch} per replica"
+        yield Advice(
+            "a smaller batch",
+            f"Reduce the batch size{known}; keep reducing it until it fits (training.batch.size; "
+            "training.batch.accumulate_grad_batches keeps the global batch)",
+            GUIDE,
+        )
+    if "16" not in str(hyperparameters.get("precision", "")):
+        yield Advice("half precision", "Half precision (FP16), where the program computes in 32 bits", GUIDE)
+    shorter = "Shorter input: a shorter sequence length in text, a lower resolution in images"
+    yield Advice("shorter input", shorter, GUIDE)
+    if kind != "smp_v2" and hyperparameters.get("strategy") not in _SHARDING and point.world_size != 1:
+        yield Advice(
+            "sharding",
+            "Shard the model's states over the devices (FSDP, or sharded data parallelism of SMP: "
+            "training.distribution.kind smp_v2)",
+            GUIDE,
+        )
+    if kind not in ("smp_v1", "smp_v2"):
+        condition = "The batch size was 1 already" if batch == 1 else "Where a batch size of 1 does not fit either"
+        text = f"{condition}: model parallelism (training.distribution.kind smp_v1 or smp_v2)"
+        yield Advice("model parallelism", text, GUIDE)
+
+
+def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
+    """The model lies in an accelerator, so the guide's steps, which make the model's share smaller, do not help."""
+    size = f" ({instance.memory_gib:g} GiB)" if instance is not None and instance.memory_gib is not None else ""
+    yield Advice(
+        "fewer data-loader processes or more main memory",
+        f"It is the node's main memory{size} that was short, not an accelerator's: fewer data-loader processes, each "
+        "of which comes to hold what the program's objects take, or a type with more main memory",
+        LOADER_DOC,
+    )
+
+
+def _larger_instance(report: ScalingReport) -> Iterator[Advice]:
+    instance = _instance(report.conditions.instance_type)
+    if instance is None or not instance.accelerators or not any(row.nodes > 1 for row in report.summary):
+        return
+    family = [each for each in load_catalogue().instances if each.family == instance.family]
+    larger = max(family, key=lambda each: each.accelerators or 0)
+    if larger.accelerators <= instance.accelerators:
+        return
+    name, count = instance.instance_type, larger.accelerators / instance.accelerators
+    yield Advice(
+        "a larger instance type",
+        f"Choose a larger instance type before more nodes: {larger.instance_type} has {larger.accelerators} "
+        f"{larger.accelerator}, as many as {count:g} nodes of {name} with {instance.accelerators}; on a single "
+        "instance performance is better and costs are lower, depending on the libraries. Not measured here",
+        GUIDE,
+    )
+
+
+def _smddp(report: ScalingReport) -> Iterator[Advice]:
+    kind = _section(_section(report.config, "training"), "distribution").get("kind")
+    if report.platform.kind != "aws" or kind not in _OTHER_DATA_PARALLEL:
+        return
+    if report.conditions.instance_type not in SMDDP_TYPES:
+        return
+    rows = [row for row in report.summary if row.nodes > 1 and row.efficiency is not None]
+    if not rows:
+        return
+    last = rows[-1]
+    least = _section(_section(report.config, "report"), "recommendation").get("min_efficiency", _LEAST_EFFICIENCY)
+    waits = [point.data_wait_share for point in report.points if point.used and point.nodes == last.nodes]
+    waiting = any(share is not None and share > DATA_WAIT_LIMIT for share in waits)
+    if last.efficiency is None or last.efficiency >= least or waiting:
+        return
+    yield Advice(
+        "SMDDP",
+        f"SMDDP may be worth a sweep (training.distribution.kind smddp): at {nodes_text(last.nodes)} efficiency is "
+        f"{format_percent(last.efficiency)}, below {format_percent(least)}, no run there waited for data, and "
+        f"{report.conditions.instance_type} has it. For larger clusters AWS gives 20 to 40 % more throughput than "
+        "PyTorch DDP or Horovod. Not measured here; it needs a container that holds it (docs/distribution.md)",
+        BLOG,
+    )
+
+
+_LEAST_EFFICIENCY = RecommendationConfig().min_efficiency
+
+
+def _instance(name: str | None) -> InstanceType | None:
+    try:
+        return load_catalogue().get(name) if name is not None else None
+    except UnknownInstanceType:
+        return None
+
+
+def _section(parent: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """A section of a resolved config, empty where it has none."""
+    found = (parent or {}).get(name)
+    return found if isinstance(found, Mapping) else {}
