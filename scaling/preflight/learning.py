@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from configs.catalogue import InstanceType, load_catalogue
 from scaling.preflight.sweep import Sweep
@@ -55,23 +56,27 @@ def batch_normalisation_has_samples(sweep: Sweep) -> list[str]:
 
 def larger_instance_first(sweep: Sweep) -> list[str]:
     """Accelerators of one node need no network between them (AWS: choose a larger instance before more instances)."""
-    devices = sweep.instance.devices
-    if not devices:  # none, or unknown how many
+    found = one_instance_instead(sweep.instance, sweep.config.sweep.node_counts)
+    if found is None:
         return []
-    larger = [row for row in load_catalogue().instances if row.family == sweep.instance.family]
-    fitting = [
-        (nodes, row)
-        for nodes in sweep.config.sweep.node_counts
-        if nodes > 1 and (row := _smallest_that_holds(nodes * devices, larger))
-    ]
-    if not fitting:
-        return []
-    nodes, row = fitting[-1]
+    nodes, row = found
     return [
         f"training.instance_type: {nodes} nodes of {sweep.instance.instance_type} are "
-        f"{nodes * devices} accelerators, which one {row.instance_type} ({row.devices}) holds without a "
-        "network between them; choose the larger instance before more instances"
+        f"{nodes * (sweep.instance.devices or 0)} accelerators, which one {row.instance_type} ({row.devices}) holds "
+        "without a network between them; choose the larger instance before more instances"
     ]
+
+
+def one_instance_instead(instance: InstanceType, node_counts: Sequence[int]) -> tuple[int, InstanceType] | None:
+    """(largest node count whose accelerators one node of the same family holds, the smallest such type), or None."""
+    devices = instance.devices
+    if not devices:  # none, or unknown how many
+        return None
+    family = [row for row in load_catalogue().instances if row.family == instance.family]
+    fitting = [
+        (nodes, row) for nodes in node_counts if nodes > 1 and (row := _smallest_that_holds(nodes * devices, family))
+    ]
+    return fitting[-1] if fitting else None
 
 
 def _smallest_that_holds(devices: int, rows: list[InstanceType]) -> InstanceType | None:

@@ -18,6 +18,7 @@ from configs.models import RecommendationConfig
 from scaling.distribution.options import SMDDP_TYPES
 from scaling.failure import MemoryShortage, memory_that_ran_out
 from scaling.formats import format_percent, join_words, nodes_text
+from scaling.preflight.learning import one_instance_instead
 from scaling.report.caveats import DATA_WAIT_LIMIT
 from scaling.report.model import Point, ScalingReport
 
@@ -142,18 +143,15 @@ def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
 
 def _larger_instance(report: ScalingReport) -> Iterator[Advice]:
     instance = _instance(report.conditions.instance_type)
-    if instance is None or not instance.accelerators or not any(row.nodes > 1 for row in report.summary):
+    found = instance and one_instance_instead(instance, [row.nodes for row in report.summary if row.n])
+    if instance is None or not found:
         return
-    family = [each for each in load_catalogue().instances if each.family == instance.family]
-    larger = max(family, key=lambda each: each.accelerators or 0)
-    if larger.accelerators <= instance.accelerators:
-        return
-    name, count = instance.instance_type, larger.accelerators / instance.accelerators
+    nodes, larger = found
     yield Advice(
         "a larger instance type",
-        f"Choose a larger instance type before more nodes: {larger.instance_type} has {larger.accelerators} "
-        f"{larger.accelerator}, as many as {count:g} nodes of {name} with {instance.accelerators}; on a single "
-        "instance performance is better and costs are lower, depending on the libraries. Not measured here",
+        f"Choose a larger instance type before more nodes: {nodes} nodes of {instance.instance_type} have the "
+        f"accelerators of one {larger.instance_type}; on a single instance performance is better and costs are lower, "
+        "depending on the libraries. Not measured here",
         GUIDE,
     )
 
@@ -164,14 +162,11 @@ def _smddp(report: ScalingReport) -> Iterator[Advice]:
         return
     if report.conditions.instance_type not in SMDDP_TYPES:
         return
-    rows = [row for row in report.summary if row.nodes > 1 and row.efficiency is not None]
-    if not rows:
-        return
-    last = rows[-1]
+    last = max(report.summary, key=lambda row: row.nodes if row.efficiency is not None else 0)
     least = _section(_section(report.config, "report"), "recommendation").get("min_efficiency", _LEAST_EFFICIENCY)
     waits = [point.data_wait_share for point in report.points if point.used and point.nodes == last.nodes]
     waiting = any(share is not None and share > DATA_WAIT_LIMIT for share in waits)
-    if last.efficiency is None or last.efficiency >= least or waiting:
+    if last.nodes == 1 or last.efficiency is None or last.efficiency >= least or waiting:
         return
     yield Advice(
         "SMDDP",

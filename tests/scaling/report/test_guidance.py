@@ -115,8 +115,8 @@ def test_a_larger_type_comes_before_more_nodes(swept):
     [advice] = find_guidance(swept(NEAR, "ml.p3.2xlarge"))
     assert advice.source == GUIDE
     assert advice.text.startswith(
-        "Choose a larger instance type before more nodes: ml.p3.16xlarge has 8 V100, as many as 8 nodes of "
-        "ml.p3.2xlarge with 1; on a single instance"
+        "Choose a larger instance type before more nodes: 8 nodes of ml.p3.2xlarge have the accelerators of one "
+        "ml.p3.16xlarge; on a single instance"
     )
 
 
