@@ -1,6 +1,6 @@
 """Makes the shards of the digits data set from scikit-learn's bundled copy.
 
-    .venv/bin/python configs/data/make_digits.py        # writes configs/data/digits/part-*.parquet
+    .venv/bin/python -m configs.data.make_digits        # writes configs/data/digits/part-*.parquet
 
 1,797 images of 8x8 pixels (0 to 16) and their label, as eight Parquet files. The order comes from a hash of the seed
 and the row number rather than from a random generator, whose stream may change with a numpy release: making the files
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from sklearn.datasets import load_digits
+
+from configs.data.shards import write_shards
 
 SHARDS = 8
 SEED = 20260720
@@ -38,26 +37,8 @@ def _table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
     return pa.table({**columns, "label": pa.array(labels.astype(np.uint8))})
 
 
-def write_shards(directory: Path) -> list[Path]:
-    """Write part-0.parquet to part-7.parquet, each atomically, and return their paths."""
-    directory.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for shard, table in enumerate(digits_tables()):
-        path = directory / f"part-{shard}.parquet"
-        handle, temporary = tempfile.mkstemp(dir=directory, prefix=f".{path.name}.")
-        os.close(handle)
-        try:
-            pq.write_table(table, temporary, compression="zstd")
-            os.chmod(temporary, 0o644)  # mkstemp makes it 0600, which another user of a clone could not read
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-        paths.append(path)
-    return paths
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=DEFAULT_DIRECTORY, help="directory of the shards")
-    for written in write_shards(parser.parse_args().output):
+    for written in write_shards(parser.parse_args().output, digits_tables()):
         print(f"{written}  {written.stat().st_size} bytes")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from configs.data.make_digits import DEFAULT_DIRECTORY, PIXELS, SHARDS, digits_tables, write_shards
+from configs.data.make_digits import DEFAULT_DIRECTORY, PIXELS, SHARDS, digits_tables
+from configs.data.shards import write_shards
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def shipped() -> list[Path]:
 
 
 def test_making_them_again_gives_the_shipped_tables(shipped: list[Path], tmp_path: Path) -> None:
-    made = write_shards(tmp_path)
+    made = write_shards(tmp_path, digits_tables())
     assert [path.name for path in made] == [path.name for path in shipped]
     assert all(pq.read_table(new).equals(pq.read_table(old)) for new, old in zip(made, shipped, strict=True))
     assert sorted(tmp_path.iterdir()) == made, "no temporary file stays behind"

@@ -1,4 +1,4 @@
-"""The Lightning data module: tables as tensors in memory, batches by index, and a clock on every wait for a batch."""
+"""The Lightning data module: a mapped table, batches by row number, and a clock on every wait for a batch."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from training.tables import Table, load_table, prepare_table
 
 Batch = tuple[Tensor, Tensor]
 EVALUATION_BATCH_ROWS = 4096  # bounds memory; a validation set is only a part of the table
+_BLOCK_BYTES = 1 << 22  # of float64, in sums over the table
 
 
 class TableRows(Dataset[Batch]):
-    """Rows by array of row numbers: one gather per batch, no Python per sample."""
+    """Some rows of a table, by array of row numbers: one gather per batch, no Python per sample.
 
-    def __init__(self, table: Table, rows: np.ndarray, scale: tuple[np.ndarray, np.ndarray]) -> None:
-        mean, deviation = scale
-        self.features = torch.from_numpy((table.features[rows] - mean) / deviation)
-        self.labels = torch.from_numpy(table.labels[rows])
+    Features are as the table holds them; `TableData` normalises a batch where it is trained on.
+    """
+
+    def __init__(self, table: Table, rows: np.ndarray) -> None:
+        self._features, self._rows = np.asarray(table.features), rows
+        self._labels = torch.from_numpy(table.labels[rows])
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self._rows)
 
     def __getitem__(self, rows: np.ndarray) -> Batch:
-        index = torch.from_numpy(rows)
-        return self.features[index], self.labels[index]
+        return torch.from_numpy(self._features[self._rows[rows]]), self._labels[torch.from_numpy(rows)]
 
 
 class TimedLoader:
@@ -74,6 +76,7 @@ class TableData(pl.LightningDataModule):
         self._training_rows: TableRows
         self._validation_rows: TableRows
         self._training_batches: ShardedBatches
+        self._scale: tuple[Tensor, Tensor]
         self.epoch_plan: EpochPlan
         self.training_loader: TimedLoader
         self.sample_shape: tuple[int, ...]
@@ -93,14 +96,21 @@ class TableData(pl.LightningDataModule):
         table = load_table(self._prepared, arguments.image_channels)
         self._check_same_on_every_node(table)
         rows, held_out = split_rows(len(table.labels), arguments.validation_fraction, arguments.seed)
-        scale = _scale(table, rows)
-        self._training_rows = TableRows(table, rows, scale)
-        self._validation_rows = TableRows(table, held_out[self._cluster.rank :: self._cluster.world_size], scale)
+        self._scale = scale_of(table, rows)
+        self._training_rows = TableRows(table, rows)
+        self._validation_rows = TableRows(table, held_out[self._cluster.rank :: self._cluster.world_size])
         self.sample_shape, self.classes = table.features.shape[1:], table.classes
         passes = arguments.passes_per_epoch
         self.epoch_plan = plan_epoch(len(rows), passes, batch.global_batch_size, arguments.incomplete_batch)
         self._training_batches = self._cut_batches(len(rows))
         self.training_loader = TimedLoader(self._loader(self._training_rows, self._training_batches))
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Lightning's hook: normalise on the device, which bytes reach in a quarter of the time that floats take."""
+        features, labels = batch
+        mean, deviation = (part.to(features.device) for part in self._scale)
+        self._scale = mean, deviation  # moved once
+        return (features.float() - mean) / deviation, labels
 
     def start_at(self, step: int) -> None:
         """Leave out the batches of the first `step` optimiser steps: a checkpoint's run has done them."""
@@ -153,10 +163,17 @@ class TableData(pl.LightningDataModule):
             )
 
 
-def _scale(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, deviation) of the training rows: of every column, or of all pixels of an image together."""
-    axis = None if table.is_image else 0
-    training = table.features[rows]
-    deviation = np.asarray(training.std(axis=axis, dtype=np.float64))
-    mean = np.asarray(training.mean(axis=axis, dtype=np.float64), dtype=np.float32)
-    return mean, np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+def scale_of(table: Table, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    """(mean, deviation) of the training rows: of every column, or of all pixels of an image together.
+
+    Both as float32 in two passes over blocks of rows, so that no copy of the table is made.
+    """
+    axis, values = (None, table.features[0].size) if table.is_image else (0, 1)
+    size = max(1, _BLOCK_BYTES // (8 * table.features[0].size))
+    blocks = [rows[at : at + size] for at in range(0, len(rows), size)]
+    count = len(rows) * values
+    mean = sum(table.features[block].sum(axis=axis, dtype=np.float64) for block in blocks) / count
+    squares = sum(((table.features[block] - mean) ** 2).sum(axis=axis) for block in blocks)
+    deviation = np.sqrt(squares / count)
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    return torch.as_tensor(mean, dtype=torch.float32), torch.as_tensor(deviation, dtype=torch.float32)

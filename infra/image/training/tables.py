@@ -22,9 +22,13 @@ _PIXEL = re.compile(r"pixel_(\d+)")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as float32 features in the sample's shape, and class numbers from 0."""
+    """Rows of features in the sample's shape, and class numbers from 0.
 
-    features: npt.NDArray[np.float32]
+    `features` is mapped from the node's disk, so that its ranks share one copy: uint8 where the whole table is (images
+    stay a quarter of the size), else float32.
+    """
+
+    features: npt.NDArray[np.uint8] | npt.NDArray[np.float32]
     labels: npt.NDArray[np.int64]
     classes: int
 
@@ -46,35 +50,42 @@ def prepare_table(source: Path, table_format: str, label_column: str, prepared: 
     if rows == 0:
         raise UserError(f"the tables under {source} hold no rows")
     prepared.mkdir(parents=True, exist_ok=True)
-    features = np.lib.format.open_memmap(prepared / "features.npy", "w+", np.float32, (rows, len(columns)))
+    kinds = [dataset.schema.field(name).type for name in columns]
+    shape = (rows, kinds[0].byte_width if _holds_images(kinds[0]) else len(columns))
+    compact = all(kind == pa.uint8() or _holds_images(kind) for kind in kinds)
+    features = np.lib.format.open_memmap(prepared / "features.npy", "w+", np.uint8 if compact else np.float32, shape)
     labels, at = [], 0
-    for batch in dataset.to_batches(columns=[*columns, label_column]):
-        for index, name in enumerate(columns):
-            features[at : at + batch.num_rows, index] = _values(batch.column(name), name)
+    for batch in dataset.to_batches(columns=[*columns, label_column], fragment_readahead=1):
+        block = features[at : at + batch.num_rows]
+        if _holds_images(kinds[0]):
+            block[:] = _images(batch.column(columns[0]), columns[0])
+        else:
+            for index, name in enumerate(columns):
+                block[:, index] = _values(batch.column(name), name)
         labels.append(_values(batch.column(label_column), label_column))
         at += batch.num_rows
     features.flush()
     names, numbers = np.unique(np.concatenate(labels), return_inverse=True)
     np.save(prepared / "labels.npy", numbers.astype(np.int64))
-    description = {"columns": columns, "classes": [str(name) for name in names]}
+    is_image = _holds_images(kinds[0]) or all(_PIXEL.fullmatch(name) for name in columns)
+    description = {"is_image": is_image, "classes": [str(name) for name in names]}
     write_text_atomically(prepared / "description.json", json.dumps(description))
 
 
 def load_table(prepared: Path, image_channels: int) -> Table:
-    """Map what `prepare_table` wrote; columns that are all pixel_* become images (channel, row, column)."""
+    """Map what `prepare_table` wrote; images get the shape (channel, row, column)."""
     description = json.loads((prepared / "description.json").read_text(encoding="utf-8"))
     features = np.load(prepared / "features.npy", mmap_mode="r")
     labels = np.load(prepared / "labels.npy")
-    columns = description["columns"]
-    if all(_PIXEL.fullmatch(name) for name in columns):
-        features = features.reshape(len(features), *_image_shape(len(columns), image_channels))
+    if description["is_image"]:
+        features = features.reshape(len(features), *_image_shape(features.shape[1], image_channels))
     return Table(features, labels, len(description["classes"]))
 
 
 def _image_shape(pixels: int, channels: int) -> tuple[int, int, int]:
     side = round((pixels / channels) ** 0.5)
     if channels * side * side != pixels:
-        raise UserError(f"{pixels} pixel_* columns are no square image of --image-channels {channels}")
+        raise UserError(f"{pixels} pixels are no square image of --image-channels {channels}")
     return channels, side, side
 
 
@@ -91,12 +102,17 @@ def _open(source: Path, table_format: str) -> pads.Dataset:
 
 
 def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
-    """Every column but the label; pixel_* columns in the order of their numbers."""
+    """Every column but the label: one of images, or numbers; pixel_* columns in the order of their numbers."""
     columns = [name for name in schema.names if name != label_column]
+    if len(columns) == 1 and _holds_images(schema.field(columns[0]).type):
+        return columns
     for name in columns:
         kind = schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise UserError(f"column {name!r} has type {kind}; features must be numbers: encode it or remove it")
+            raise UserError(
+                f"column {name!r} has type {kind}; features must be numbers, or one "
+                "column of images, each uint8 pixels as fixed-size binary: encode it or remove it"
+            )
     if not columns:
         raise UserError(f"the table has no column besides the label {label_column!r}")
     if all(_PIXEL.fullmatch(name) for name in columns):
@@ -104,12 +120,28 @@ def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
     return columns
 
 
+def _holds_images(kind: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_binary(kind)
+
+
+def _images(column: pa.Array, name: str) -> npt.NDArray[np.uint8]:
+    """(rows, pixels) of a fixed-size binary column, without a copy."""
+    _refuse_nulls(column, name)
+    width = column.type.byte_width
+    pixels = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+    return pixels.reshape(len(column), width)
+
+
 def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
-    if column.null_count:
-        raise UserError(f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows: fill them")
+    _refuse_nulls(column, name)
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f" and (odd := int(np.count_nonzero(~np.isfinite(values)))):
         raise UserError(
             f"column {name!r} holds {odd} NaN or infinite values in a block of {len(values)} rows: fill them"
         )
     return values
+
+
+def _refuse_nulls(column: pa.Array, name: str) -> None:
+    if column.null_count:
+        raise UserError(f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows: fill them")

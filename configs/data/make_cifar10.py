@@ -1,0 +1,229 @@
+"""Makes the dataset of the ResNet-18 example from the CIFAR-10 archive.
+
+    python -m configs.data.make_cifar10 cifar-10-python.tar.gz [OUTPUT]
+
+The archive is "CIFAR-10 python version" of the CIFAR-10 page at the University of Toronto (Alex Krizhevsky, Learning
+Multiple Layers of Features from Tiny Images, 2009); nothing is downloaded here. Its 50,000 training images become eight
+Parquet files of 6,250 rows with the columns `pixels` (3,072 bytes: channel, row, column) and `label` (0 to 9). Its test
+images are left out: the training program holds back a part of the table to validate on.
+
+The archive holds pickles, which can run any code where they are loaded as they are. Here nothing of a pickle is called:
+every name in it that a batch needs stands for a function below, and any other name is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from configs.data.shards import write_shards
+
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+PIXELS = 3 * 32 * 32
+CLASSES = 10
+SHARDS = 8
+DEFAULT_DIRECTORY = Path(__file__).with_name("cifar10")
+MAX_BATCH_BYTES = 64 << 20
+"""The published batches have 31 MB each."""
+MAX_ARCHIVE_BYTES = 512 << 20
+"""Of the archive without its compression; the published one has 186 MB."""
+
+_OTHER_ARCHIVES = {
+    "cifar-100-python": "that of CIFAR-100",
+    "cifar-100-binary": "that of CIFAR-100",
+    "cifar-100-matlab": "that of CIFAR-100",
+    "cifar-10-batches-bin": "the binary version",
+    "cifar-10-batches-mat": "the Matlab version",
+}
+
+
+class BadArchive(Exception):
+    """A file that is no CIFAR-10 archive in its Python version, or a damaged one."""
+
+
+def read_archive(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """(images of 3,072 bytes, labels) of the training batches, in their order. Raises BadArchive."""
+    members = _read_members(path)
+    batches = [_read_batch(name, members[name]) for name in BATCHES]
+    return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
+
+
+def tables_of(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> list[pa.Table]:
+    """The shards in order, equal in their number of rows but for one."""
+    shards = zip(np.array_split(images, SHARDS), np.array_split(labels, SHARDS), strict=True)
+    return [_table(shard, shard_labels) for shard, shard_labels in shards]
+
+
+def _table(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> pa.Table:
+    data = pa.py_buffer(np.ascontiguousarray(images))
+    pixels = pa.FixedSizeBinaryArray.from_buffers(pa.binary(PIXELS), len(images), [None, data])
+    return pa.table({"pixels": pixels, "label": pa.array(labels)})
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends in BadArchive where it gives more bytes than allowed: a small file can unpack to any size."""
+
+    def __init__(self, stream: gzip.GzipFile, most_bytes: int) -> None:
+        self._stream, self._left = stream, most_bytes
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadArchive(f"unpacks to more than {MAX_ARCHIVE_BYTES >> 20} MiB; CIFAR-10's has 186 MB")
+        return data
+
+
+def _read_members(path: Path) -> dict[str, bytes]:
+    """The training batches by name, read in memory: nothing of the archive becomes a file."""
+    found: dict[str, bytes] = {}
+    seen: list[str] = []
+    try:
+        with gzip.open(path) as packed:
+            unpacked = _Bounded(packed, MAX_ARCHIVE_BYTES)
+            with tarfile.open(fileobj=unpacked, mode="r|") as archive:
+                for member in archive:
+                    seen.append(member.name)
+                    name = PurePosixPath(member.name).name
+                    if name in BATCHES and member.isreg():
+                        found[name] = _read_member(archive, member)
+            while unpacked.read(1 << 20):  # to gzip's end, whose checksum tells of any damage
+                pass
+    except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
+        if isinstance(error, gzip.BadGzipFile) and not seen:
+            raise BadArchive("is no gzip file; give cifar-10-python.tar.gz as it was downloaded") from error
+        raise BadArchive(f"is damaged or cut short ({error}); download it again") from error
+    missing = [name for name in BATCHES if name not in found]
+    if missing:
+        raise BadArchive(_describe_missing(missing, seen))
+    return found
+
+
+def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    if member.size > MAX_BATCH_BYTES:
+        raise BadArchive(f"{member.name} has {member.size} bytes; a batch has 31 MB")
+    stream = archive.extractfile(member)
+    assert stream is not None  # of a regular file
+    return stream.read()
+
+
+def _describe_missing(missing: list[str], seen: list[str]) -> str:
+    for folder, version in _OTHER_ARCHIVES.items():
+        if any(folder in PurePosixPath(name).parts for name in seen):
+            return f"is {version}; give the Python version of CIFAR-10, cifar-10-python.tar.gz"
+    held = ", ".join(repr(name) for name in seen[:5]) or "nothing"
+    return f"lacks {', '.join(missing)}; it holds {held}. Give cifar-10-python.tar.gz, complete"
+
+
+class _ArrayKind:
+    """Stands for numpy.dtype."""
+
+    def __init__(self, name: object = "", *_: object) -> None:
+        self.name = name.decode("latin1") if isinstance(name, bytes) else name
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and alignment, which single bytes don't have."""
+
+
+class _PickledArray:
+    """Stands for numpy.ndarray: the parts of its pickled state, not yet judged."""
+
+    shape: object = None
+    kind: object = None
+    is_fortran: object = None
+    data: object = None
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        _, self.shape, self.kind, self.is_fortran, self.data = state
+
+
+def _reconstruct(*_: object) -> _PickledArray:
+    """Stands for NumPy's function that makes the array before its state is set."""
+    return _PickledArray()
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Stands for _codecs.encode: how Python 3 writes bytes for Python 2 to read."""
+    if encoding != "latin1":
+        raise BadArchive(f"encodes text as {encoding!r}, where bytes are pickled as latin1")
+    return text.encode("latin1")
+
+
+_STAND_INS: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): _PickledArray,
+    ("numpy", "dtype"): _ArrayKind,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        if (module, name) not in _STAND_INS:
+            raise BadArchive(f"asks for {module}.{name}, which no batch of images needs; it was not run")
+        return _STAND_INS[module, name]
+
+
+def _read_batch(name: str, data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    try:
+        batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    except BadArchive as error:
+        raise BadArchive(f"{name} {error}") from error
+    except Exception as error:  # a damaged pickle can raise almost any
+        raise BadArchive(
+            f"{name} can't be read ({type(error).__name__}: {error}); download the archive again"
+        ) from error
+    if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
+        raise BadArchive(f"{name} holds no b'data' and b'labels'; is this the Python version of CIFAR-10?")
+    images = _images(name, batch[b"data"])
+    labels = batch[b"labels"]
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < CLASSES for label in labels):
+        raise BadArchive(f"{name}: its labels are no list of numbers from 0 to {CLASSES - 1}")
+    if len(labels) != len(images):
+        raise BadArchive(f"{name} holds {len(images)} images and {len(labels)} labels")
+    return images, np.array(labels, np.uint8)
+
+
+def _images(name: str, array: object) -> npt.NDArray[np.uint8]:
+    if not isinstance(array, _PickledArray) or not isinstance(array.kind, _ArrayKind):
+        raise BadArchive(f"{name}: its data is no array")
+    if array.kind.name not in ("u1", "uint8") or array.is_fortran:
+        raise BadArchive(f"{name}: its data has type {array.kind.name!r} where images are bytes (u1), row by row")
+    data = array.data
+    if not isinstance(data, bytes) or not data or array.shape != (len(data) // PIXELS, PIXELS) or len(data) % PIXELS:
+        raise BadArchive(f"{name}: its data has the shape {array.shape}; images are rows of {PIXELS} bytes")
+    return np.frombuffer(data, np.uint8).reshape(-1, PIXELS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m configs.data.make_cifar10", description="CIFAR-10 as Parquet files"
+    )
+    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-python.tar.gz")
+    help = f"directory of the Parquet files; {DEFAULT_DIRECTORY} if left out"
+    parser.add_argument("output", type=Path, metavar="OUTPUT", nargs="?", default=DEFAULT_DIRECTORY, help=help)
+    arguments = parser.parse_args()
+    try:
+        paths = write_shards(arguments.output, tables_of(*read_archive(arguments.archive)))
+    except BadArchive as error:
+        parser.error(f"{arguments.archive} {error}")
+    except OSError as error:
+        parser.error(f"{error.filename or arguments.archive}: {error.strerror or error}")
+    for path in paths:
+        print(f"{path}  {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
