@@ -14,6 +14,7 @@ from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling.plan import SweepPlan
 from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.preflight_file_systems import ask_efs, ask_fsx, channels_of
 from tasks.preflight_identity import ask_permissions, ask_trust
 from tasks.preflight_network import ask_groups, ask_subnets
 from tasks.preflight_quota import ask_quotas
@@ -35,10 +36,20 @@ def _in_a_vpc(question: Question) -> bool:
     return question.config.training.vpc is not None and not question.instance.emulated
 
 
+def _mounts_fsx(question: Question) -> bool:
+    return _in_a_vpc(question) and any(channels_of(question, "FSxLustre"))
+
+
+def _mounts_efs(question: Question) -> bool:
+    return _in_a_vpc(question) and any(channels_of(question, "EFS"))
+
+
 RULES = (
     OnlineRule("service quotas", "servicequotas:ListServiceQuotas", ask_quotas, _on_aws_nodes),
     OnlineRule("subnets", "ec2:DescribeSubnets", ask_subnets, _in_a_vpc),
     OnlineRule("security groups", "ec2:DescribeSecurityGroups", ask_groups, _in_a_vpc),
+    OnlineRule("FSx file systems", "fsx:DescribeFileSystems", ask_fsx, _mounts_fsx),
+    OnlineRule("EFS mount targets", "elasticfilesystem:DescribeMountTargets", ask_efs, _mounts_efs),
     OnlineRule("the role", "iam:GetRole", ask_trust, _on_aws_nodes),
     OnlineRule("the role's permissions", "iam:SimulatePrincipalPolicy", ask_permissions, _on_aws_nodes),
     OnlineRule("the bucket", "s3:ListBucket", ask_bucket, _always),
@@ -85,5 +96,5 @@ def _ask(rule: OnlineRule, question: Question) -> Findings:
 
 @task(name="preflight-online", **TASK_OPTIONS)
 def ask_platform(config: BenchmarkConfig, instance: InstanceType, plan: SweepPlan) -> Findings:
-    """Service Quotas, EC2, IAM, S3 and ECR: what they tell of the sweep."""
+    """Service Quotas, EC2, FSx, EFS, IAM, S3 and ECR: what they tell of the sweep."""
     return check_online(config, instance, plan)

@@ -11,7 +11,7 @@ from tasks.errors import error_code
 from tasks.preflight_rule import NO_PERMISSION, Findings, Question
 
 _ANYWHERE = "0.0.0.0/0"
-_MISSING = frozenset(
+MISSING = frozenset(
     {"InvalidSubnetID.NotFound", "InvalidSubnetId.Malformed", "InvalidSubnetID.Malformed", "InvalidGroup.NotFound",
      "InvalidGroupId.Malformed", "InvalidGroupId.NotFound", "InvalidSecurityGroupID.NotFound"}
 )  # fmt: skip
@@ -110,7 +110,7 @@ def ask_groups(question: Question) -> Findings:
     try:
         apart = judge_one_network(ec2.describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"], groups)
     except ClientError as error:
-        if error_code(error) not in _MISSING | NO_PERMISSION:
+        if error_code(error) not in MISSING | NO_PERMISSION:
             raise
         apart = Findings()
     found = judge_groups(groups, question.instance.efa) if question.most_nodes > 1 else Findings()
@@ -118,7 +118,7 @@ def ask_groups(question: Question) -> Findings:
 
 
 def _missing(field: str, error: ClientError, what: str) -> Findings:
-    if error_code(error) not in _MISSING:
+    if error_code(error) not in MISSING:
         raise error
     return Findings((f"{field}: {error.response['Error']['Message']}; name {what} of platform.region",))
 

@@ -19,6 +19,13 @@ from tasks.preflight_rule import Findings, OnlineRule, Question
 from tests.tasks.preflight_questions import ROLE, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+IN_A_VPC = {
+    "vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
+    "extra_channels": {
+        "lustre": {"type": "FSxLustre", "id": "fs-0123456789abcdef0", "directory_path": "/fsx/data"},
+        "efs": {"type": "EFS", "id": "fs-0123456789abcdef1", "directory_path": "/data"},
+    },
+}
 
 
 def refused(code: str, status: int = 400) -> ClientError:
@@ -77,7 +84,7 @@ def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None
         ({"training": {"instance_type": "ml.local.small"}}, {"the bucket"}),
         (
             {
-                "training": {"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}},
+                "training": IN_A_VPC,
                 "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
             },
             {rule.name for rule in RULES},
@@ -143,7 +150,7 @@ class Refusing:
 @pytest.mark.parametrize("one", RULES, ids=lambda one: one.name)
 def test_rule_without_permission_is_a_notice_that_names_the_action(make_config: Configs, one: OnlineRule) -> None:
     config = make_config(
-        training={"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}},
+        training=IN_A_VPC,
         image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
     )
     found = ask_rules(question(config, lambda service, region="": Refusing()), [one])

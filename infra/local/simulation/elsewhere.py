@@ -1,4 +1,4 @@
-"""Questions that a rehearsal can't answer: of roles, networks and other accounts' images it knows names only.
+"""Questions that a rehearsal can't answer: of roles, networks, file systems and others' images it knows names only.
 
 A simulated job takes all of them by name, so "there is none" would be wrong of each: the answer is that the operation
 is not modelled, which callers take for a check that can't be made. What was made here, through the API, is answered.
@@ -19,10 +19,10 @@ _QUERIES = {
     ("ec2", "DescribeSecurityGroups"): "UnknownOperation",
 }
 _ECR_TARGET = "AmazonEC2ContainerRegistry_V20150921.BatchGetImage"
-MESSAGE = "A simulation takes roles, networks and the images of other accounts by name and knows nothing of them."
+MESSAGE = "A simulation takes roles, networks, file systems and others' images by name and knows nothing of them."
 """Of the error that takes moto's place."""
 
-SERVICES = frozenset({"iam", "ec2", "ecr"})
+SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
 """Whose requests are looked at."""
 
 
@@ -31,8 +31,9 @@ def refusal(service: str, target: str, body: bytes) -> tuple[str, bytes] | None:
     if service == "ecr":
         if target != _ECR_TARGET or _registry(body) in (None, ACCOUNT_ID, SIMULATED_ACCOUNT_ID):
             return None
-        error = {"__type": "UnknownOperationException", "message": MESSAGE}
-        return "application/x-amz-json-1.1", json.dumps(error).encode()
+        return _json_error()
+    if service == "elasticfilesystem":
+        return _json_error()
     action = parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
     code = _QUERIES.get((service, action))
     return None if code is None else ("text/xml", _ERRORS[service](code))
@@ -44,6 +45,11 @@ def _registry(body: bytes) -> str | None:
     except ValueError:
         return None
     return request.get("registryId") if isinstance(request, dict) else None
+
+
+def _json_error() -> tuple[str, bytes]:
+    error = {"__type": "UnknownOperationException", "message": MESSAGE}
+    return "application/x-amz-json-1.1", json.dumps(error).encode()
 
 
 def _iam_error(code: str) -> bytes:

@@ -185,6 +185,13 @@ _NEEDED: dict[str, Need] = {
     "iam:SimulatePrincipalPolicy": _role("iam:SimulatePrincipalPolicy"),
     "ec2:DescribeSubnets": _anything("ec2:DescribeSubnets"),
     "ec2:DescribeSecurityGroups": _anything("ec2:DescribeSecurityGroups"),
+    "fsx:DescribeFileSystems": _anything("fsx:DescribeFileSystems"),
+    "elasticfilesystem:DescribeMountTargets": lambda request, place: [
+        Access(
+            "elasticfilesystem:DescribeMountTargets",
+            place.arn("elasticfilesystem", f"file-system/{request['FileSystemId']}"),
+        )
+    ],
     "kms:DescribeKey": lambda request, _: [Access("kms:DescribeKey", request["KeyId"])],
     "pricing:GetProducts": _anything("pricing:GetProducts"),
     "servicequotas:ListServiceQuotas": _anything("servicequotas:ListServiceQuotas"),

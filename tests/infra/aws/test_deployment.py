@@ -146,11 +146,15 @@ def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) ->
 
 
 def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
-    """`plan --online`, for nodes of AWS in a VPC, with an image that exists."""
+    """`plan --online`, for nodes of AWS in a VPC, with file systems and an image that exists."""
     outputs = {"subnets": ["subnet-0123456789abcdef0"], "security_group_ids": ["sg-0123456789abcdef0"]}
     uri = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/{first.image.repository}:latest"
     raw = first.model_dump(mode="json")
     raw["training"]["vpc"] = outputs
+    raw["training"]["extra_channels"] = {
+        "lustre": {"type": "FSxLustre", "id": "fs-0123456789abcdef0", "directory_path": "/fsx/data"},
+        "efs": {"type": "EFS", "id": "fs-0123456789abcdef1", "directory_path": "/data"},
+    }
     raw["image"]["uri"] = uri
     config = BenchmarkConfig.model_validate(raw)
     instance = load_catalogue().get(config.training.instance_type)

@@ -284,16 +284,17 @@ def test_what_only_real_nodes_lack_is_taken(platform: SimpleNamespace, changes: 
 
 
 def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace) -> None:
-    """Roles, networks and other accounts' images are known by name only; what was made here is known."""
-    iam, ec2 = client(platform.endpoint, "iam"), client(platform.endpoint, "ec2")
+    """Roles, networks, file systems and others' images are known by name only; what was made here is known."""
+    iam, ec2, efs = (client(platform.endpoint, service) for service in ("iam", "ec2", "efs"))
     image = {"repositoryName": "pytorch-training", "imageIds": [{"imageTag": "2.1"}]}
     for ask in (
         lambda: iam.get_role(RoleName="nobody"),
         lambda: ec2.describe_subnets(SubnetIds=["subnet-0123456789abcdef0"]),
         lambda: ec2.describe_security_groups(GroupIds=["sg-0123456789abcdef0"]),
+        lambda: efs.describe_mount_targets(FileSystemId="fs-0123456789abcdef0"),
         lambda: platform.ecr.batch_get_image(registryId="763104351884", **image),
     ):
-        with pytest.raises(ClientError, match="A simulation takes roles, networks and the images of other") as caught:
+        with pytest.raises(ClientError, match="A simulation takes roles, networks, file systems and others'") as caught:
             ask()
         assert caught.value.response["Error"]["Code"] in NO_SUCH_SERVICE
     with pytest.raises(ClientError, match="RepositoryNotFoundException"):
@@ -303,3 +304,5 @@ def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace
     iam.create_role(RoleName="somebody", AssumeRolePolicyDocument="{}")
     assert iam.get_role(RoleName="somebody")["Role"]["RoleName"] == "somebody"
     assert iam.list_roles()["Roles"] != []
+    made = efs.create_file_system(CreationToken="somewhere")["FileSystemId"]
+    assert efs.describe_mount_targets(FileSystemId=made)["MountTargets"] == []
