@@ -9,6 +9,7 @@ from prefect import flow
 from configs.models import BenchmarkConfig
 from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult
+from tasks.stopping import release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
 
@@ -30,6 +31,8 @@ def collect_report(config: BenchmarkConfig, sweep_id: str) -> SweepResult | None
     if jobs.running:
         logger.info("%d jobs of %s still run: %s", len(jobs.running), sweep_id, ", ".join(jobs.running))
         return None
+    if jobs.config.training.keep_alive_seconds:
+        release_warm_pools(jobs.config.platform, sweep_id, [outcome.job_name for outcome in jobs.outcomes])
     report, folder = report_of_jobs(sweep_id, jobs)
     done = {(outcome.nodes, outcome.repeat) for outcome in jobs.outcomes if outcome.completed}
     planned = len(jobs.plan.points)

@@ -22,8 +22,7 @@ from flows.report import make_report_again
 from flows.scaling_benchmark import check_points, run_benchmark
 from flows.stop import stop_jobs_of_sweep
 from scaling import names
-from tasks.jobs import list_names, stop_now
-from tasks.platform import aws_client
+from tasks.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -69,8 +68,7 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
     config = config_of_run(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
         sweep = flow_run.parameters.get("sweep_id") or names.sweep_id(config, flow_run.expected_start_time)
-        running = list_names(aws_client("sagemaker", config.platform), sweep, only_running=True)
-        stop_now(config.platform, running)
+        stop_sweep_jobs_now(config.platform, sweep)
 
 
 def config_of_run(parameters: dict[str, Any]) -> BenchmarkConfig:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from prefect import flow
 
 from configs.models import BenchmarkConfig
+from flows.ending import end_sweep
 from flows.preflight import preflight
 from flows.scaling_benchmark import start_sweep
+from flows.signals import ended_once
 from flows.sweep import submit_point
 from scaling.plan import SweepPlan
-from tasks.errors import JobRefused, PreflightRefused
-from tasks.owner import leave_running
+from tasks.errors import JobRefused, PreflightRefused, SweepStopped
+from tasks.owner import SweepOwner
 from tasks.polling import STOP
 from tasks.storage import ensure_bucket
 
@@ -37,19 +39,40 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
         config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
     """
     STOP.clear()
+    with ended_once():
+        return _start_detached_sweep(config)
+
+
+def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     plan = preflight(config)
     _refuse_queue(config, plan)
     ensure_bucket(config.platform)
     inputs, _ = start_sweep(config, None)
-    leave_running(config.platform, inputs.sweep_id)  # first: a reaper must not meet a job without it
-    accepted, refused = [], []
-    for point in plan.points:
-        try:
-            accepted.append(submit_point(config, plan, inputs, point)["TrainingJobName"])
-        except JobRefused as error:
-            logger.error("%s", error)
-            refused.append(str(error))
-    return DetachedSweep(inputs.sweep_id, tuple(accepted), tuple(refused))
+    sweep = inputs.sweep_id
+    logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
+    owner = SweepOwner(config.platform, sweep)
+    owner.leave()  # first: a reaper must not meet a job without it
+    accepted: list[str] = []
+    refused: list[str] = []
+    try:
+        for point in plan.points:
+            try:
+                description = submit_point(config, plan, inputs, point)
+            except JobRefused as error:
+                logger.error("%s", error)
+                refused.append(str(error))
+                continue
+            if description is None:
+                break
+            accepted.append(description["TrainingJobName"])
+    except BaseException as error:
+        end_sweep(config, sweep, accepted, error, owner)
+        raise
+    if len(accepted) + len(refused) < len(plan.points):
+        raise SweepStopped(
+            f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)} of its jobs had started"
+        )
+    return DetachedSweep(sweep, tuple(accepted), tuple(refused))
 
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:

@@ -12,27 +12,34 @@ from prefect.runtime import deployment, flow_run
 
 from configs.models import BenchmarkConfig
 from tasks.errors import best_effort
-from tasks.jobs import stop_now
-from tasks.owner import leave_running
+from tasks.owner import SweepOwner
 from tasks.polling import Cancelled
+from tasks.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.sweep")
 
 
-def end_jobs(config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException) -> None:
-    """Stop the running jobs of a sweep that was cancelled, or leave them where the policy or a crash says so."""
+def end_sweep(
+    config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException, owner: SweepOwner
+) -> None:
+    """Stop all running jobs of a sweep that was cancelled, or leave them where the policy or a crash says so.
+
+    `job_names` are those that this run has under way; they are stopped first.
+    """
     if not is_cancel(error):
-        logger.warning(
-            "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over, `nodesweep stop %s` stops them",
-            len(job_names), sweep, sweep,
-        )  # fmt: skip
+        if job_names:
+            logger.warning(
+                "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over, `nodesweep stop %s` stops them",
+                len(job_names), sweep, sweep,
+            )  # fmt: skip
     elif config.sweep.on_cancel == "leave":
-        logger.warning("leaving %d running jobs, as sweep.on_cancel says", len(job_names))
+        logger.warning("leaving the running jobs of %s, as sweep.on_cancel says", sweep)
         with best_effort(f"{sweep} can't be marked as left running; a reaper may stop its jobs"):
-            leave_running(config.platform, sweep)
+            owner.leave()
     else:
-        logger.warning("stopping %d running jobs", len(job_names))
-        stop_now(config.platform, list(job_names))
+        logger.warning("stopping the running jobs of %s", sweep)
+        for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
+            logger.info("%s was asked to stop", name)
 
 
 def is_cancel(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,27 +13,32 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from configs.models import BenchmarkConfig
+from flows.ending import end_sweep, is_cancel
 from flows.preflight import preflight
 from flows.prepare import check_same_dataset, prepare_inputs
 from flows.report import make_report
+from flows.signals import ended_once
 from flows.sweep import run_sweep
 from scaling import names
 from scaling.report import ScalingReport
 from scaling.request import ResolvedInputs
 from scaling.secrets import hide_secrets
-from tasks.errors import PointsMissing, PreflightRefused, SweepStopped
+from tasks.errors import PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
 from tasks.files import recall_sweep, remember_sweep
-from tasks.owner import owned
+from tasks.owner import SweepOwner, owned
+from tasks.platform import aws_client
 from tasks.polling import STOP
 from tasks.quota import check_limit
 from tasks.storage import (
     ensure_bucket,
     find_latest_sweep,
+    get_bytes,
     is_sweep_stopped,
+    latest_sweep,
     put_objects,
+    read_stop_mark,
     read_sweep_record,
     sweep_exists,
-    unmark_sweep_stopped,
 )
 
 logger = logging.getLogger("nodesweep.flow")
@@ -66,26 +72,67 @@ def scaling_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resu
 def run_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False) -> SweepResult:
     """scaling_benchmark() within a flow run that is there already. A retried flow run continues its own sweep."""
     STOP.clear()
+    with ended_once():
+        try:
+            return _run_benchmark(config, sweep_id, resume)
+        except BaseException:
+            STOP.set()
+            raise
+
+
+def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> SweepResult:
+    sweep = _sweep_to_run(config, sweep_id, resume)
+    # Read before anything else: a stop that is given from here on is meant for this run, not for an earlier one.
+    begun_with = _marks_of_earlier_run(config, sweep)
     try:
         plan = preflight(config)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
-        inputs, provenance = _continue_sweep(config, sweep_id) if resume else start_sweep(config, sweep_id)
-        logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
-        with owned(config.platform, inputs.sweep_id):
-            outcomes = run_sweep(config, plan, inputs)
-        done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-        missing = sum((point.nodes, point.repeat) not in done for point in plan.points)
-        stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id)
-        if stopped and not outcomes:
-            raise _stopped(inputs.sweep_id, missing)
-        report, folder = make_report(config, inputs.sweep_id, plan, outcomes, provenance)
-    except BaseException:
-        STOP.set()
+        inputs, provenance = _continue_sweep(config, sweep) if resume else start_sweep(config, sweep)
+    except BaseException as error:
+        if begun_with is not None and is_cancel(error):  # a sweep that is resumed may have jobs that run
+            end_sweep(config, begun_with.sweep, (), error, SweepOwner(config.platform, begun_with.sweep))
         raise
+    logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
+    earlier_mark = None if begun_with is None else begun_with.stop_mark
+    with owned(config.platform, inputs.sweep_id) as owner:
+        outcomes = run_sweep(config, plan, inputs, owner, earlier_mark)
+    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
+    missing = sum((point.nodes, point.repeat) not in done for point in plan.points)
+    stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
+    if stopped and not outcomes:
+        raise _stopped(inputs.sweep_id, missing)
+    report, folder = make_report(config, inputs.sweep_id, plan, outcomes, provenance)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing)
+
+
+@dataclass(frozen=True)
+class _EarlierRun:
+    """A sweep that has begun before this run, and the mark of its last stop, which this run goes on after."""
+
+    sweep: str
+    stop_mark: str | None
+
+
+def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
+    """The id of the sweep; None where --resume has no id and the latest can't be told yet."""
+    if not resume:
+        return sweep_id or names.sweep_id(config, flow_run.scheduled_start_time or datetime.now(UTC))
+    if sweep_id is None:
+        with best_effort("the latest sweep of this config is not known yet"), suppress(SweepNotFound):
+            return latest_sweep(aws_client("s3", config.platform, quick=True), config)
+    return sweep_id
+
+
+def _marks_of_earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
+    if sweep is not None:
+        with best_effort(f"whether {sweep} was stopped is not known yet"):
+            s3 = aws_client("s3", config.platform, quick=True)
+            if get_bytes(s3, config.platform.bucket, names.sweep_config_key(config.platform.prefix, sweep)):
+                return _EarlierRun(sweep, read_stop_mark(s3, config.platform, sweep))
+    return None
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
@@ -132,7 +179,6 @@ def _continue_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Reso
             (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
         )
     check_same_dataset(config, record["provenance"]["dataset_digest"])
-    unmark_sweep_stopped(config.platform, sweep)
     logger.info("resuming %s with its recorded image and dataset", sweep)
     if recall_sweep(Path(config.report.directory), sweep) is None:
         remember_sweep(Path(config.report.directory), sweep, record)

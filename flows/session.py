@@ -10,11 +10,11 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 
 from configs.models import PlatformConfig
 from flows.local_platform import running_platform
 from flows.prefect_server import connect_prefect
+from flows.signals import EndSignals
 
 # Set before Prefect is imported; whatever the user has set already wins.
 _PREFECT_DEFAULTS = {
@@ -26,12 +26,6 @@ _PREFECT_DEFAULTS = {
     "PREFECT_CLI_WELCOME_MESSAGE": "false",
     "DO_NOT_TRACK": "1",
 }
-
-
-_ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
-_ENDED_AT_ONCE = (
-    b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on with --resume\n"
-)
 
 
 class _Elapsed(logging.Formatter):
@@ -56,8 +50,8 @@ def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequ
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
     show_progress()
-    interrupt = _Interrupt()
-    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    signals = EndSignals()
+    previous = {number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)}
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     try:
@@ -79,19 +73,3 @@ def show_progress() -> None:
     root.handlers = [handler]
     root.setLevel(logging.INFO)
     root.propagate = False
-
-
-class _Interrupt:
-    """The first Ctrl-C (or SIGTERM) ends the run in order; a further Ctrl-C ends the process at once."""
-
-    def __init__(self) -> None:
-        self._interrupted = False
-
-    def __call__(self, signum: int, frame: FrameType | None) -> None:
-        if self._interrupted and signum == signal.SIGINT:
-            os.write(2, _ENDED_AT_ONCE)
-            os._exit(128 + signum)
-        self._interrupted = True
-        if signum == signal.SIGINT:
-            os.write(2, _ENDING)
-        raise KeyboardInterrupt

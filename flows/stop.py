@@ -8,7 +8,7 @@ from prefect import flow
 
 from configs.models import PlatformConfig
 from tasks.errors import best_effort
-from tasks.jobs import list_training_jobs, stop_training_jobs
+from tasks.stopping import stop_sweep_jobs
 from tasks.storage import mark_sweep_stopped, sweep_exists
 
 logger = logging.getLogger("nodesweep.stop")
@@ -27,13 +27,13 @@ def stop_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
 
 def stop_jobs_of_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
     """stop_sweep() within a flow run that is there already."""
-    # First: a job that is submitted before the mark is seen is in the list, one after it is stopped by its sweep.
+    # First: whoever runs the sweep either sees the mark before it sends a job, or has claimed that job by now.
     with best_effort(f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further jobs"):
         mark_sweep_stopped(platform, sweep_id)
-    running = list_training_jobs(platform, sweep_id, only_running=True)
     with best_effort(f"whether sweep {sweep_id} has begun is not known"):
-        if not running and not sweep_exists(platform, sweep_id):
+        if not sweep_exists(platform, sweep_id):
             logger.warning("no sweep %s has begun; is the id right? One that begins submits no job", sweep_id)
-    for name in running:
-        logger.info("stopping %s", name)
-    return stop_training_jobs(platform, running)
+    stopped = stop_sweep_jobs(platform, sweep_id)
+    for name in stopped:
+        logger.info("%s is stopping", name)
+    return stopped

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from configs.models import BenchmarkConfig
-from flows.ending import end_jobs
+from flows.ending import end_sweep
 from flows.outcomes import collect_outcome, refused_outcome, say_outcome, with_warm_pool
 from scaling import names
 from scaling.budget import Allowance
@@ -18,21 +19,21 @@ from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import PlannedPoint, SweepPlan
 from scaling.request import ResolvedInputs, build_request
 from tasks.board import SweepBoard
+from tasks.claims import claim_job, withdraw_claim
 from tasks.errors import JobRefused
 from tasks.jobs import (
     JobLimits,
     QuotaReached,
     describe_training_jobs,
     list_training_jobs,
-    release_warm_pools_now,
-    stop_now,
     submit_training_job,
     watch_training_jobs,
 )
+from tasks.owner import SweepOwner
 from tasks.polling import Clock, intervals, utc_now
 from tasks.quota import NodeSlots
 from tasks.report import announce_budget
-from tasks.storage import is_sweep_stopped
+from tasks.stopping import release_pools_now
 
 logger = logging.getLogger("nodesweep.sweep")
 _STOP_GRACE_SECONDS = 600  # beyond max runtime: the upload of its output, and the platform's own slack
@@ -50,22 +51,28 @@ class _Attempt:
     quota_pauses: Iterator[float] | None = None
 
 
-def run_sweep(config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> list[JobOutcome]:
+def run_sweep(
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    inputs: ResolvedInputs,
+    owner: SweepOwner,
+    earlier_mark: str | None = None,
+) -> list[JobOutcome]:
     """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as flows/ending.py says.
 
-    A sweep that is stopped (`nodesweep stop`) meanwhile submits nothing more: its remaining points have no outcome.
+    A sweep that is stopped (`nodesweep stop`, another mark than `earlier_mark`) meanwhile submits nothing more: its
+    remaining points have no outcome.
     """
-    sweep = _Sweep(config, plan, inputs)
+    sweep = _Sweep(config, plan, inputs, earlier_mark)
     try:
         sweep.run()
     except BaseException as error:
-        if sweep.active:
-            end_jobs(config, inputs.sweep_id, list(sweep.active), error)
+        end_sweep(config, inputs.sweep_id, list(sweep.active), error, owner)
         raise
     finally:
         sweep.slots.give_back_all()
         if config.training.keep_alive_seconds:
-            release_warm_pools_now(config.platform, inputs.sweep_id)
+            release_pools_now(config.platform, inputs.sweep_id, sweep.known)
     if config.training.keep_alive_seconds:
         sweep.outcomes = [with_warm_pool(config, outcome) for outcome in sweep.outcomes]
     return sorted(sweep.outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
@@ -74,11 +81,15 @@ def run_sweep(config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) 
 class _Sweep:
     """The queue of attempts, the jobs that run, what came of those that ended and what may still be started."""
 
-    def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
+    def __init__(
+        self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, earlier_mark: str | None
+    ) -> None:
         self.config, self.plan, self.inputs = config, plan, inputs
+        self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
         self.waiting = deque(_Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
         self.active: dict[str, _Attempt] = {}
         self._earlier: frozenset[str] = frozenset()
+        self._others: frozenset[str] = frozenset()
         self._earlier_places: frozenset[tuple[int, int, int] | None] = frozenset()
         self.outcomes: list[JobOutcome] = []
         self.slots = NodeSlots(config.sweep.concurrency_limit)
@@ -86,6 +97,11 @@ class _Sweep:
         self._budget_told = False
         self._board = SweepBoard(inputs.sweep_id, len(plan.points))
         self._followed_until = utc_now()
+
+    @property
+    def known(self) -> list[str]:
+        """Every job that this run knows of the sweep, whoever started it."""
+        return sorted({*self._earlier, *self._others, *self.active, *(outcome.job_name for outcome in self.outcomes)})
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -99,31 +115,41 @@ class _Sweep:
 
     def _count_earlier(self) -> None:
         """The jobs that the sweep has already, which count and come first, since they need no money."""
-        listed = list_training_jobs(self.config.platform, self.inputs.sweep_id)
-        self._earlier = frozenset(name for name in listed if name.startswith(names.job_prefix(self.inputs.sweep_id)))
+        self._earlier = frozenset(list_training_jobs(self.config.platform, self.inputs.sweep_id))
+        descriptions: list[dict[str, Any]] = []
+        if self._earlier and self.config.sweep.budget_usd is not None:
+            descriptions = describe_training_jobs(self.config.platform, sorted(self._earlier))
+            # What was claimed and is not known was perhaps never sent: it starts as a new one does, within the budget.
+            self._earlier = frozenset(description["TrainingJobName"] for description in descriptions)
         self._earlier_places = frozenset(map(names.parse_job_name, self._earlier))
         self.waiting = deque(sorted(self.waiting, key=self._is_new))
         for name in self._earlier:
             self._allowance.count(name)
-        if self._earlier and self.config.sweep.budget_usd is not None:
-            for description in describe_training_jobs(self.config.platform, sorted(self._earlier)):
-                self._allowance.settle(description)
+        for description in descriptions:
+            self._allowance.settle(description)
 
     def _fill(self) -> None:
         """Start jobs up to sweep.max_parallel_jobs, as far as the quota goes."""
         while self.waiting and len(self.active) < self.config.sweep.max_parallel_jobs:
-            if is_sweep_stopped(self.config.platform, self.inputs.sweep_id):
-                logger.warning("sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, len(self.waiting))
-                self.waiting.clear()
-                return
             attempt = self.waiting.popleft()
             request = build_request(self.config, attempt.point, self.inputs, attempt.number)
             name = request["TrainingJobName"]
+            claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant)
+            if claim.stop_mark not in (None, self._earlier_mark):
+                self._withdraw(name)
+                self.waiting.appendleft(attempt)
+                logger.warning("sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, len(self.waiting))
+                self.waiting.clear()
+                return
             if name not in self._earlier:
+                self._allowance.forget(name)
+                self._count_others(claim.jobs - {name})
                 if self.active and self._allowance.budget_problem(name):  # those that run may cost less than they can
+                    self._withdraw(name)
                     self.waiting.appendleft(attempt)
                     return
                 if reason := self._limit_reached(name):
+                    self._withdraw(name)
                     self._refuse(attempt, name, reason)
                     continue
                 self._allowance.count(name)
@@ -131,9 +157,10 @@ class _Sweep:
             self.active[name] = attempt
             try:
                 self.slots.take(name, attempt.point.nodes)
-                description = _submit(self.config, self.plan, self.inputs.sweep_id, attempt, request)
+                description = _submit(self.config, self.plan, attempt, request)
             except JobRefused as error:
                 self._forget(name)
+                self._withdraw(name)
                 if name not in self._earlier:
                     self._allowance.forget(name)
                 if _may_wait_for_quota(self.config, error, attempt, bool(self.active)):
@@ -145,6 +172,15 @@ class _Sweep:
             if description["TrainingJobStatus"] in TERMINAL and name in self._earlier:
                 self._forget(name)
                 self._settle_earlier(attempt, description)
+
+    def _count_others(self, claimed: frozenset[str]) -> None:
+        """Jobs that another run of this sweep has claimed since this one began: one sweep has one budget."""
+        self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
+        for name in claimed - self._allowance.node_seconds.keys():
+            self._allowance.count(name)
+
+    def _withdraw(self, name: str) -> None:
+        withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
 
     def _is_new(self, attempt: _Attempt) -> bool:
         return (attempt.point.nodes, attempt.point.repeat, attempt.number) not in self._earlier_places
@@ -184,11 +220,22 @@ class _Sweep:
         limits = JobLimits(sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
         followed = self._followed_until
         ended = watch_training_jobs(
-            self.config.platform, list(self.active), sweep.poll_interval_seconds, limits, followed
+            self.config.platform,
+            self.inputs.sweep_id,
+            list(self.active),
+            sweep.poll_interval_seconds,
+            limits,
+            followed,
+            self._earlier_mark,
         )
         self._followed_until = utc_now()
         for description in ended:
             attempt = self._forget(description["TrainingJobName"])
+            if (
+                description["TrainingJobStatus"] not in TERMINAL
+            ):  # given up; it may still run, so that it counts in full
+                self._refuse(attempt, description["TrainingJobName"], description["FailureReason"])
+                continue
             self._allowance.settle(description)
             outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
             self.outcomes.append(outcome)
@@ -199,25 +246,32 @@ class _Sweep:
 
 def submit_point(
     config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, point: PlannedPoint
-) -> dict[str, Any]:
-    """Start or adopt the first attempt at a point; returns the job's description. Raises JobRefused."""
+) -> dict[str, Any] | None:
+    """Start or adopt the first attempt at a point; returns the job's description, None where the sweep was stopped.
+
+    Raises JobRefused.
+    """
     request = build_request(config, point, inputs, 1)
-    return _submit(config, plan, inputs.sweep_id, _Attempt(point, 1, 0), request)
+    name, claimant = request["TrainingJobName"], uuid4().hex[:12]
+    claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
+    if claim.stop_mark is not None:
+        withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
+        return None
+    try:
+        return _submit(config, plan, _Attempt(point, 1, 0), request)
+    except JobRefused:
+        withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
+        raise
 
 
-def _submit(
-    config: BenchmarkConfig, plan: SweepPlan, sweep: str, attempt: _Attempt, request: Mapping[str, Any]
-) -> dict[str, Any]:
+def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: _Attempt, request: Mapping[str, Any]) -> dict[str, Any]:
     """Start or adopt the attempt's job; says its point's place among the points, whatever the attempt."""
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
     logger.info("job %s: %d x %s, repeat %d%s", place, point.nodes, config.training.instance_type, point.repeat, again)
     label = f"train-{point.nodes}n-r{point.repeat}" + (f"-a{attempt.number}" if attempt.number > 1 else "")
-    description = submit_training_job(config.platform, request, label)
-    if is_sweep_stopped(config.platform, sweep):  # meanwhile, by somebody who has not seen this job
-        stop_now(config.platform, [request["TrainingJobName"]])
-    return description
+    return submit_training_job(config.platform, request, label)
 
 
 def _may_wait_for_quota(config: BenchmarkConfig, error: JobRefused, attempt: _Attempt, others_run: bool) -> bool:

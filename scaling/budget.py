@@ -15,6 +15,8 @@ from scaling import names
 from scaling.cost import price_of
 from scaling.outcome import TERMINAL
 
+STOPPING_SECONDS = 120
+"""Between SIGTERM and SIGKILL of a job past its max runtime (StoppingCondition in SageMaker's API reference)."""
 _SECONDS_PER_HOUR = 3600
 _POOL_OVER = frozenset({"Reused", "Terminated"})  # WarmPoolStatus.Status once the retained time is final
 _ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
@@ -23,10 +25,11 @@ _ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
     """(most one run of the sweep can cost in USD, how that was worked out); None where the price is unknown.
 
-    Σ nodes x repeats x attempts x (max runtime + keep-alive) x price (METHODOLOGY 9): every attempt may run to its
-    limit and leave a warm pool that nothing reuses. Where sweep.max_retries allows fewer further attempts than that,
-    those are of the largest jobs. Waiting for spot capacity is not billed, and spot's discount is not known
-    beforehand; retry_attempts share one max runtime.
+    Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price (METHODOLOGY 9): every attempt may run to
+    its limit, be given 120 s to end, and leave a warm pool that nothing reuses. AWS also bills the download of the
+    data and the image before and the upload of the output after that, which have no limit, and the text says so.
+    Where sweep.max_retries allows fewer further attempts than that, those are of the largest jobs. Waiting for spot
+    capacity is not billed, and spot's discount is not known beforehand; retry_attempts share one max runtime.
     """
     sweep, training = config.sweep, config.training
     price = price_of(instance, config.platform.region)
@@ -40,9 +43,10 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
         further = further[: sweep.max_retries]
         attempts = f"1 attempt each and {sweep.max_retries} further ones of {sum(further)} nodes together"
     billed_hours = _billed_seconds(config) / _SECONDS_PER_HOUR
-    pools = f", {training.keep_alive_seconds} s of warm pool per job included" if training.keep_alive_seconds else ""
+    pools = f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours at most{pools}, x {attempts}, "
+        f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job included and the time "
+        f"to download and upload not, x {attempts}, "
         f"x {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, {price.date})"
     )
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
@@ -142,8 +146,8 @@ def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
 
 
 def _billed_seconds(config: BenchmarkConfig) -> int:
-    """The most that one attempt is billed per node."""
-    return config.training.max_runtime_seconds + (config.training.keep_alive_seconds or 0)
+    """The most that one attempt is billed per node, less its downloads and uploads."""
+    return config.training.max_runtime_seconds + STOPPING_SECONDS + (config.training.keep_alive_seconds or 0)
 
 
 def _place(job_name: str) -> tuple[int, int]:

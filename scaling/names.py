@@ -148,6 +148,20 @@ def owner_key(prefix: str, sweep: str) -> str:
     return sweep_prefix(prefix, sweep) + "owner.json"
 
 
+def claims_prefix(prefix: str, sweep: str) -> str:
+    """Below it an object for each job that somebody sends for the sweep: claims/<job>/<who>.json."""
+    return sweep_prefix(prefix, sweep) + "claims/"
+
+
+def claim_key(prefix: str, sweep: str, job: str, claimant: str) -> str:
+    return f"{claims_prefix(prefix, sweep)}{job}/{claimant}.json"
+
+
+def job_of_claim(key: str) -> str:
+    """The job that a claim's key names."""
+    return key.rsplit("/", 2)[1]
+
+
 def sweep_output_prefix(prefix: str, sweep: str) -> str:
     return sweep_prefix(prefix, sweep) + "jobs"
 

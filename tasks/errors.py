@@ -29,7 +29,9 @@ from botocore.exceptions import (
     ConnectionClosedError,
     ConnectTimeoutError,
     EndpointConnectionError,
+    IncompleteReadError,
     ReadTimeoutError,
+    ResponseStreamingError,
 )
 
 logger = logging.getLogger("nodesweep.errors")
@@ -49,7 +51,10 @@ _PASSING_CODES = frozenset(
 )
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 """How services say that temporary credentials are over; only new ones help."""
-_PASSING_ERRORS = (ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError)
+_PASSING_ERRORS = (
+    *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
+    *(IncompleteReadError, ResponseStreamingError),  # of an object that is read as a stream
+)
 
 
 class NodesweepError(Exception):

@@ -22,6 +22,8 @@ from tasks.storage import put_once
 
 logger = logging.getLogger("nodesweep.image")
 _MAX_PAGES = 20  # of the log per poll, each up to 10,000 lines
+_STARTER = "NODESWEEP_STARTER"
+"""Variable of a build with the token it was started with: only that run stops it."""
 _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild keeps
 
 
@@ -36,13 +38,16 @@ class CodeBuildBuilder:
         codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
         return start(codebuild, s3, self._config, self._platform, context, repository, token)
 
-    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock) -> Image:
-        """Wait for the build; the image is what ECR has then. Raises ImageBuildFailed."""
+    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str) -> Image:
+        """Wait for the build, which is stopped only by who started it with this token; the image is what ECR has then.
+
+        Raises ImageBuildFailed.
+        """
         codebuild, logs, ecr = (aws_client(service, self._platform) for service in ("codebuild", "logs", "ecr"))
         deadline_seconds = self._config.build_timeout_minutes * 60 + _QUEUEING_SECONDS
 
         def build() -> None:
-            wait(codebuild, logs, build_id, deadline_seconds, clock)
+            wait(codebuild, logs, build_id, deadline_seconds, clock, token)
 
         return pushed_image(ecr, self._config.repository, repository, context.tag, f"build {build_id}", build)
 
@@ -67,6 +72,7 @@ def start(
         "AWS_DEFAULT_REGION": platform.region,
         "IMAGE_REPO_NAME": config.repository,
         **image,
+        _STARTER: token,
         **{f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())},
     }
     buildspec = context.root / "buildspec.yml"
@@ -96,37 +102,45 @@ def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str
         ids = codebuild.list_builds_for_project(projectName=project, sortOrder="DESCENDING").get("ids")
         builds = codebuild.batch_get_builds(ids=ids)["builds"] if ids else []
     for build in builds:
-        variables = {item["name"]: item["value"] for item in build["environment"].get("environmentVariables", ())}
-        if build["buildStatus"] == "IN_PROGRESS" and image.items() <= variables.items():
+        if build["buildStatus"] == "IN_PROGRESS" and image.items() <= _variables(build).items():
             return str(build["id"])
     return None
 
 
-def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock) -> None:
-    """Wait for a build, saying each phase and its log's new lines; stops it at the deadline.
+def _variables(build: Mapping[str, Any]) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in build.get("environment", {}).get("environmentVariables", ())}
 
-    Raises ImageBuildFailed with the phase and the last lines of the log.
+
+def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock, token: str) -> None:
+    """Wait for a build, saying each phase and its log's new lines.
+
+    At the deadline, or when the run is cancelled, a build that was started with this token is stopped; one that was
+    only taken over is left to who started it. Raises ImageBuildFailed with the phase and the last lines of the log.
     """
+    is_ours = False
     started = clock.monotonic()
     progress = Progress(f"build {build_id}", logger, clock)
     log = _BuildLog(logs)
     try:
         for pause in intervals(1.0, 15.0):
             build = codebuild.batch_get_builds(ids=[build_id])["builds"][0]
+            is_ours = _variables(build).get(_STARTER) == token
             elapsed = clock.monotonic() - started
             if build["buildStatus"] != "IN_PROGRESS":
                 break
             progress.note(build["currentPhase"])
             log.poll(build)
             if elapsed > deadline_seconds:
-                codebuild.stop_build(id=build_id)
+                if is_ours:
+                    codebuild.stop_build(id=build_id)
+                what = "was stopped" if is_ours else "of another run was waited for in vain,"
                 where = f"in phase {build['currentPhase']}"
                 raise ImageBuildFailed(
-                    f"image build {build_id} was stopped after {elapsed:.0f} s {where}{log.output.tail()}"
+                    f"image build {build_id} {what} after {elapsed:.0f} s {where}{log.output.tail()}"
                 )
             clock.sleep(pause)
     except BaseException as error:
-        if not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build
+        if is_ours and not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build
             codebuild.stop_build(id=build_id)
         raise
     log.poll(build)

@@ -43,8 +43,8 @@ class DockerBuilder:
         """Find an engine that answers; its path is the build's id. Raises PreflightRefused."""
         return find_engine()
 
-    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock) -> Image:
-        """Build and push; the image is what ECR has then. Raises ImageBuildFailed."""
+    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = "") -> Image:
+        """Build and push here, for nobody else; the image is what ECR has then. Raises ImageBuildFailed."""
         what = f"image build with {Path(build_id).name}"
 
         def build() -> str | None:

@@ -1,4 +1,4 @@
-"""SageMaker training jobs as tasks: start one or adopt it, watch several, list them, stop them all.
+"""SageMaker training jobs as tasks: start one or adopt it, watch several, list them.
 
 A job's name is computed from what it is (sweep, point, attempt, request digest), so describing comes before creating:
 a job that is there already is ours and is adopted, whoever started it.
@@ -7,7 +7,7 @@ a job that is there already is ours and is adopted, whoever started it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -16,24 +16,34 @@ from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.errors import JobRefused, best_effort, error_code
+from tasks.claims import read_claims
+from tasks.errors import JobRefused, error_code
 from tasks.follow import LogFollower
-from tasks.job_calls import describe, stop
+from tasks.job_calls import describe
 from tasks.job_request import create
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
-from tasks.polling import CallBudget, Clock
+from tasks.polling import CallBudget, Clock, intervals
+from tasks.stopping import list_of
+from tasks.storage import read_stop_mark
 from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
 
 logger = logging.getLogger("nodesweep.jobs")
+KNOWN_SECONDS = 60.0
+"""How long the description and the tags of a job that was just made may be unknown."""
 
 
 class QuotaReached(JobRefused):
     """The account's quota holds no further instances now; waiting may help, repeating at once does not."""
 
 
-def submit(sagemaker: Any, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Start the job or adopt the one of that name; returns its description. Raises JobRefused, QuotaReached."""
+def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> dict[str, Any]:
+    """Start the job or adopt the one of that name; returns its description. Raises JobRefused, QuotaReached.
+
+    What SageMaker has accepted from us is not doubted: nothing is asked of a job that this call created, since neither
+    its description nor its tags may be known yet. Those of a job that somebody else started are waited for.
+    """
     name = request["TrainingJobName"]
+    clock = clock or Clock()
     existing = describe(sagemaker, name)
     if existing is None:
         try:
@@ -41,22 +51,21 @@ def submit(sagemaker: Any, request: Mapping[str, Any]) -> dict[str, Any]:
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise QuotaReached(f"{name}: {error}") from error
         except sagemaker.exceptions.ResourceInUse:
-            logger.info("%s was started by somebody else just now", name)
+            logger.info("%s is there already, started by somebody else or by a try whose answer was lost", name)
+            existing = _once_known(lambda: describe(sagemaker, name), clock)
         except sagemaker.exceptions.ClientError as error:
             if error_code(error) == "ValidationException":
                 raise JobRefused(f"SageMaker refused {name}: {error}") from error
             raise
-        existing = describe(sagemaker, name)
         if existing is None:
-            raise JobRefused(f"{name} was accepted, but SageMaker does not know it; look at it in the console")
-    _check_digest(sagemaker, existing, request)
+            return {"TrainingJobName": name, "TrainingJobStatus": "InProgress"}
+    _check_digest(sagemaker, existing, request, clock)
     return existing
 
 
-def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock) -> None:
     """A job of this name is only ours when it carries our request's digest."""
-    tags = sagemaker.list_tags(ResourceArn=description["TrainingJobArn"])["Tags"]
-    found = {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
+    found = _once_known(lambda: _digest_tag(sagemaker, description["TrainingJobArn"]), clock)
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
     if found != wanted:
         raise JobRefused(
@@ -65,40 +74,25 @@ def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mappi
         )
 
 
-def stop_now(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
-    """stop() outside of any task: for a run that is being cancelled, when Prefect starts no further tasks."""
-    return stop(aws_client("sagemaker", platform), job_names)
+def _digest_tag(sagemaker: Any, arn: str) -> str | None:
+    try:
+        tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
+    except sagemaker.exceptions.ClientError as error:
+        if error_code(error) in ("ValidationException", "ResourceNotFound"):  # the job is there, its tags are not yet
+            return None
+        raise
+    return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
 
 
-def release_warm_pools(sagemaker: Any, sweep: str) -> list[str]:
-    """End the warm pools that a sweep's jobs still keep; best effort, since each ends by itself after its time."""
-    released = []
-    with best_effort(f"the warm pools of {sweep} can't be listed"):
-        query = {"NameContains": names.job_prefix(sweep), "WarmPoolStatusEquals": "Available"}
-        pages = sagemaker.get_paginator("list_training_jobs").paginate(**query)
-        for name in [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]:
-            with best_effort(f"the warm pool of {name} can't be released"):
-                sagemaker.update_training_job(TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
-                released.append(name)
-    return released
-
-
-def release_warm_pools_now(platform: PlatformConfig, sweep: str) -> list[str]:
-    """release_warm_pools() outside of any task: a run that is being cancelled releases them too."""
-    return release_warm_pools(aws_client("sagemaker", platform), sweep)
-
-
-def list_names(sagemaker: Any, sweep: str, only_running: bool = False) -> list[str]:
-    """Names of all jobs of a sweep, oldest first."""
-    query: dict[str, Any] = {
-        "NameContains": names.job_prefix(sweep),
-        "SortBy": "CreationTime",
-        "SortOrder": "Ascending",
-    }
-    if only_running:
-        query["StatusEquals"] = "InProgress"
-    pages = sagemaker.get_paginator("list_training_jobs").paginate(**query)
-    return [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+def _once_known(ask: Callable[[], Any], clock: Clock) -> Any:
+    """What `ask` answers of something that was just made; None where it is not known after KNOWN_SECONDS either."""
+    deadline = clock.monotonic() + KNOWN_SECONDS
+    for pause in intervals(0.5, 5.0):
+        answer = ask()
+        if answer is not None or clock.monotonic() >= deadline:
+            return answer
+        clock.sleep(pause)
+    return None
 
 
 @task(name="describe-training-job", **PATIENT_TASK_OPTIONS)
@@ -125,16 +119,27 @@ def submit_training_job(platform: PlatformConfig, request: Mapping[str, Any], la
 
 @task(name="watch-training-jobs", **PATIENT_TASK_OPTIONS)
 def watch_training_jobs(
-    platform: PlatformConfig, job_names: Sequence[str], poll_seconds: float, limits: JobLimits, log_since: datetime
+    platform: PlatformConfig,
+    sweep: str,
+    job_names: Sequence[str],
+    poll_seconds: float,
+    limits: JobLimits,
+    log_since: datetime,
+    earlier_mark: str | None = None,
 ) -> list[dict[str, Any]]:
-    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them meanwhile.
+    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them; S3: is the sweep stopped?
 
-    Logs are read from `log_since` on, or from where an earlier watch in this process left off.
+    Logs are read from `log_since` on, or from where an earlier watch in this process left off. Once the sweep is
+    stopped by another mark than `earlier_mark`, all its jobs here are.
     """
+
+    def is_stopped() -> bool:
+        return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)
+
     follower = _log_follower(platform)
     follower.begin(job_names, log_since)
     sagemaker = aws_client("sagemaker", platform)
-    return watch(sagemaker, job_names, poll_seconds, limits, Clock(), _call_budget(platform), follower.poll)
+    return watch(sagemaker, job_names, poll_seconds, limits, Clock(), _call_budget(platform), follower.poll, is_stopped)
 
 
 @lru_cache(maxsize=64)
@@ -149,12 +154,10 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 
 
 @task(name="list-training-jobs", **TASK_OPTIONS)
-def list_training_jobs(platform: PlatformConfig, sweep: str, only_running: bool = False) -> list[str]:
-    """SageMaker: the names of a sweep's jobs."""
-    return list_names(aws_client("sagemaker", platform), sweep, only_running)
+def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+    """SageMaker and S3: the names of a sweep's jobs, oldest first; claimed ones that the list does not show, last.
 
-
-@task(name="stop-training-jobs", **TASK_OPTIONS)
-def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
-    """SageMaker: ask each job to stop."""
-    return stop(aws_client("sagemaker", platform), job_names)
+    A claimed job may be one that SageMaker never accepted.
+    """
+    listed = [job["TrainingJobName"] for job in list_of(aws_client("sagemaker", platform), sweep)()]
+    return [*listed, *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed))]

@@ -14,12 +14,13 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.errors import best_effort, error_code
+from tasks.errors import error_code
 from tasks.platform import aws_client
 from tasks.storage import put_bytes
 
 logger = logging.getLogger("nodesweep.owner")
 BEAT_SECONDS = 60.0
+_LONGEST_WRITE_SECONDS = 90.0  # 3 tries of 25 s, and boto3's pauses
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,50 @@ class OwnerSign:
         return (self.read_at - self.written_at).total_seconds()
 
 
+class SweepOwner:
+    """Whoever runs a sweep. `left_running` is final: no beat, not even one under way, makes it undone."""
+
+    def __init__(self, platform: PlatformConfig, sweep: str) -> None:
+        self._platform, self._sweep = platform, sweep
+        self._s3 = aws_client("s3", platform, quick=True)
+        self._writing, self._left = threading.Lock(), False
+
+    def beat(self) -> None:
+        """Say that somebody runs the sweep; whatever goes wrong, the next beat comes."""
+        try:
+            with self._writing:
+                if not self._left:
+                    _write(self._s3, self._platform, self._sweep, left_running=False)
+        except Exception as error:  # a beat that dies would let the reaper stop a healthy sweep
+            logger.warning("the sign that %s is being run can't be written: %s", self._sweep, error)
+
+    def leave(self) -> None:
+        """The sweep's jobs run on without anybody, on purpose: the reaper spares them."""
+        self._left = True
+        waited = self._writing.acquire(timeout=_LONGEST_WRITE_SECONDS)
+        try:
+            leave_running(self._platform, self._sweep)
+        finally:
+            if waited:
+                self._writing.release()
+
+
 @contextmanager
-def owned(platform: PlatformConfig, sweep: str) -> Iterator[None]:
+def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
     """Inside, the bucket says every minute that somebody runs this sweep; a beat that fails is only a warning."""
     over = threading.Event()
-    s3 = aws_client("s3", platform)
+    owner = SweepOwner(platform, sweep)
 
     def beat() -> None:
         while True:
-            with best_effort(f"the sign that {sweep} is being run can't be written"):
-                _write(s3, platform, sweep, left_running=False)
+            owner.beat()
             if over.wait(BEAT_SECONDS):
                 return
 
     thread = threading.Thread(target=beat, name=f"owner-{sweep}", daemon=True)
     thread.start()
     try:
-        yield
+        yield owner
     finally:
         over.set()
         thread.join(timeout=5)

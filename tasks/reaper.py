@@ -20,17 +20,24 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """Running jobs of sweeps in this bucket whose owner has given no sign for longer than the grace, oldest first.
+    """Jobs of sweeps in this bucket that cost money for nobody: they run or keep a warm pool; oldest first.
 
-    Ages are differences of the platform's own times. A sweep without any sign counts from its youngest job's creation.
+    A sweep's owner has given no sign for longer than the grace. Ages are differences of the platform's own times. A
+    sweep without any sign counts from its youngest job's creation. One that was left running on purpose is spared
+    while a job of it runs.
     """
     found: list[str] = []
-    for sweep, jobs in _running_by_sweep(sagemaker).items():
+    running, pools = (
+        _by_sweep(sagemaker, StatusEquals="InProgress"),
+        _by_sweep(sagemaker, WarmPoolStatusEquals="Available"),
+    )
+    for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
+        jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
         if get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is None:
             logger.info("%s has no record in s3://%s: another bucket's, left alone", sweep, platform.bucket)
             continue
         sign = read_owner_sign(s3, platform, sweep)
-        if sign is not None and sign.left_running:
+        if sign is not None and sign.left_running and sweep in running:
             continue
         age_seconds = min(age for _, age in jobs.values()) if sign is None else sign.age_seconds
         if age_seconds > grace_seconds:
@@ -38,10 +45,10 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     return found
 
 
-def _running_by_sweep(sagemaker: Any) -> dict[str, dict[str, tuple[str, float]]]:
-    """Sweep id to its running jobs: name to (ARN, age in seconds)."""
+def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, float]]]:
+    """Sweep id to those of its jobs that the list shows: name to (ARN, age in seconds)."""
     found: dict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
-    query = {"StatusEquals": "InProgress", "SortBy": "CreationTime", "SortOrder": "Ascending"}
+    query = {**only, "SortBy": "CreationTime", "SortOrder": "Ascending"}
     for page in sagemaker.get_paginator("list_training_jobs").paginate(**query):
         now: datetime = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
         for job in page["TrainingJobSummaries"]:

@@ -7,6 +7,7 @@ import hashlib
 import mimetypes
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from prefect import task
 
@@ -116,23 +117,25 @@ def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
 
 @task(name="mark-sweep-stopped", **TASK_OPTIONS)
 def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
-    """S3: whoever runs this sweep, wherever, submits no further job of it."""
-    body = names.pretty_json({"sweep_id": sweep})
+    """S3: whoever runs this sweep, wherever, submits no further job of it. Each mark is another one, by its text."""
+    body = names.pretty_json({"sweep_id": sweep, "mark": uuid4().hex})
     put_bytes(aws_client("s3", platform), platform.bucket, names.stop_marker_key(platform.prefix, sweep), body)
 
 
+def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
+    """The text of the last mark that stopped the sweep, None where it never was.
+
+    A mark is never deleted: a run that goes on with a stopped sweep ignores the one it met as it began, so that a
+    stop that is given while it starts holds, and so does every other run that was told to stop.
+    """
+    mark = get_bytes(s3, platform.bucket, names.stop_marker_key(platform.prefix, sweep))
+    return None if mark is None else mark.decode(errors="replace")
+
+
 @task(name="is-sweep-stopped", **PATIENT_TASK_OPTIONS)
-def is_sweep_stopped(platform: PlatformConfig, sweep: str) -> bool:
-    """S3: whether the sweep has been stopped and not resumed since."""
-    s3 = aws_client("s3", platform)
-    return get_bytes(s3, platform.bucket, names.stop_marker_key(platform.prefix, sweep)) is not None
-
-
-@task(name="unmark-sweep-stopped", **TASK_OPTIONS)
-def unmark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
-    """S3: the sweep goes on."""
-    s3 = aws_client("s3", platform)
-    s3.delete_object(Bucket=platform.bucket, Key=names.stop_marker_key(platform.prefix, sweep))
+def is_sweep_stopped(platform: PlatformConfig, sweep: str, earlier_mark: str | None = None) -> bool:
+    """S3: whether the sweep has been stopped since `earlier_mark`."""
+    return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)
 
 
 @task(name="list-sweeps", **TASK_OPTIONS)

@@ -22,6 +22,7 @@ from scaling.outcome import TERMINAL
 from tasks.errors import JobRefused
 from tasks.job_calls import describe, stop
 from tasks.polling import CallBudget, Clock, Progress, intervals
+from tasks.stopping import STOPPING_SECONDS
 
 logger = logging.getLogger("nodesweep.jobs")
 # AWS publishes no rate for SageMaker's Describe and List calls; they share the account's with its consoles and
@@ -37,7 +38,6 @@ FULL_LIST_SECONDS = 600.0
 """How often all jobs are listed, for a change that came into the list too late to be among the latest."""
 _LIST_OVERLAP = timedelta(seconds=60)  # a change may come into the list so much later than another one
 _PAGE_SIZE = 100
-_STOPPING_SECONDS = 300.0  # a stopped job has 120 s before it is killed, and uploads its output then
 _HAS_TRAINED = ("Training", "Uploading")
 _WRITES_LOG = (*_HAS_TRAINED, "InProgress")  # the latter of a platform whose list has no secondary status
 
@@ -60,6 +60,9 @@ class _Job:
     description: dict[str, Any] | None = None
     check_after: datetime | None = None
     stopped_at: float | None = None
+    stop_accepted: bool = False
+    unknown_since: float | None = None
+    given_up: str | None = None
     followed_at: float = float("-inf")
 
     @property
@@ -70,8 +73,11 @@ class _Job:
 
     @property
     def ended(self) -> dict[str, Any] | None:
-        """The description of a job that is terminal."""
+        """The description of a job that is terminal or given up."""
         description = self.description
+        if self.given_up is not None:
+            unknown = {"TrainingJobName": self.name, "TrainingJobStatus": "InProgress"}
+            return {**(description or unknown), "FailureReason": self.given_up}
         return description if description is not None and description["TrainingJobStatus"] in TERMINAL else None
 
 
@@ -83,14 +89,17 @@ def watch(
     clock: Clock,
     budget: CallBudget,
     follow: Callable[[str], None] = lambda job_name: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[dict[str, Any]]:
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
 
-    `follow` is called for jobs that train or have just ended, each call one of the budget, in turn. A job past one of
-    its limits is stopped and waited for. Says how the jobs stand. Raises JobRefused where a job does not end within
-    300 s of being stopped, or is gone; a ClientError of a list or a describe passes, and nothing is lost by it.
+    `follow` is called for jobs that train or have just ended, each call one of the budget, in turn. `is_stopped` is
+    asked at every look; once it says so all jobs are stopped. A job past one of its limits is stopped and waited for.
+    A job that does not end within 300 s of being stopped, or that nobody has known for as long, is given up: it is
+    returned as it was last described, not terminal, and its FailureReason says why. Says how the jobs stand. A
+    ClientError of a list or a describe passes, and nothing is lost by it.
     """
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow)
+    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.look()
@@ -110,9 +119,10 @@ class _Watcher:
         clock: Clock,
         budget: CallBudget,
         follow: Callable[[str], None],
+        is_stopped: Callable[[], bool],
     ) -> None:
         self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
-        self._budget, self._follow = budget, follow
+        self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
         self._jobs = {name: _Job(name, clock.monotonic()) for name in job_names}
         self._listed: set[str] = set()
         self._pages = 0
@@ -123,6 +133,7 @@ class _Watcher:
 
     def look(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether anything changed, the descriptions of the jobs that are terminal)."""
+        stops_all = self._is_stopped()
         first_seen = {name for name, job in self._jobs.items() if job.summary is None}
         changed = [job for job in self._list() + self._describe_unlisted() if job.ended is None]
         for job in self._jobs.values():
@@ -132,6 +143,8 @@ class _Watcher:
             if job.ended is None and job.name not in first_seen and self._budget.try_take(SPARE_CALLS):
                 self._describe(job, paid=True)
         for job in self._jobs.values():
+            if job.ended is None and stops_all and job.stopped_at is None:
+                self._stop(job, "belongs to a sweep that was stopped")
             if job.ended is None:
                 self._keep_to_limits(job)
         self._say(changed)
@@ -192,35 +205,58 @@ class _Watcher:
         now = self._clock.monotonic()
         missing = [job for job in self._jobs.values() if job.name not in self._listed]
         due = [job for job in missing if now - job.looked_at >= UNLISTED_SECONDS]
-        return [job for job in due if self._take_in(job, self._describe(job))]
+        described = [(job, self._describe(job)) for job in due]
+        return [job for job, description in described if description is not None and self._take_in(job, description)]
 
-    def _describe(self, job: _Job, paid: bool = False) -> dict[str, Any]:
+    def _describe(self, job: _Job, paid: bool = False) -> dict[str, Any] | None:
+        """Its description; None where SageMaker does not know it, which is asked again until it is given up."""
         if not paid:
             self._budget.take()
         description = describe(self._sagemaker, job.name)
+        now = job.looked_at = self._clock.monotonic()
         if description is None:
-            raise JobRefused(f"SageMaker does not know {job.name} any more; resume the sweep to run its point again")
-        job.description, job.looked_at = description, self._clock.monotonic()
+            job.unknown_since = now if job.unknown_since is None else job.unknown_since
+            if now - job.unknown_since >= STOPPING_SECONDS:
+                job.given_up = f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s; resume the sweep to try again"
+            return None
+        job.unknown_since = None
+        job.description = description
         job.check_after = _limit_at(description, self._limits)
         return description
 
     def _keep_to_limits(self, job: _Job) -> None:
-        """Stop a job that is past a limit; raises JobRefused for one that was stopped and goes on."""
+        """Stop a job that is past a limit, and give up one that was stopped and goes on."""
         if job.stopped_at is not None:
-            if self._clock.monotonic() > job.stopped_at + _STOPPING_SECONDS:
+            if not job.stop_accepted:
+                self._ask_to_stop(job)
+            if self._clock.monotonic() > job.stopped_at + STOPPING_SECONDS:
                 self._describe(job)  # the list may be behind
                 if job.ended is None:
-                    raise JobRefused(
-                        f"{job.name} did not stop within {_STOPPING_SECONDS:.0f} s of being asked to; "
+                    job.given_up = (
+                        f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still cost money; "
                         "look at it in the console"
                     )
         elif job.check_after is not None and self._clock.now() > job.check_after:
-            problem = overdue(self._describe(job), self._limits, self._clock.now())
-            if job.ended is None and problem is not None:
-                logger.warning("%s %s and is being stopped", job.name, problem)
-                self._budget.take()
-                stop(self._sagemaker, [job.name])
-                job.stopped_at = self._clock.monotonic()
+            description = self._describe(job)
+            problem = description and overdue(description, self._limits, self._clock.now())
+            if job.ended is None and problem:
+                self._stop(job, problem)
+
+    def _stop(self, job: _Job, problem: str) -> None:
+        logger.warning("%s %s and is being stopped", job.name, problem)
+        job.stopped_at = self._clock.monotonic()
+        self._ask_to_stop(job)
+
+    def _ask_to_stop(self, job: _Job) -> None:
+        """Where it is not accepted the job has ended, is not known yet, or the call failed: then it is asked again."""
+        self._budget.take()
+        try:
+            job.stop_accepted = bool(stop(self._sagemaker, [job.name]))
+        except JobRefused as error:
+            logger.warning("%s", error)
+        else:
+            if not job.stop_accepted:
+                self._describe(job)
 
     def _say(self, changed: Sequence[_Job]) -> None:
         """A line for each job that changed, and one for all of them."""

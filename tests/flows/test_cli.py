@@ -61,8 +61,8 @@ def test_shipped_configs_validate_and_plan(config: str) -> None:
 def test_plan_shows_points_and_cost_bound() -> None:
     output = nodesweep("plan", REFERENCE).output
     assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
-    # (1+2+4+8) nodes x 3 repeats x 3 h = 135 node-hours
-    assert "135.0 node-hours at most, x 2 attempts each" in output
+    # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
+    assert "136.5 node-hours, 120 s to stop per job included" in output and "x 2 attempts each" in output
 
 
 def test_requests_are_printed_as_json_and_nothing_is_sent() -> None:

@@ -23,7 +23,7 @@ import tasks.files
 import tasks.jobs
 from configs.models import BenchmarkConfig
 from flows.cli import main
-from flows.ending import end_jobs, is_cancel
+from flows.ending import end_sweep, is_cancel
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.history import read_history_files
@@ -96,9 +96,14 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
     make_config: Configs, monkeypatch: pytest.MonkeyPatch, policy: str, error: BaseException, done: str | None
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(flows.ending, "stop_now", lambda platform, jobs: calls.append("stopped"))
-    monkeypatch.setattr(flows.ending, "leave_running", lambda platform, sweep: calls.append("marked"))
-    end_jobs(make_config(sweep={"on_cancel": policy}), "bench-20260102030405-0a1b2c3d", ["job"], error)
+
+    def stop(platform: object, sweep: str, jobs: list[str]) -> list[str]:
+        calls.append("stopped")
+        return jobs
+
+    monkeypatch.setattr(flows.ending, "stop_sweep_jobs_now", stop)
+    owner: Any = SimpleNamespace(leave=lambda: calls.append("marked"))
+    end_sweep(make_config(sweep={"on_cancel": policy}), "bench-20260102030405-0a1b2c3d", ["job"], error, owner)
     assert calls == ([] if done is None else [done])
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
-from scaling import names
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -27,21 +26,6 @@ def test_warm_pool_is_reused_recorded_and_released(served: SimpleNamespace, pipe
         pool = served.sagemaker.describe_training_job(TrainingJobName=point.job_name)["WarmPoolStatus"]
         assert pool["Status"] in ("Reused", "Terminated"), "nothing is kept once the sweep has ended"
         assert point.costs.warm_pool_usd is None, "an emulated node has no price"
-
-
-def test_warm_pools_are_released_when_the_run_is_cancelled(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released: list[str] = []
-    monkeypatch.setattr("flows.sweep.release_warm_pools_now", lambda platform, sweep: released.append(sweep))
-
-    def cancel(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("flows.sweep.watch_training_jobs", cancel)
-    with pytest.raises(KeyboardInterrupt):
-        scaling_benchmark(pipeline_config("endless", training={"keep_alive_seconds": 600}))
-    assert len(released) == 1 and names.is_sweep_id(released[0])
 
 
 def test_spot_runs_are_kept_and_left_out(pipeline_config: Configs) -> None:

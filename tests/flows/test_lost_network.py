@@ -20,6 +20,7 @@ from benchmarks.chaos_plan import UNDISTURBED, Moment
 from benchmarks.chaos_proxy import Proxy
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
+from tasks.claims import claim_job
 from tasks.errors import is_passing
 from tasks.jobs import describe_training_job, submit_training_job, watch_training_jobs
 from tasks.platform import PATIENT_TASK_OPTIONS
@@ -32,7 +33,7 @@ Platform = Callable[..., Any]
 PATIENT_TASKS = (
     *(describe_training_job, submit_training_job, watch_training_jobs),
     *(read_job_log, read_job_metrics),
-    *(is_sweep_stopped, put_objects),
+    *(claim_job, is_sweep_stopped, put_objects),
 )
 FIVE_MINUTES = 300.0
 MODEL = {"t_compute_seconds": 100, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}

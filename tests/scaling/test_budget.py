@@ -58,24 +58,24 @@ def test_a_warm_pool_counts_in_full_until_its_time_is_final(keep_alive, pool, re
 
 
 def allowance(make_config, usd_per_hour=DOLLAR_A_SECOND, **sweep):
-    """Attempts of 100 s at most, at a dollar per node-second."""
-    return Allowance(make_config(training={"max_runtime_seconds": 100}, sweep=sweep), usd_per_hour)
+    """Attempts of 200 s, 80 of training and 120 to stop, at a dollar per node-second."""
+    return Allowance(make_config(training={"max_runtime_seconds": 80}, sweep=sweep), usd_per_hour)
 
 
 def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
-    sweep = allowance(make_config, budget_usd=1000.0)
-    sweep.count(job(4))  # 400 USD at most
-    sweep.count(job(2))  # 200
-    assert sweep.budget_problem(job(4, attempt=2)) is None  # 600 + 400: exactly the budget
+    sweep = allowance(make_config, budget_usd=2000.0)
+    sweep.count(job(4))  # 800 USD
+    sweep.count(job(2))  # 400
+    assert sweep.budget_problem(job(4, attempt=2)) is None  # 1200 + 800: exactly the budget
     assert sweep.budget_problem(job(8)) == (
-        "sweep.budget_usd: 1000.00 USD; the sweep's 2 jobs cost 600.00 so far, and this attempt can cost 800.00 more; "
-        "raise it and go on with --resume"
+        "sweep.budget_usd: 2000.00 USD; the sweep's 2 jobs cost 1200.00 so far, "
+        "and this attempt can cost 1600.00 more; raise it and go on with --resume"
     )
     sweep.settle(description(nodes=4, name=job(4), BillableTimeInSeconds=10))
     sweep.settle(description("InProgress", name=job(2)))
-    assert sweep.node_seconds == {job(4): 40, job(2): 200}
+    assert sweep.node_seconds == {job(4): 40, job(2): 400}
     sweep.settle(description("Failed", name=job(2)))
-    assert sweep.budget_problem(job(8)) is None  # 40 + 800
+    assert sweep.budget_problem(job(8)) is None  # 40 + 1600
     sweep.count(job(8))
     assert sweep.budget_problem(job(8, attempt=2)) is not None
     sweep.forget(job(8))
@@ -85,9 +85,9 @@ def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
 
 def test_a_kept_pool_is_part_of_what_an_attempt_can_cost(make_config):
     config = make_config(
-        training={"max_runtime_seconds": 100, "keep_alive_seconds": 50}, sweep={"budget_usd": 299.0, "repeats": 1}
+        training={"max_runtime_seconds": 80, "keep_alive_seconds": 50}, sweep={"budget_usd": 499.0, "repeats": 1}
     )
-    assert "this attempt can cost 300.00 more" in str(Allowance(config, DOLLAR_A_SECOND).budget_problem(job(2)))
+    assert "this attempt can cost 500.00 more" in str(Allowance(config, DOLLAR_A_SECOND).budget_problem(job(2)))
 
 
 def test_without_a_budget_or_a_price_nothing_is_held_back(make_config):
@@ -117,11 +117,11 @@ def bound_of(config):
 @pytest.mark.parametrize(
     ("max_retries", "node_hours", "attempts"),
     [
-        # 1, 1, 8, 8 nodes for an hour, twice each, is 36 node-hours
-        (None, 36, "18.0 node-hours at most, x 2 attempts each, x "),
-        (4, 36, "18.0 node-hours at most, x 2 attempts each, x "),
-        (3, 35, "18.0 node-hours at most, x 1 attempt each and 3 further ones of 17 nodes together, x "),
-        (0, 18, "18.0 node-hours at most, x 1 attempt each and 0 further ones of 0 nodes together, x "),
+        # 1, 1, 8, 8 nodes for an hour and 120 s to stop, twice each, is 37.2 node-hours
+        (None, 37.2, "x 2 attempts each, x "),
+        (4, 37.2, "x 2 attempts each, x "),
+        (3, 35 * 31 / 30, "x 1 attempt each and 3 further ones of 17 nodes together, x "),
+        (0, 18.6, "x 1 attempt each and 0 further ones of 0 nodes together, x "),
     ],
 )
 def test_the_cost_bound_has_no_more_attempts_than_the_sweep_may_make(max_retries, node_hours, attempts, make_config):
@@ -129,7 +129,16 @@ def test_the_cost_bound_has_no_more_attempts_than_the_sweep_may_make(max_retries
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     bound, reason = bound_of(config)
     assert bound == pytest.approx(node_hours * price)
-    assert reason.startswith(attempts)
+    included = "18.6 node-hours, 120 s to stop per job included and the time to download and upload not, "
+    assert reason.startswith(included + attempts)
+
+
+def test_a_short_limit_counts_the_time_to_stop_which_is_longer(make_config):
+    """A job that ignores SIGTERM at 60 s is killed at 180 s: three times the bill."""
+    config = make_config(training={"max_runtime_seconds": 60}, sweep={"node_counts": [1], "max_attempts": 1})
+    price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
+    bound, _ = bound_of(config)
+    assert bound == pytest.approx(180 / 3600 * price)
 
 
 def test_a_budget_of_exactly_the_bound_holds_every_attempt(make_config):

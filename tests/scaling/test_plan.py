@@ -75,27 +75,29 @@ def test_order_is_a_reproducible_shuffle_of_each_repeat(make_config):
 
 @pytest.mark.parametrize(
     ("attempts", "node_hours", "text"),
-    [(1, 6, "6.0 node-hours at most, x 1 attempt each, x "), (3, 18, "6.0 node-hours at most, x 3 attempts each, x ")],
+    [(1, 6.2, "x 1 attempt each, x "), (3, 18.6, "x 3 attempts each, x ")],
 )
 def test_cost_bound_by_hand(attempts, node_hours, text, make_config):
-    # (1 + 2) nodes x 2 repeats x 1 h = 6 node-hours, once per attempt
+    # (1 + 2) nodes x 2 repeats x (1 h + 120 s to stop) = 6.2 node-hours, once per attempt
     plan = plan_of(make_config(sweep={"node_counts": [1, 2], "repeats": 2, "max_attempts": attempts}))
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     assert plan.cost_bound_usd == pytest.approx(node_hours * price)
-    assert plan.cost_bound_reason.startswith(text)
+    included = "6.2 node-hours, 120 s to stop per job included and the time to download and upload not, "
+    assert plan.cost_bound_reason.startswith(included + text)
 
 
 def test_the_cost_bound_holds_the_warm_pools(make_config):
-    # (1 + 2) nodes x 2 repeats x (1 h + 0.5 h kept) = 9 node-hours, in each of 2 attempts
+    # (1 + 2) nodes x 2 repeats x (1 h + 120 s to stop + 0.5 h kept) = 9.2 node-hours, in each of 2 attempts
     plan = plan_of(
         make_config(
             training={"keep_alive_seconds": 1800}, sweep={"node_counts": [1, 2], "repeats": 2, "max_attempts": 2}
         )
     )
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
-    assert plan.cost_bound_usd == pytest.approx(18 * price)
+    assert plan.cost_bound_usd == pytest.approx(18.4 * price)
     assert plan.cost_bound_reason.startswith(
-        "9.0 node-hours at most, 1800 s of warm pool per job included, x 2 attempts each, x "
+        "9.2 node-hours, 120 s to stop and 1800 s of warm pool per job included "
+        "and the time to download and upload not, x 2 attempts each, x "
     )
 
 

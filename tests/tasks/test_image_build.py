@@ -52,7 +52,7 @@ def test_image_goes_from_start_to_its_digest(
     assert find_image.fn(platform, config, context) is None
     started = start_image_build.fn(platform, config, context, "token")
     uri = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep"
-    assert started == StartedBuild("b:1", uri)
+    assert started == StartedBuild("b:1", uri, "token")
     assert codebuild.requests[0]["idempotencyToken"] == "token"
     digest = push(ecr, context.tag)
     built = wait_for_image_build.fn(platform, config, context, started)

@@ -51,7 +51,8 @@ class Logs:
 
 LOG = {"logs": {"groupName": "g", "streamName": "s"}}
 FAILED = {"buildStatus": "FAILED", **LOG}
-RUNNING = {"buildStatus": "IN_PROGRESS", "currentPhase": "BUILD", **LOG}
+OURS = {"environment": {"environmentVariables": [{"name": "NODESWEEP_STARTER", "value": "ours"}]}}
+RUNNING = {"buildStatus": "IN_PROGRESS", "currentPhase": "BUILD", **LOG, **OURS}
 DONE = {"buildStatus": "SUCCEEDED", **LOG}
 
 
@@ -78,6 +79,7 @@ def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_liste
     variables = {item["name"]: item["value"] for item in asked["environmentVariablesOverride"]}
     assert (variables["IMAGE_TAG"], variables["BUILD_ARG_BASE_IMAGE"]) == (context.tag, "base:1")
     assert variables["IMAGE_REPO_URI"] == "repo-uri"
+    assert variables["NODESWEEP_STARTER"] == "token-1"
     assert asked["buildspecOverride"] == "version: 0.2\n"
     bucket, key = asked["sourceLocationOverride"].split("/", 1)
     assert zipfile.ZipFile(io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())).testzip() is None
@@ -117,13 +119,20 @@ def test_only_a_running_build_of_the_same_image_is_taken_over(builds: list[dict[
 
 def test_wait_returns_when_the_build_succeeds() -> None:
     builds = Builds(RUNNING, RUNNING, DONE)
-    wait(builds, Logs(), "b:1", 600, counting_clock())
+    wait(builds, Logs(), "b:1", 600, counting_clock(), "ours")
     assert builds.stopped == []
 
 
 def test_new_lines_of_the_log_are_shown_once_and_a_few_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    wait(Builds(RUNNING, RUNNING, DONE), Logs(["STEP 1"], [str(n) for n in range(25)]), "b:1", 600, counting_clock())
+    wait(
+        Builds(RUNNING, RUNNING, DONE),
+        Logs(["STEP 1"], [str(n) for n in range(25)]),
+        "b:1",
+        600,
+        counting_clock(),
+        "ours",
+    )
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("build: ")]
     # 26 lines in the first poll: the last ten of them.
     assert said == ["build: … 16 lines left out", *(f"build: {n}" for n in range(15, 25))]
@@ -131,32 +140,52 @@ def test_new_lines_of_the_log_are_shown_once_and_a_few_at_a_time(caplog: pytest.
 
 def test_log_that_begins_late_is_followed_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    wait(Builds(RUNNING, RUNNING, DONE), Logs(["STEP 1"], missing=1), "b:1", 600, counting_clock())
+    wait(Builds(RUNNING, RUNNING, DONE), Logs(["STEP 1"], missing=1), "b:1", 600, counting_clock(), "ours")
     assert "build: STEP 1" in caplog.messages
 
 
 def test_failed_build_names_phase_and_last_lines() -> None:
     phases = [{"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]}]
     with pytest.raises(ImageBuildFailed, match=r"FAILED; phase BUILD: exit status 1\n    pip: no such package"):
-        wait(Builds(RUNNING, {**FAILED, "phases": phases}), Logs(["pip: no such package"]), "b:1", 9, counting_clock())
+        wait(
+            Builds(RUNNING, {**FAILED, "phases": phases}),
+            Logs(["pip: no such package"]),
+            "b:1",
+            9,
+            counting_clock(),
+            "ours",
+        )
 
 
 def test_failed_build_whose_log_is_denied_is_still_explained() -> None:
     logs = Logs(missing=9, error="AccessDeniedException")
     with pytest.raises(ImageBuildFailed, match=r"image build b:1 ended FAILED; no phase reported$"):
-        wait(Builds(RUNNING, RUNNING, FAILED), logs, "b:1", 600, counting_clock())
+        wait(Builds(RUNNING, RUNNING, FAILED), logs, "b:1", 600, counting_clock(), "ours")
     assert logs.calls == 1  # what is denied is not asked for again
 
 
 def test_build_past_its_deadline_is_stopped_and_its_last_lines_are_told() -> None:
     builds = Builds(RUNNING)
     with pytest.raises(ImageBuildFailed, match=r"was stopped after \d+ s in phase BUILD\n    Downloading torch"):
-        wait(builds, Logs(["Downloading torch"]), "b:1", 60, counting_clock())
+        wait(builds, Logs(["Downloading torch"]), "b:1", 60, counting_clock(), "ours")
     assert builds.stopped == ["b:1"]
+
+
+@pytest.mark.parametrize("waits", [60.0, 0.0])
+def test_build_that_another_run_started_is_never_stopped_by_one_that_only_waits_for_it(waits: float) -> None:
+    """Cancelled, or past the deadline: the starter's sweep still needs it."""
+    builds = Builds({**RUNNING, **listed("IN_PROGRESS", NODESWEEP_STARTER="theirs")})
+    seconds = iter([0.0, 0.0, *[100.0] * 99])
+    with pytest.raises(
+        Cancelled if waits else ImageBuildFailed, match=None if waits else "of another run was waited for"
+    ):
+        clock = Clock(monotonic=lambda: 0.0 if waits else next(seconds), wait=lambda seconds: True)
+        wait(builds, Logs(), "b:1", 60, clock, "ours")
+    assert builds.stopped == []
 
 
 def test_cancelled_wait_stops_the_build() -> None:
     builds = Builds(RUNNING)
     with pytest.raises(Cancelled):
-        wait(builds, Logs(), "b:1", 60, Clock(monotonic=lambda: 0.0, wait=lambda seconds: True))
+        wait(builds, Logs(), "b:1", 60, Clock(monotonic=lambda: 0.0, wait=lambda seconds: True), "ours")
     assert builds.stopped == ["b:1"]

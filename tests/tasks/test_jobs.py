@@ -14,7 +14,9 @@ from configs.models import BenchmarkConfig
 from scaling.plan import plan_sweep
 from scaling.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
-from tasks.jobs import JobLimits, QuotaReached, describe, stop, submit, watch_training_jobs
+from tasks.job_calls import stop
+from tasks.jobs import JobLimits, QuotaReached, describe, submit, watch_training_jobs
+from tests.tasks.lagging_platform import LaggingPlatform
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -105,6 +107,33 @@ def test_foreign_job_of_that_name_is_refused_with_both_digests(request_: dict[st
         submit(platform, request_)
 
 
+def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(request_: dict[str, Any]) -> None:
+    platform = LaggingPlatform()
+    platform.create_training_job(**{**request_, "Tags": []})
+    with pytest.raises(JobRefused, match=r"digest None, ours"):
+        submit(platform, request_, platform.time.clock)
+    assert 60 <= platform.time.seconds < 70
+
+
+@pytest.mark.parametrize("lag_seconds", [0.0, 6.0, 40.0])
+def test_job_that_was_just_accepted_is_not_doubted(request_: dict[str, Any], lag_seconds: float) -> None:
+    """Neither its description nor its tags are known yet."""
+    platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds)
+    accepted = submit(platform, request_, platform.time.clock)
+    assert accepted["TrainingJobName"] == request_["TrainingJobName"]
+    assert accepted["TrainingJobStatus"] == "InProgress"
+    assert list(platform.jobs) == [request_["TrainingJobName"]]
+
+
+@pytest.mark.parametrize("lag_seconds", [6.0, 40.0])
+def test_job_that_is_there_already_is_adopted_once_it_is_known(request_: dict[str, Any], lag_seconds: float) -> None:
+    """As after a create whose answer was lost: boto3 repeats it, and is told that the name is in use."""
+    platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds + 5)
+    platform.create_training_job(**request_)
+    assert submit(platform, request_, platform.time.clock)["TrainingJobStatus"] == "InProgress"
+    assert lag_seconds <= platform.time.seconds < lag_seconds + 20
+
+
 def test_quota_is_not_a_refusal_for_good(request_: dict[str, Any]) -> None:
     error = SageMaker.exceptions.ResourceLimitExceeded(
         {"Error": {"Code": "ResourceLimitExceeded", "Message": "The account-level service limit is 0"}}, "x"
@@ -152,12 +181,16 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     platform.jobs = {"a": ["Completed"]}
     event = {"timestamp": 2e12, "eventId": "1", "logStreamName": "a/algo-1-1", "message": "line"}
     logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [event]})
-    monkeypatch.setattr("tasks.jobs.aws_client", lambda service, _: {"logs": logs, "sagemaker": platform}[service])
+    monkeypatch.setattr("tasks.jobs.read_stop_mark", lambda s3, platform, sweep: None)
+    s3 = SimpleNamespace()
+    monkeypatch.setattr(
+        "tasks.jobs.aws_client", lambda service, _: {"logs": logs, "sagemaker": platform, "s3": s3}[service]
+    )
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.log")
     config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})  # what is remembered goes by it
     for _ in range(2):
-        [ended] = watch_training_jobs.fn(config, ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
+        [ended] = watch_training_jobs.fn(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
         assert ended["TrainingJobName"] == "a"
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.log"]
     assert said == ["algo-1: line"]

@@ -38,9 +38,15 @@ class FakePlatform:
             body = names.pretty_json({"sweep_id": sweep, "left_running": left})
             self.objects[names.owner_key(platform.prefix, sweep)] = (body, NOW - timedelta(seconds=owner_age))
 
-    def add_job(self, name: str, sweep_tag: str | None, age: float) -> str:
+    def add_job(self, name: str, sweep_tag: str | None, age: float, ended_with_pool: bool = False) -> str:
         arn = f"arn:{name}"
-        job = {"TrainingJobName": name, "TrainingJobArn": arn, "CreationTime": NOW - timedelta(seconds=age)}
+        job = {
+            "TrainingJobName": name,
+            "TrainingJobArn": arn,
+            "CreationTime": NOW - timedelta(seconds=age),
+            "TrainingJobStatus": "Completed" if ended_with_pool else "InProgress",
+            "WarmPoolStatus": {"Status": "Available" if ended_with_pool else "InUse"},
+        }
         self.jobs.append(job)
         self.tags[arn] = {} if sweep_tag is None else {names.TAG_SWEEP_ID: sweep_tag}
         return name
@@ -50,8 +56,13 @@ class FakePlatform:
         return self
 
     def paginate(self, **query: Any) -> list[dict[str, Any]]:
-        assert query["StatusEquals"] == "InProgress"
-        oldest_first = sorted(self.jobs, key=lambda job: job["CreationTime"])
+        [(shown, wanted)] = query.items() & {("StatusEquals", "InProgress"), ("WarmPoolStatusEquals", "Available")}
+        found = [
+            job
+            for job in self.jobs
+            if wanted == (job["TrainingJobStatus"] if shown == "StatusEquals" else job["WarmPoolStatus"]["Status"])
+        ]
+        oldest_first = sorted(found, key=lambda job: job["CreationTime"])
         return [{"TrainingJobSummaries": [job], "ResponseMetadata": _dated()} for job in oldest_first]
 
     def list_tags(self, ResourceArn: str) -> dict[str, Any]:
@@ -101,6 +112,27 @@ def test_sweep_without_any_sign_counts_from_its_youngest_job(fake: FakePlatform,
 def test_sweep_that_was_left_running_on_purpose_is_spared(fake: FakePlatform, platform: PlatformConfig) -> None:
     fake.add_sweep(platform, SWEEP, 900_000.0, left=True)
     fake.add_job(job_of(SWEEP, 1), SWEEP, 900_000.0)
+    assert found(fake, platform) == []
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_warm_pool_of_a_sweep_that_nobody_runs_is_found(
+    fake: FakePlatform, platform: PlatformConfig, left: bool
+) -> None:
+    """Its jobs have all ended; one that was left running has no further use for a pool either."""
+    fake.add_sweep(platform, SWEEP, 3601.0, left)
+    fake.add_sweep(platform, OTHER, 60.0)
+    pool = fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0, ended_with_pool=True)
+    fake.add_job(job_of(OTHER, 1), OTHER, 9000.0, ended_with_pool=True)
+    assert found(fake, platform) == [pool]
+
+
+def test_warm_pool_of_a_sweep_that_was_left_running_is_spared_while_a_job_runs(
+    fake: FakePlatform, platform: PlatformConfig
+) -> None:
+    fake.add_sweep(platform, SWEEP, 9000.0, left=True)
+    fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0, ended_with_pool=True)
+    fake.add_job(job_of(SWEEP, 2), SWEEP, 9000.0)
     assert found(fake, platform) == []
 
 

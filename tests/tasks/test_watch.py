@@ -14,7 +14,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from benchmarks.watch_calls import START, Case, SimulatedPlatform, SimulatedTime, busiest_window, run_case
-from tasks.errors import JobRefused
 from tasks.polling import CallBudget, Cancelled, Clock
 from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, common_prefix, overdue, watch
 
@@ -42,10 +41,22 @@ def wait_for(
     follow: Callable[[str], None] = lambda job_name: None,
 ) -> list[str]:
     """The names of those that ended."""
+    ended = descriptions(platform, *job_names, limits=limits, follow=follow)
+    assert all("FailureReason" not in description for description in ended)
+    return [description["TrainingJobName"] for description in ended]
+
+
+def descriptions(
+    platform: SimulatedPlatform,
+    *job_names: str,
+    limits: JobLimits = LIMITS,
+    follow: Callable[[str], None] = lambda job_name: None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> list[dict[str, Any]]:
+    """Of those that ended or were given up."""
     clock = platform.time.clock
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
-    ended = watch(platform, job_names, POLL_SECONDS, limits, clock, budget, follow)
-    return [description["TrainingJobName"] for description in ended]
+    return watch(platform, job_names, POLL_SECONDS, limits, clock, budget, follow, is_stopped)
 
 
 def look_times(platform: SimulatedPlatform) -> list[float]:
@@ -236,10 +247,62 @@ def test_throttled_list_is_left_to_the_tasks_retry(platform: SimulatedPlatform) 
     assert wait_for(platform, "a") == ["a"]
 
 
-def test_job_that_is_gone_is_said(platform: SimulatedPlatform) -> None:
+def test_job_that_nobody_knows_is_asked_for_again_and_given_up_in_the_end(platform: SimulatedPlatform) -> None:
     platform.add("s-b", (0.0, "Training"))
-    with pytest.raises(JobRefused, match="does not know s-a any more"):
-        wait_for(platform, "s-a", "s-b")
+    [given_up] = descriptions(platform, "s-a", "s-b")
+    assert (given_up["TrainingJobName"], given_up["TrainingJobStatus"]) == ("s-a", "InProgress")
+    assert "SageMaker has not known it for 300 s" in given_up["FailureReason"]
+    assert 300.0 < platform.time.seconds < 300.0 + 3 * LONGEST_PAUSE_SECONDS
+
+
+def test_job_that_is_described_late_is_not_lost(platform: SimulatedPlatform) -> None:
+    """The description knows it 100 s after it was accepted, the list never."""
+    platform.add("s-a", (0.0, "Training"), (500.0, "Completed"), listed_after_seconds=1e6)
+    platform.add("s-b", (0.0, "Training"))
+    describe = platform.describe_training_job
+
+    def late(TrainingJobName: str) -> dict[str, Any]:
+        return describe("unknown" if platform.time.seconds < 100.0 else TrainingJobName)
+
+    platform.describe_training_job = late  # type: ignore[method-assign]
+    assert wait_for(platform, "s-a", "s-b") == ["s-a"]
+    assert 500.0 < platform.time.seconds < 700.0
+
+
+def test_sweep_that_is_stopped_stops_all_its_jobs_at_the_next_look(platform: SimulatedPlatform) -> None:
+    """One of them is not known yet, as it was only just accepted, and is asked again."""
+    for name in ("s-a", "s-b"):
+        platform.add(name, (0.0, "Training"))
+    platform.add("s-c", (0.0, "Training"), listed_after_seconds=1e6)
+    stop = platform.stop_training_job
+
+    def late(TrainingJobName: str) -> None:
+        if TrainingJobName == "s-c" and platform.time.seconds < 110.0:
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": "not found"}}, "StopTrainingJob")
+        stop(TrainingJobName)
+
+    platform.stop_training_job = late  # type: ignore[method-assign]
+    left = ["s-a", "s-b", "s-c"]
+    while left:
+        ended = descriptions(platform, *left, is_stopped=lambda: platform.time.seconds > 100.0)
+        assert {description["TrainingJobStatus"] for description in ended} == {"Stopped"}
+        left = [name for name in left if name not in {description["TrainingJobName"] for description in ended}]
+    assert set(platform.stopped) == {"s-a", "s-b", "s-c"}
+    assert platform.time.seconds < 100.0 + 30.0 + 4 * LONGEST_PAUSE_SECONDS
+
+
+def test_stop_that_fails_is_asked_again_and_does_not_end_the_watch(platform: SimulatedPlatform) -> None:
+    platform.add("a", (0.0, "Starting"))
+    stop, tries = platform.stop_training_job, iter(range(100))
+
+    def throttled(TrainingJobName: str) -> None:
+        if next(tries) < 2:
+            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "StopTrainingJob")
+        stop(TrainingJobName)
+
+    platform.stop_training_job = throttled  # type: ignore[method-assign]
+    assert wait_for(platform, "a") == ["a"]
+    assert platform.jobs["a"].steps[-1][1] == "Stopped"
 
 
 def test_job_that_does_not_train_in_time_is_stopped_once_and_awaited(platform: SimulatedPlatform) -> None:
@@ -279,8 +342,9 @@ def test_limit_is_checked_with_one_description(platform: SimulatedPlatform) -> N
 def test_job_that_never_stops_does_not_hold_the_run_for_ever() -> None:
     platform = SimulatedPlatform(SimulatedTime(), stop_seconds=1e9)
     platform.add("a", (0.0, "Starting"))
-    with pytest.raises(JobRefused, match="a did not stop within 300 s"):
-        wait_for(platform, "a")
+    [given_up] = descriptions(platform, "a")
+    assert given_up["TrainingJobStatus"] == "Stopping"
+    assert "it did not stop within 300 s of being asked to" in given_up["FailureReason"]
     assert 900.0 < platform.time.seconds <= 900.0 + 2 * LONGEST_PAUSE_SECONDS + 2.0
     assert platform.stopped == ["a"]
 

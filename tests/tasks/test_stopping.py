@@ -1,0 +1,135 @@
+"""The end of a sweep's jobs, on a platform whose lists and descriptions are behind."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from botocore.exceptions import ClientError
+
+from scaling import names
+from tasks.errors import JobRefused
+from tasks.stopping import SETTLE_SECONDS, STOPPING_SECONDS, end_jobs, list_of, release_pools
+from tests.tasks.lagging_platform import LaggingPlatform, error
+
+SWEEP = "bench-20260102030405-0a1b2c3d"
+JOBS = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2, 4, 8)]
+
+
+def end(platform: LaggingPlatform, *known: str) -> list[str]:
+    return end_jobs(platform, known, platform.time.clock, list_of(platform, SWEEP))
+
+
+def statuses(platform: LaggingPlatform) -> set[str]:
+    return {platform.status(name) for name in platform.jobs}
+
+
+def test_every_job_of_the_sweep_is_stopped_not_only_those_given() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    platform.complete(JOBS[3])
+    assert sorted(end(platform, JOBS[0])) == sorted(JOBS[:3])
+    assert [platform.status(name) for name in JOBS] == ["Stopping"] * 3 + ["Completed"]
+    assert platform.time.seconds < 3, "without a warm pool there is nothing to wait for"
+
+
+@pytest.mark.parametrize("describe_lag", [0.0, 6.0, 20.0])
+def test_jobs_that_neither_list_nor_stop_know_yet_are_asked_again(describe_lag: float) -> None:
+    platform = LaggingPlatform(list_lag=1e6, describe_lag=describe_lag)
+    platform.add(*JOBS)
+    assert sorted(end(platform, *JOBS)) == sorted(JOBS)
+    assert statuses(platform) == {"Stopping"}
+    assert platform.time.seconds < describe_lag + 10
+
+
+def test_job_that_was_never_made_is_given_up_after_the_lag_of_a_list() -> None:
+    platform = LaggingPlatform()
+    assert end(platform, JOBS[0]) == []
+    assert SETTLE_SECONDS <= platform.time.seconds < SETTLE_SECONDS + 10
+
+
+def test_warm_pools_are_released_once_their_jobs_have_stopped() -> None:
+    """Ctrl-C in a sweep of four: while the jobs are Stopping no pool is Available."""
+    platform = LaggingPlatform(list_lag=6.0, stop_seconds=130.0)
+    platform.add(*JOBS, keep_alive=6 * 3600)
+    platform.complete(JOBS[0])
+    end(platform, *JOBS)
+    assert statuses(platform) == {"Completed", "Stopped"}
+    assert [platform.pool(name) for name in JOBS] == ["Terminated"] * 4
+
+
+def test_job_that_does_not_stop_is_named_and_the_other_pools_are_released(caplog: pytest.LogCaptureFixture) -> None:
+    platform = LaggingPlatform(stubborn=frozenset({JOBS[1]}))
+    platform.add(*JOBS, keep_alive=600)
+    logging.getLogger("nodesweep").propagate = True
+    end(platform, *JOBS)
+    assert STOPPING_SECONDS <= platform.time.seconds < STOPPING_SECONDS + SETTLE_SECONDS + 60
+    assert [platform.pool(name) for name in JOBS] == ["Terminated", "InUse", "Terminated", "Terminated"]
+    assert f"{JOBS[1]} did not stop within {STOPPING_SECONDS:.0f} s" in caplog.text
+
+
+def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+
+    def refused() -> list[dict[str, str]]:
+        raise error("AccessDeniedException", "no", "ListTrainingJobs")
+
+    assert sorted(end_jobs(platform, JOBS, platform.time.clock, refused)) == sorted(JOBS)
+    assert statuses(platform) == {"Stopping"}
+
+
+def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    stop, tries = platform.stop_training_job, iter(range(100))
+
+    def unreliable(TrainingJobName: str) -> None:
+        if TrainingJobName == JOBS[3]:
+            raise error("AccessDeniedException", "no", "StopTrainingJob")
+        if next(tries) < 2:
+            raise error("ThrottlingException", "slow", "StopTrainingJob")
+        stop(TrainingJobName)
+
+    monkeypatch.setattr(platform, "stop_training_job", unreliable)
+    with pytest.raises(JobRefused, match=rf"{JOBS[3]}: .*AccessDenied"):
+        end(platform, *JOBS)
+    assert [platform.status(name) for name in JOBS] == ["Stopping"] * 3 + ["InProgress"]
+
+
+def test_pools_of_jobs_that_ended_by_themselves_are_released_though_the_list_is_behind() -> None:
+    platform = LaggingPlatform(list_lag=1e6)
+    platform.add(*JOBS, keep_alive=600)
+    for name in JOBS:
+        platform.complete(name)
+    assert sorted(release_pools(platform, JOBS, platform.time.clock)) == sorted(JOBS)
+    assert release_pools(platform, JOBS, platform.time.clock) == []
+
+
+def test_pool_that_cannot_be_released_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS[:2], keep_alive=600)
+    platform.complete(JOBS[0])
+    platform.complete(JOBS[1])
+    update = platform.update_training_job
+
+    def denied(TrainingJobName: str, **changes: dict[str, int]) -> None:
+        if TrainingJobName == JOBS[0]:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateTrainingJob")
+        update(TrainingJobName, **changes)
+
+    monkeypatch.setattr(platform, "update_training_job", denied)
+    logging.getLogger("nodesweep").propagate = True
+    assert release_pools(platform, JOBS[:2], platform.time.clock) == [JOBS[1]]
+    assert f"the warm pool of {JOBS[0]} can't be released" in caplog.text
+
+
+def test_the_pool_of_a_job_that_runs_on_is_left_to_it() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS, keep_alive=600)
+    assert release_pools(platform, JOBS, platform.time.clock) == []
+    assert platform.time.seconds < 5
