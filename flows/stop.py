@@ -8,7 +8,7 @@ from prefect import flow
 
 from configs.models import PlatformConfig
 from tasks.errors import best_effort
-from tasks.stopping import stop_sweep_jobs
+from tasks.stopping import list_running_jobs, stop_sweep_jobs
 from tasks.storage import mark_sweep_stopped, sweep_exists
 
 logger = logging.getLogger("nodesweep.stop")
@@ -27,13 +27,16 @@ def stop_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
 
 def stop_jobs_of_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
     """stop_sweep() within a flow run that is there already."""
-    # First: whoever runs the sweep either sees the mark before it sends a job, or has claimed that job by now.
+    running: list[str] = []
+    with best_effort(f"the running jobs of {sweep_id} can't be listed"):  # for the answer alone: others may stop them
+        running = list_running_jobs(platform, sweep_id)
+    # The mark first: whoever runs the sweep either sees it before it sends a job, or has claimed that job by now.
     with best_effort(f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further jobs"):
         mark_sweep_stopped(platform, sweep_id)
     with best_effort(f"whether sweep {sweep_id} has begun is not known"):
         if not sweep_exists(platform, sweep_id):
             logger.warning("no sweep %s has begun; is the id right? One that begins submits no job", sweep_id)
-    stopped = stop_sweep_jobs(platform, sweep_id)
+    stopped = sorted({*running, *stop_sweep_jobs(platform, sweep_id)})
     for name in stopped:
-        logger.info("%s is stopping", name)
+        logger.info("%s was stopped, or is stopping", name)
     return stopped

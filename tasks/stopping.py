@@ -199,6 +199,13 @@ def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     return stop_sweep_jobs_now(platform, sweep)
 
 
+@task(name="list-running-jobs", **TASK_OPTIONS)
+def list_running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+    """SageMaker: the sweep's jobs that the list shows and that have not ended."""
+    listed = list_of(aws_client("sagemaker", platform), sweep)()
+    return [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
+
+
 @task(name="stop-training-jobs", **TASK_OPTIONS)
 def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
     """SageMaker: end these jobs and no others."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,7 @@ def test_sigterm_ends_the_command_as_ctrl_c_does(
 ) -> None:
     with simulated(model=ENDLESS, time_scale=1.0) as served:
         config = sweep_config(served, sweep={"node_counts": [1], "on_cancel": policy})
-        command = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "run", str(write_config(config, tmp_path))],
-            cwd=REPOSITORY,
-            env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = nodesweep_command("run", str(write_config(config, tmp_path)))
         try:
             wait_until(lambda: ledger(served) or command.poll() is not None, SECONDS)
             assert ledger(served) == [(1, 1, "InProgress")]
@@ -59,3 +52,56 @@ def test_sigterm_ends_the_command_as_ctrl_c_does(
             Bucket=config.platform.bucket, Key=names.owner_key(config.platform.prefix, str(sweep))
         )
         assert (b'"left_running": true' in owner["Body"].read()) is (policy == "leave")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize(
+    ("options", "signals", "pause_seconds"),
+    [
+        ((), (signal.SIGINT, signal.SIGTERM), 0.05),
+        ((), (signal.SIGTERM, signal.SIGTERM), 0.02),
+        ((), (signal.SIGTERM, signal.SIGTERM, signal.SIGTERM), 0.5),
+        (("--detach",), (signal.SIGTERM, signal.SIGTERM), 0.05),
+    ],
+)
+def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
+    simulated: Platform,
+    sweep_config: Configs,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    signals: tuple[signal.Signals, ...],
+    pause_seconds: float,
+) -> None:
+    """As CI systems send them. A detached sweep is struck between its jobs."""
+    with simulated(model=ENDLESS, time_scale=1.0) as served:
+        node_counts = list(range(1, 9))
+        config = sweep_config(served, sweep={"node_counts": node_counts, "max_parallel_jobs": len(node_counts)})
+        command = nodesweep_command("run", str(write_config(config, tmp_path)), *options)
+        enough = 3 if options else len(node_counts)
+        try:
+            wait_until(lambda: len(ledger(served)) >= enough or command.poll() is not None, SECONDS)
+            for number in signals:
+                command.send_signal(number)
+                time.sleep(pause_seconds)
+            _, words = command.communicate(timeout=SECONDS)
+        finally:
+            command.kill()
+        jobs = ledger(served)
+        assert command.returncode == 1, words
+        assert "nodesweep: interrupted" in words and "unlocked lock" not in words, words
+        assert len(jobs) >= enough
+        wait_until(lambda: {status for *_, status in ledger(served)} == {"Stopped"}, 10)
+
+
+def nodesweep_command(*arguments: str) -> subprocess.Popen[str]:
+    """The command as its own process, against this test's Prefect server."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )

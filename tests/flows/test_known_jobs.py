@@ -174,7 +174,7 @@ def test_stop_ends_jobs_that_the_list_does_not_show_yet(
 ) -> None:
     late(30.0, 3.0)
     config, sweep = running("unseen")
-    assert len(stop_sweep(config.platform, sweep)) == 2
+    stop_sweep(config.platform, sweep)
     assert statuses(served, "unseen") == ["Stopped"] * 2
 
 

@@ -195,9 +195,11 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
 ) -> None:
     watch, seen = flows.sweep.watch_training_jobs, []
 
-    def spy(platform: Any, job_names: Any, poll_seconds: float, limits: tasks.jobs.JobLimits, since: Any) -> Any:
+    def spy(
+        platform: Any, sweep: str, names: Any, poll_seconds: float, limits: tasks.jobs.JobLimits, *rest: Any
+    ) -> Any:
         seen.append(limits)
-        return watch(platform, job_names, poll_seconds, limits, since)
+        return watch(platform, sweep, names, poll_seconds, limits, *rest)
 
     monkeypatch.setattr(flows.sweep, "watch_training_jobs", spy)
     sweep = {"node_counts": [1], "queue_deadline_seconds": 90}

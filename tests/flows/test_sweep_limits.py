@@ -28,7 +28,7 @@ Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 USD_PER_NODE_SECOND = 0.001
-BOUND = {1: 3.6, 2: 7.2, 4: 14.4}  # USD of an attempt that runs for its whole hour
+BOUND = {1: 3.6, 2: 7.2, 4: 14.4}  # USD of an attempt that runs for its whole 3480 s and 120 s to stop
 ALL_BOUNDS = 25.2
 EACH_NEARLY_AN_HOUR = {"t_compute_seconds": 3400, "serial_share": 1, "noise_sigma": 0}
 NO_CAPACITY = {"fault": "capacity_error", "jobs": "*"}
@@ -74,6 +74,7 @@ def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.Monke
     pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
     training = {
         "instance_type": "ml.local.small",
+        "max_runtime_seconds": 3480,
         "hyperparameters": {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
     }
     limits = {"node_counts": [1, 2, 4], "order": "ascending", "poll_interval_seconds": 0.2, "max_attempts": 1}

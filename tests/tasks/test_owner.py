@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -79,6 +80,47 @@ def test_sweep_that_is_left_says_so_until_somebody_runs_it_again(s3: Any, platfo
     with owned(platform, SWEEP):
         pass
     assert sign_in_bucket(s3, platform)["left_running"] is False
+
+
+def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
+    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sweep.on_cancel: leave, while a slow beat is being written and others follow at once."""
+    write, writing = tasks.owner._write, threading.Event()
+
+    def slowly(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:
+        if not left_running:
+            writing.set()
+            time.sleep(0.2)
+        write(s3, platform, sweep, left_running)
+
+    monkeypatch.setattr(tasks.owner, "_write", slowly)
+    monkeypatch.setattr(tasks.owner, "BEAT_SECONDS", 0.001)
+    with owned(platform, SWEEP) as owner:
+        assert writing.wait(10)
+        owner.leave()
+        time.sleep(0.3)
+    assert sign_in_bucket(s3, platform)["left_running"] is True
+
+
+def test_beat_goes_on_whatever_error_one_of_them_meets(
+    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A beat that died would let the reaper stop the jobs of a healthy sweep."""
+    tries, twice_more = iter(range(1000)), threading.Event()
+
+    def write(*_: Any, left_running: bool) -> None:
+        if (number := next(tries)) == 0:
+            raise RuntimeError("can't start new thread")
+        if number == 2:
+            twice_more.set()
+
+    monkeypatch.setattr(tasks.owner, "_write", write)
+    monkeypatch.setattr(tasks.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    with owned(platform, SWEEP):
+        assert twice_more.wait(10)
+    assert "can't start new thread" in caplog.text
 
 
 def test_age_is_by_the_platforms_clock_whatever_this_machines_says(platform: PlatformConfig) -> None:
