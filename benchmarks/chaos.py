@@ -4,11 +4,14 @@
 
 A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the simulated engine,
 through a proxy. Its seed says at which calls up to three of its tries are struck and how (kill -9, SIGTERM, SIGINT once
-or twice, an outage of the platform; in every fifth seed the first try is a Prefect worker's, and that is struck), which
-calls are dropped, doubled, delayed, answered with 5xx or lose their answer, and which the platform throttles. After
-each try the sweep is resumed. It must hold:
+or twice, SIGINT and then SIGTERM, `nodesweep stop`, a second run of the same sweep, an outage of the platform; in every
+fifth seed the first try is a Prefect worker's, in another fifth a detached one, and that is struck), which calls are
+dropped, doubled, delayed, answered with 5xx or lose their answer, which the platform throttles, by how many seconds its
+lists, descriptions and tags are behind, and whether jobs keep warm pools. After each try the sweep is resumed. It must
+hold:
 
 - exactly one completed job per point, and after a kill or an outage no other job at all (SIGTERM and SIGINT stop jobs)
+- a try that was ended on purpose (a stop, SIGTERM, Ctrl-C once) leaves no job running, and the last one no warm pool
 - never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at the end
 - dataset, image context and training code are uploaded once, unless the answer to an upload was lost
 - the report is that of an undisturbed sweep: benchmarks/chaos_ledger.py lists what is compared
@@ -89,6 +92,8 @@ def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
         "seed": evidence.plan.seed,
         "planned": [str(disturbance) for disturbance in evidence.plan.disturbances],
         "api_faults": [dict(rule) for rule in evidence.plan.api_faults],
+        "lag": asdict(evidence.plan.lag),
+        "keep_alive_seconds": evidence.plan.keep_alive_seconds,
         "tries": [asdict(one) for one in evidence.tries],
         "jobs_created": len(evidence.jobs),
         "jobs_completed": statuses["Completed"],

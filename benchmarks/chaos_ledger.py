@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from benchmarks.chaos_proxy import Call
-from benchmarks.chaos_run import Evidence
-from benchmarks.chaos_world import NODE_COUNTS, PARALLEL_JOBS, QUOTA, REPEATS
+from benchmarks.chaos_run import Evidence, quota_of
+from benchmarks.chaos_world import NODE_COUNTS, PARALLEL_JOBS, REPEATS
 from scaling import names
 
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
 """Uploads whose keys are made of their content: none is needed a second time."""
-_STOPPING_KINDS = {"sigterm", "sigint", "sigint_twice", "outage_then_sigterm"}
+_ENDING_KINDS = {"sigterm", "sigint", "sigint_then_sigterm", "stop", "detach_sigterm"}
+"""Somebody asked for the end and nothing kept it from being carried out: no job of the sweep runs on."""
+_STOPPING_KINDS = {*_ENDING_KINDS, "sigint_twice", "outage_then_sigterm"}
 """Somebody asked for the end, so jobs are stopped (sweep.on_cancel) and their points get another attempt."""
 _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times are in milliseconds
 _VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
@@ -36,6 +38,7 @@ def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None)
 def _all(evidence: Evidence) -> Iterator[str]:
     yield from _job_problems(evidence)
     yield from _attempt_problems(evidence)
+    yield from _ending_problems(evidence)
     yield from _load_problems(evidence)
     yield from uploads_twice(evidence.calls)
 
@@ -75,11 +78,29 @@ def _attempt_problems(evidence: Evidence) -> Iterator[str]:
         yield f"{accepted} jobs were accepted, {len(evidence.jobs)} are listed"
 
 
+def _ending_problems(evidence: Evidence) -> Iterator[str]:
+    """Whoever asked for the end has it: nothing runs on; and in the end no warm pool is kept."""
+    for number, done in enumerate(evidence.tries, start=1):
+        kind = (done.disturbance or "none").split()[0]
+        ended = done.exit_code == 1 or (kind == "stop" and done.exit_code is not None)
+        if done.struck and kind in _ENDING_KINDS and ended and done.left_running:
+            yield f"try {number} was ended by {kind}, and {len(done.left_running)} jobs ran on: {done.left_running}"
+    for job in evidence.jobs:
+        if (job.get("WarmPoolStatus") or {}).get("Status") in ("InUse", "Available"):
+            yield f"{job['TrainingJobName']} still keeps a warm pool"
+
+
 def _load_problems(evidence: Evidence) -> Iterator[str]:
-    if evidence.peak_nodes > QUOTA:
-        yield f"{evidence.peak_nodes} nodes in use at once, the quota is {QUOTA}"
-    if evidence.peak_jobs > PARALLEL_JOBS:
-        yield f"{evidence.peak_jobs} jobs at once, sweep.max_parallel_jobs is {PARALLEL_JOBS}"
+    kinds = {disturbance.kind for disturbance in evidence.plan.disturbances}
+    quota, parallel_jobs = quota_of(evidence.plan), PARALLEL_JOBS
+    if any(kind.startswith("detach") for kind in kinds):
+        parallel_jobs = len(NODE_COUNTS) * REPEATS
+    elif "second_owner" in kinds:
+        parallel_jobs = 2 * PARALLEL_JOBS  # each run keeps to it
+    if evidence.peak_nodes > quota:
+        yield f"{evidence.peak_nodes} nodes in use at once, the quota is {quota}"
+    if evidence.peak_jobs > parallel_jobs:
+        yield f"{evidence.peak_jobs} jobs at once, sweep.max_parallel_jobs is {parallel_jobs}"
 
 
 def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
@@ -102,14 +123,15 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
     if evidence.report is None:
         yield "there is no report in the bucket"
         return
-    if evidence.local_report != evidence.report:
+    is_shared = any(disturbance.kind == "second_owner" for disturbance in evidence.plan.disturbances)
+    if evidence.local_report != evidence.report and not is_shared:
         yield "the report in the bucket and the one on disk differ"
     listed = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in evidence.jobs}
     reported = {point["job_name"]: point["status"] for point in evidence.report["points"]}
     if reported != listed:
         odd = sorted(set(reported.items()) ^ set(listed.items()))
         yield f"the report's attempts are not the platform's jobs: {odd}"
-    if undisturbed is not None:
+    if undisturbed is not None and evidence.plan.keep_alive_seconds is None:  # a warm start is another measurement
         has_stopped = any(status != "Completed" for status in listed.values())
         yield from differences(comparable(evidence.report, has_stopped), comparable(undisturbed, has_stopped), "report")
 

@@ -12,13 +12,21 @@ Kind = Literal[
     "sigterm",
     "sigint",
     "sigint_twice",
+    "sigint_then_sigterm",
+    "stop",
+    "second_owner",
     "outage",
     "outage_then_kill",
     "outage_then_sigterm",
     "worker_kill",
     "worker_sigterm",
+    "detach_kill",
+    "detach_sigterm",
 ]
-"""kill: SIGKILL. outage: the platform can't be reached for a while. worker_…: the same of a Prefect worker."""
+"""kill: SIGKILL. stop: `nodesweep stop` from elsewhere. second_owner: `nodesweep run --resume` beside the first.
+
+outage: the platform can't be reached for a while. worker_…: the same of a Prefect worker; detach_…: of `run --detach`.
+"""
 
 Moment = Literal["before", "after"]
 """Of the platform's carrying out the call at which a run is struck."""
@@ -26,12 +34,15 @@ Moment = Literal["before", "after"]
 CallFault = Literal["dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice"]
 """What happens to one call on its way: see benchmarks/chaos_proxy.py."""
 
-_WORKER_EVERY = 5  # every fifth seed's first try is a worker's
+_WORKER_EVERY = 5  # every fifth seed's first try is a worker's, and the one before that a detached one
 _KINDS: Mapping[Kind, int] = {
     "kill": 5,
     "sigterm": 2,
     "sigint": 2,
     "sigint_twice": 1,
+    "sigint_then_sigterm": 2,
+    "stop": 3,
+    "second_owner": 2,
     "outage": 2,
     "outage_then_kill": 1,
     "outage_then_sigterm": 1,
@@ -45,6 +56,8 @@ _CALLS: Sequence[tuple[int, str, int]] = (
     (1, "PUT code", 1),
     (1, "StartBuild", 1),
     (1, "PUT record", 1),
+    (3, "GET record", 2),
+    (2, "PUT claims", 6),
     (2, "PUT report", 6),
     (1, "PUT history", 1),
 )
@@ -82,6 +95,15 @@ class Disturbance:
 
 
 @dataclass(frozen=True)
+class Lag:
+    """Seconds from a job's acceptance until the platform's lists, its descriptions (and stops), its tags know it."""
+
+    list_seconds: float = 0.0
+    describe_seconds: float = 0.0
+    tags_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class ChaosPlan:
     """One run: a disturbance for each of its first tries, none for the others; faults of single calls all the while."""
 
@@ -90,6 +112,9 @@ class ChaosPlan:
     api_faults: tuple[Mapping[str, Any], ...] = ()
     """Rules of the platform's own fault plan: throttles and 5xx of SageMaker."""
     fault_share: float = _FAULT_SHARE
+    lag: Lag = Lag()
+    keep_alive_seconds: int | None = None
+    """Jobs keep warm pools; then the quota holds all of them, since they count in it."""
 
     def call_fault(self, label: str, number: int) -> CallFault | None:
         """What happens to the `number`-th call of this label in the run, whichever thread makes it."""
@@ -118,7 +143,13 @@ def draw_plan(seed: int) -> ChaosPlan:
     if seed % _WORKER_EVERY == _WORKER_EVERY - 1:
         kind: Kind = draws.choice(("worker_kill", "worker_sigterm"))
         disturbances[0] = Disturbance(kind, disturbances[0].trigger, 0.0)
-    return ChaosPlan(seed, tuple(disturbances), tuple(_draw_api_faults(draws)))
+    elif seed % _WORKER_EVERY == _WORKER_EVERY - 2:
+        kind = draws.choice(("detach_kill", "detach_sigterm"))
+        disturbances[0] = Disturbance(kind, Trigger("CreateTrainingJob", draws.randint(1, 5), "after", 0.0), 0.0)
+    api_faults = tuple(_draw_api_faults(draws))
+    lags = draws.choice((0.0, 2.0, 6.0)), draws.choice((0.0, 1.0, 3.0)), draws.choice((0.0, 2.0))
+    keep_alive_seconds = draws.choice((None, None, 3600))
+    return ChaosPlan(seed, tuple(disturbances), api_faults, lag=Lag(*lags), keep_alive_seconds=keep_alive_seconds)
 
 
 def _draw_disturbance(draws: random.Random) -> Disturbance:

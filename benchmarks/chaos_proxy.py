@@ -14,12 +14,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
-from benchmarks.chaos_plan import CallFault, Moment
+from benchmarks.chaos_plan import CallFault, Lag, Moment
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 _UPSTREAM_SECONDS = 60.0
@@ -28,6 +28,7 @@ _SWEEP_OBJECTS = (
     (re.compile(r"/config\.json$"), "record"),
     (re.compile(r"/owner\.json$"), "owner"),
     (re.compile(r"/stopped\.json$"), "stop-mark"),
+    (re.compile(r"/claims/"), "claims"),
     (re.compile(r"/report/"), "report"),
     (re.compile(r"/jobs/"), "output"),
 )
@@ -56,13 +57,15 @@ Strike = Callable[[str, int, Moment], bool]
 class Proxy:
     """Listens on loopback while it is entered. One platform, one run; every method may be called from any thread."""
 
-    def __init__(self, upstream: str, fault_of: Callable[[str, int], CallFault | None]) -> None:
+    def __init__(self, upstream: str, fault_of: Callable[[str, int], CallFault | None], lag: Lag | None = None) -> None:
         place = urlparse(upstream)
         self.upstream: tuple[str, int] = (str(place.hostname), int(place.port or 80))
         self.fault_of = fault_of
         self.calls: list[Call] = []
         self.faults: Counter[str] = Counter()
         self.strike: Strike | None = None
+        self._lag = lag or Lag()
+        self._accepted_at: dict[str, float] = {}
         self._lock = threading.Lock()
         self._numbers: Counter[str] = Counter()
         self._numbers_of_try: Counter[str] = Counter()
@@ -107,6 +110,37 @@ class Proxy:
         with self._lock:
             self.calls.append(call)
 
+    def late(self, label: str, body: bytes, answer: _Answer) -> _Answer:
+        """The answer as a platform gives it that knows a new job only after a while, by plan.lag."""
+        now = time.monotonic()
+        if label not in _LATE or answer.status != 200:
+            return answer
+        asked, said = json.loads(body), json.loads(answer.body)
+        name = asked.get("TrainingJobName") or asked.get("ResourceArn", "").rpartition("/")[2]
+        if label == "CreateTrainingJob":
+            self._accepted_at.setdefault(name, now)
+        elif label == "ListTrainingJobs":
+            jobs = said["TrainingJobSummaries"]
+            shown = [job for job in jobs if not self._is_young(job["TrainingJobName"], self._lag.list_seconds, now)]
+            self.faults["late in a list"] += len(jobs) - len(shown)
+            return answer.with_json({**said, "TrainingJobSummaries": shown})
+        elif label == "ListTags" and self._is_young(name, self._lag.tags_seconds, now):
+            self.note_fault("late tags")
+            return answer.with_json({"Tags": []})
+        return answer
+
+    def is_unknown(self, label: str, body: bytes) -> bool:
+        """Whether the platform does not know the job of this call yet."""
+        if label not in ("DescribeTrainingJob", "StopTrainingJob"):
+            return False
+        young = self._is_young(json.loads(body)["TrainingJobName"], self._lag.describe_seconds, time.monotonic())
+        if young:
+            self.note_fault("late description or stop")
+        return young
+
+    def _is_young(self, job_name: str, seconds: float, now: float) -> bool:
+        return now < self._accepted_at.get(job_name, float("-inf")) + seconds
+
     def is_struck(self, label: str, number: int, moment: Moment) -> bool:
         return self.strike is not None and self.strike(label, number, moment)
 
@@ -126,6 +160,18 @@ class _Answer:
     reason: str
     headers: list[tuple[str, str]]
     body: bytes
+
+    def with_json(self, body: Any) -> _Answer:
+        return replace(self, body=json.dumps(body).encode())
+
+
+_LATE = ("CreateTrainingJob", "ListTrainingJobs", "ListTags")
+_UNKNOWN = _Answer(
+    400,
+    "Bad Request",
+    [("Content-Type", "application/x-amz-json-1.1")],
+    b'{"__type": "ValidationException", "message": "Requested resource not found."}',
+)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -153,7 +199,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(_DELAY_SECONDS)
         if fault == "request_twice":
             self._forward(body)
-        answer = self._forward(body)
+        if proxy.is_unknown(label, body):
+            return self._send(_UNKNOWN)
+        answer = proxy.late(label, body, self._forward(body))
         struck = proxy.is_struck(label, in_try, "after")
         is_lost = struck or fault == "answer_lost" or proxy.is_down()
         is_spoilt = is_lost or fault == "late_500"

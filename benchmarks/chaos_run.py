@@ -11,19 +11,31 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos_plan import ChaosPlan, Disturbance, Moment
+from benchmarks.chaos_plan import ChaosPlan, Disturbance, Kind, Moment
 from benchmarks.chaos_proxy import Call, Proxy
-from benchmarks.chaos_world import Platform, Sampler, served_platform, write_benchmark, write_config
+from benchmarks.chaos_world import (
+    NODE_COUNTS,
+    QUOTA,
+    QUOTA_WITH_POOLS,
+    REPEATS,
+    Platform,
+    Sampler,
+    served_platform,
+    write_benchmark,
+    write_config,
+)
 from scaling import names
 
 TRY_SECONDS = 240.0
 _MORE_TRIES = 4
 """Beyond the disturbed ones: a try that lost too many calls in a row may end by itself, and be resumed."""
 _SECOND_SIGNAL_SECONDS = 0.3
+_THEN_SIGTERM_SECONDS = 0.1
+_KILLS: Sequence[Kind] = ("kill", "worker_kill", "detach_kill")
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,8 @@ class Try:
     exit_code: int | None
     seconds: float
     last_words: str
+    left_running: Sequence[str] = ()
+    """Jobs in progress, which nobody had asked to stop, as the try ended."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +70,12 @@ class Evidence:
 
 
 class Saboteur:
-    """Strikes one try, once, when its trigger's call comes by."""
+    """Strikes one try, once, when its trigger's call comes by; `command` starts a further command beside it."""
 
-    def __init__(self, disturbance: Disturbance, proxy: Proxy) -> None:
+    def __init__(self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]) -> None:
         self.struck = False
         self.process: subprocess.Popen[bytes] | None = None
-        self._disturbance, self._proxy = disturbance, proxy
+        self._disturbance, self._proxy, self._command = disturbance, proxy, command
         self._lock = threading.Lock()
 
     def __call__(self, label: str, number: int, moment: Moment) -> bool:
@@ -75,18 +89,22 @@ class Saboteur:
             _later(trigger.delay_seconds, self._act)
             return False
         self._act()
-        return self._disturbance.kind in ("kill", "worker_kill") or self._proxy.is_down()
+        return self._disturbance.kind in _KILLS or self._proxy.is_down()
 
     def _act(self) -> None:
         kind, seconds = self._disturbance.kind, self._disturbance.outage_seconds
         if kind.startswith("outage"):
             self._proxy.go_down(seconds)
-        if kind in ("kill", "worker_kill"):
+        if kind in _KILLS:
             self._signal(signal.SIGKILL)
-        elif kind in ("sigterm", "worker_sigterm"):
+        elif kind in ("sigterm", "worker_sigterm", "detach_sigterm"):
             self._signal(signal.SIGTERM)
-        elif kind in ("sigint", "sigint_twice"):
+        elif kind in ("stop", "second_owner"):
+            self._command(kind)
+        elif kind in ("sigint", "sigint_twice", "sigint_then_sigterm"):
             self._signal(signal.SIGINT)
+            if kind == "sigint_then_sigterm":
+                _later(_THEN_SIGTERM_SECONDS, lambda: self._signal(signal.SIGTERM))
             if kind == "sigint_twice":
                 _later(_SECOND_SIGNAL_SECONDS, lambda: self._signal(signal.SIGINT))
         elif kind == "outage_then_kill":
@@ -122,11 +140,11 @@ def run_chaos(plan: ChaosPlan, folder: Path, environment: Mapping[str, str]) -> 
     started = time.monotonic()
     write_benchmark(folder)
     with (
-        served_platform(folder / "platform", plan) as platform,
-        Proxy(platform.endpoint, plan.call_fault) as proxy,
+        served_platform(folder / "platform", plan, quota_of(plan)) as platform,
+        Proxy(platform.endpoint, plan.call_fault, plan.lag) as proxy,
         Sampler(platform) as sampler,
     ):
-        config = write_config(folder, proxy.endpoint)
+        config = write_config(folder, proxy.endpoint, keep_alive_seconds=plan.keep_alive_seconds)
         tries = _run_tries(plan, platform, proxy, config, environment)
         sweep = platform.sweep()
         report_key = names.report_key("nodesweep", sweep or "", names.REPORT_JSON)
@@ -146,6 +164,11 @@ def run_chaos(plan: ChaosPlan, folder: Path, environment: Mapping[str, str]) -> 
         )
 
 
+def quota_of(plan: ChaosPlan) -> int:
+    """Instances that the platform of this run grants."""
+    return QUOTA if plan.keep_alive_seconds is None else QUOTA_WITH_POOLS
+
+
 def _run_tries(
     plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, environment: Mapping[str, str]
 ) -> list[Try]:
@@ -153,19 +176,59 @@ def _run_tries(
     tries: list[Try] = []
     for number in range(len(plan.disturbances) + 1 + _MORE_TRIES):
         disturbance = plan.disturbances[number] if number < len(plan.disturbances) else None
-        is_worker = disturbance is not None and disturbance.kind.startswith("worker")
+        kind = "" if disturbance is None else disturbance.kind
+        is_worker, is_detached = kind.startswith("worker"), kind.startswith("detach") and platform.sweep() is None
         log = config.parent / f"try-{number + 1}.log"
         command = ["benchmarks.chaos_worker", str(config)] if is_worker else _command(config, platform)
+        if is_detached:  # it starts all jobs at once; those beyond the quota are refused
+            places = len(NODE_COUNTS) * REPEATS
+            parallel = write_config(config.parent, proxy.endpoint, "detached.yaml", places, plan.keep_alive_seconds)
+            command = ["flows.cli", "run", str(parallel), "--detach"]
+        beside = _Beside(config, platform, environment)
         process = _start(command, config.parent, environment, log)
         try:
-            tries.append(_watch(process, disturbance, proxy, log))
+            done = _watch(process, disturbance, proxy, log, beside)
+            beside.wait()
+            running = [job["TrainingJobName"] for job in platform.jobs(StatusEquals="InProgress")]
+            tries.append(replace(done, left_running=running))
         finally:
+            beside.end()
             if is_worker or process.poll() is None:  # as a service manager ends what a worker leaves behind
                 _end_session(process)
         # A worker ends well whatever becomes of its flow run, so that its sweep is resumed in any case.
-        if tries[-1].exit_code is None or (tries[-1].exit_code == 0 and not is_worker):
+        if tries[-1].exit_code is None or (tries[-1].exit_code == 0 and not is_worker and not is_detached):
             break
     return tries
+
+
+class _Beside:
+    """The further command of a try: another run of the sweep, or a stop of it."""
+
+    def __init__(self, config: Path, platform: Platform, environment: Mapping[str, str]) -> None:
+        self._config, self._platform, self._environment = config, platform, environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, kind: Kind) -> None:
+        """Where the sweep has begun; before that there is nothing to stop or to join."""
+        sweep = self._platform.sweep()
+        if sweep is None:
+            return
+        own = ["--output", str(self._config.parent / "beside")]
+        if kind == "stop":
+            command = ["flows.cli", "stop", sweep, "--config", str(self._config)]
+        else:
+            command = ["flows.cli", "run", str(self._config), "--resume", sweep, *own]
+        log = self._config.parent / f"beside-{time.time_ns()}.log"
+        self._process = _start(command, self._config.parent, self._environment, log)
+
+    def wait(self) -> None:
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(TRY_SECONDS)
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            _end_session(self._process)
 
 
 def _command(config: Path, platform: Platform) -> list[str]:
@@ -188,10 +251,12 @@ def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str],
         )
 
 
-def _watch(process: subprocess.Popen[bytes], disturbance: Disturbance | None, proxy: Proxy, log: Path) -> Try:
+def _watch(
+    process: subprocess.Popen[bytes], disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside
+) -> Try:
     """Wait for the end of a try, with its saboteur at work; past the deadline it is killed."""
     started = time.monotonic()
-    saboteur = None if disturbance is None else Saboteur(disturbance, proxy)
+    saboteur = None if disturbance is None else Saboteur(disturbance, proxy, beside.start)
     if saboteur is not None:
         saboteur.process = process
     proxy.begin_try(saboteur)

@@ -29,6 +29,7 @@ from scaling import names
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
+QUOTA_WITH_POOLS = 100  # further attempts and their pools, too
 NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
 TIME_SCALE = 0.002
 # No noise: a job's name holds the sweep's time, so noise drawn by it would differ from sweep to sweep.
@@ -47,10 +48,19 @@ def write_benchmark(folder: Path) -> None:
     (folder / "code" / "train.py").write_text("print('simulated')\n")
 
 
-def write_config(folder: Path, endpoint: str, endpoint_name: str = "config.yaml") -> Path:
+def write_config(
+    folder: Path,
+    endpoint: str,
+    file_name: str = "config.yaml",
+    parallel_jobs: int = PARALLEL_JOBS,
+    keep_alive_seconds: int | None = None,
+) -> Path:
     """The benchmark's config in `folder`: 6 points, 2 jobs at once, on a quota that holds only some pairs of them."""
-    path = folder / endpoint_name
-    path.write_text(yaml.safe_dump(_config(folder, endpoint)))
+    path, config = folder / file_name, _config(folder, endpoint)
+    config["sweep"]["max_parallel_jobs"] = parallel_jobs
+    if keep_alive_seconds is not None:
+        config["training"]["keep_alive_seconds"] = keep_alive_seconds
+    path.write_text(yaml.safe_dump(config))
     return path
 
 

@@ -82,16 +82,17 @@ def run_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resume: 
 
 def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> SweepResult:
     sweep = _sweep_to_run(config, sweep_id, resume)
-    # Read before anything else: a stop that is given from here on is meant for this run, not for an earlier one.
-    begun_with = _marks_of_earlier_run(config, sweep)
+    begun_with: _EarlierRun | None = None
     try:
+        # Read before anything else: a stop that is given from here on is meant for this run, not for an earlier one.
+        begun_with = _earlier_run(config, sweep)
         plan = preflight(config)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
         inputs, provenance = _continue_sweep(config, sweep) if resume else start_sweep(config, sweep)
     except BaseException as error:
-        if begun_with is not None and is_cancel(error):  # a sweep that is resumed may have jobs that run
-            end_sweep(config, begun_with.sweep, (), error, SweepOwner(config.platform, begun_with.sweep))
+        if sweep is not None and (resume or begun_with is not None) and is_cancel(error):  # it may have jobs that run
+            end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
     logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
@@ -110,9 +111,8 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) 
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """A sweep that has begun before this run, and the mark of its last stop, which this run goes on after."""
+    """That the sweep has begun before this run, and the mark of its last stop, which this run goes on after."""
 
-    sweep: str
     stop_mark: str | None
 
 
@@ -126,12 +126,12 @@ def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -
     return sweep_id
 
 
-def _marks_of_earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
+def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
     if sweep is not None:
         with best_effort(f"whether {sweep} was stopped is not known yet"):
             s3 = aws_client("s3", config.platform, quick=True)
             if get_bytes(s3, config.platform.bucket, names.sweep_config_key(config.platform.prefix, sweep)):
-                return _EarlierRun(sweep, read_stop_mark(s3, config.platform, sweep))
+                return _EarlierRun(read_stop_mark(s3, config.platform, sweep))
     return None
 
 

@@ -64,15 +64,22 @@ def run_sweep(
     remaining points have no outcome.
     """
     sweep = _Sweep(config, plan, inputs, earlier_mark)
+
+    def release_pools() -> None:
+        if config.training.keep_alive_seconds:
+            release_pools_now(config.platform, inputs.sweep_id, sweep.known)
+
     try:
         sweep.run()
+        release_pools()
     except BaseException as error:
-        end_sweep(config, inputs.sweep_id, list(sweep.active), error, owner)
+        try:
+            end_sweep(config, inputs.sweep_id, list(sweep.active), error, owner)
+        finally:
+            release_pools()  # of what has ended, where the others run on
         raise
     finally:
         sweep.slots.give_back_all()
-        if config.training.keep_alive_seconds:
-            release_pools_now(config.platform, inputs.sweep_id, sweep.known)
     if config.training.keep_alive_seconds:
         sweep.outcomes = [with_warm_pool(config, outcome) for outcome in sweep.outcomes]
     return sorted(sweep.outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))

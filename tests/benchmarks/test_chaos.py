@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlparse
 
 import pytest
@@ -16,7 +17,17 @@ import pytest
 from benchmarks import chaos_proxy
 from benchmarks.chaos import main
 from benchmarks.chaos_ledger import broken_invariants, comparable, differences, uploads_twice
-from benchmarks.chaos_plan import CALL_FAULTS, UNDISTURBED, CallFault, ChaosPlan, Disturbance, Trigger, draw_plan
+from benchmarks.chaos_plan import (
+    CALL_FAULTS,
+    UNDISTURBED,
+    CallFault,
+    ChaosPlan,
+    Disturbance,
+    Kind,
+    Lag,
+    Trigger,
+    draw_plan,
+)
 from benchmarks.chaos_proxy import Call, Proxy, label_of
 from benchmarks.chaos_run import Evidence, Try, run_chaos
 from benchmarks.chaos_world import prefect_server
@@ -34,6 +45,20 @@ def test_a_seed_is_one_plan() -> None:
 def test_every_fifth_first_try_is_a_workers() -> None:
     kinds = [draw_plan(seed).disturbances[0].kind for seed in range(50)]
     assert [seed for seed, kind in enumerate(kinds) if kind.startswith("worker")] == list(range(4, 50, 5))
+
+
+def test_every_other_fifth_first_try_is_detached() -> None:
+    kinds = [draw_plan(seed).disturbances[0].kind for seed in range(50)]
+    assert [seed for seed, kind in enumerate(kinds) if kind.startswith("detach")] == list(range(3, 50, 5))
+
+
+def test_every_fault_is_drawn() -> None:
+    plans = [draw_plan(seed) for seed in range(100)]
+    assert {disturbance.kind for plan in plans for disturbance in plan.disturbances} == set(get_args(Kind))
+    lags = [plan.lag for plan in plans]
+    assert {lag.list_seconds for lag in lags} == {0.0, 2.0, 6.0}
+    assert all(any(getattr(lag, name) for lag in lags) for name in ("describe_seconds", "tags_seconds"))
+    assert {plan.keep_alive_seconds for plan in plans} == {None, 3600}
 
 
 def test_calls_are_spoilt_at_the_stated_rate() -> None:
@@ -150,6 +175,55 @@ def test_nobody_gets_through_in_an_outage(upstream: tuple[str, list[bytes]]) -> 
     assert len(seen) == 1
 
 
+class SageMaker(BaseHTTPRequestHandler):
+    """Knows one job from the beginning."""
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self.rfile.read(length)
+        operation = self.headers["X-Amz-Target"].rpartition(".")[2]
+        said: dict[str, Any] = {
+            "ListTrainingJobs": {"TrainingJobSummaries": [{"TrainingJobName": "job"}]},
+            "ListTags": {"Tags": [{"Key": "a", "Value": "b"}]},
+        }.get(operation, {"TrainingJobName": "job"})
+        body = json.dumps(said).encode()
+        self.send_response_only(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+def test_proxy_knows_a_new_job_late() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SageMaker)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+
+    def ask(proxy: Proxy, operation: str, **body: str) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=10)
+        connection.request("POST", "/", json.dumps(body), {"X-Amz-Target": f"SageMaker.{operation}"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def known(proxy: Proxy) -> tuple[int, int, int, int]:
+        """(jobs listed, status of a description, of a stop, number of tags)."""
+        listed = ask(proxy, "ListTrainingJobs")[1]["TrainingJobSummaries"]
+        tags = ask(proxy, "ListTags", ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/job")[1]["Tags"]
+        statuses = (ask(proxy, name, TrainingJobName="job")[0] for name in ("DescribeTrainingJob", "StopTrainingJob"))
+        return len(listed), *statuses, len(tags)  # type: ignore[return-value]
+
+    with Proxy(endpoint, lambda label, number: None, Lag(60, 60, 60)) as proxy:
+        assert known(proxy) == (1, 200, 200, 1), "an old job"
+        ask(proxy, "CreateTrainingJob", TrainingJobName="job")
+        assert known(proxy) == (0, 400, 400, 0)
+    with Proxy(endpoint, lambda label, number: None, Lag()) as proxy:
+        ask(proxy, "CreateTrainingJob", TrainingJobName="job")
+        assert known(proxy) == (1, 200, 200, 1)
+    server.shutdown()
+    server.server_close()
+
+
 def job(nodes: int, repeat: int, attempt: int = 1, status: str = "Completed") -> dict[str, Any]:
     name = f"{SWEEP}-n{nodes}-r{repeat}-a{attempt}-0123"
     return {"TrainingJobName": name, "TrainingJobStatus": status, "FailureReason": "none"}
@@ -219,6 +293,11 @@ TWICE = Call("PUT code", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", 4, 200, an
         ({"report": None}, "no report in the bucket"),
         ({"local_report": None}, "the report in the bucket and the one on disk differ"),
         ({"report": report_of(DONE) | {"costs": 2.0}}, "report.costs: 2.0, undisturbed 1.0"),
+        (
+            {"tries": [Try("stop after ListTags#1", True, 1, 1.0, "", ["a-job"]), Try(None, False, 0, 1.0, "")]},
+            "try 1 was ended by stop, and 1 jobs ran on",
+        ),
+        ({"jobs": [{**DONE[0], "WarmPoolStatus": {"Status": "Available"}}, *DONE[1:]]}, "still keeps a warm pool"),
         ({"tries": [Try(None, False, 1, 1.0, "AWS call failed")]}, "not done after 1 tries: the last one ended with 1"),
         ({"tries": [Try(None, False, None, 240.0, "")]}, "the last one hung"),
     ],
@@ -268,3 +347,10 @@ def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
             evidence = run_chaos(ChaosPlan(seed, strikes), tmp_path / str(seed), environment)
             assert [one.struck for one in evidence.tries] == [True] * len(strikes) + [False]
             assert broken_invariants(evidence, undisturbed.report) == []
+
+
+@pytest.mark.slow
+def test_drawn_seeds_keep_every_promise(tmp_path: Path) -> None:
+    """SIGINT then SIGTERM, a detached try that is cut off, outages, kills; with lags and warm pools."""
+    assert main(["--seeds", "3", "--work-dir", str(tmp_path / "3")]) == 0
+    assert main(["--seeds", "10:13", "--work-dir", str(tmp_path / "10")]) == 0

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -339,20 +340,19 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
 def test_two_runs_of_one_sweep_are_one_budget(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run claims a further attempt of four nodes once this one has begun."""
+    """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun (0.17); two are 0.33."""
     config = pipeline_config(
         "scaling",
         name="shared",
         training={"max_runtime_seconds": 480},
-        sweep={"node_counts": [1, 2], "order": "ascending", "budget_usd": 1.0, "max_parallel_jobs": 2},
+        sweep={"node_counts": [1, 2], "order": "ascending", "budget_usd": 0.95, "max_parallel_jobs": 2},
     )
     plan_of = flows.scaling_benchmark.preflight
     sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
 
     def at_a_price(config: BenchmarkConfig) -> Any:
-        return plan_of(
-            config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
-        )._replace(usd_per_hour=1.0)
+        unbounded = config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
+        return replace(plan_of(unbounded), usd_per_hour=1.0)
 
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", at_a_price)
     submit = flows.sweep.submit_training_job
@@ -365,7 +365,7 @@ def test_two_runs_of_one_sweep_are_one_budget(
     monkeypatch.setattr(flows.sweep, "submit_training_job", beside_another_run)
     report = scaling_benchmark(config, sweep).report.to_dict()
     assert [(point["nodes"], point["status"]) for point in report["points"]] == [(1, "Completed"), (2, "Failed")]
-    assert "sweep.budget_usd: 1.00 USD" in report["points"][1]["reason"]
+    assert "sweep.budget_usd: 0.95 USD" in report["points"][1]["reason"]
     claims = served.s3.list_objects_v2(
         Bucket=config.platform.bucket, Prefix=names.claims_prefix(config.platform.prefix, sweep)
     )
