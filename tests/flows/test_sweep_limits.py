@@ -30,7 +30,7 @@ DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-p
 USD_PER_NODE_SECOND = 0.001
 BOUND = {1: 3.6, 2: 7.2, 4: 14.4}  # USD of an attempt that runs for its whole 3480 s and 120 s to stop
 ALL_BOUNDS = 25.2
-EACH_NEARLY_AN_HOUR = {"t_compute_seconds": 3400, "serial_share": 1, "noise_sigma": 0}
+EACH_NEARLY_AN_HOUR = {"t_compute_seconds": 3300, "serial_share": 1, "noise_sigma": 0}
 NO_CAPACITY = {"fault": "capacity_error", "jobs": "*"}
 
 
@@ -124,7 +124,7 @@ def test_budget_holds_all_attempts_of_all_runs(
 
     All may run at once, and 2 nodes fit only once 1 node has cost less than it could.
     """
-    faults = (failing_once(1, 400), failing_once(2, 400), failing_once(4, 3380))
+    faults = (failing_once(1, 400), failing_once(2, 400), failing_once(4, 3280))
     with simulated(*faults, model=EACH_NEARLY_AN_HOUR) as served:
         first = scaling_benchmark(sweep_config(served, budget_usd=ALL_BOUNDS))
         assert (first.missing_points, events) == (3, [])
