@@ -238,9 +238,7 @@ class _Sweep:
         self._followed_until = utc_now()
         for description in ended:
             attempt = self._forget(description["TrainingJobName"])
-            if (
-                description["TrainingJobStatus"] not in TERMINAL
-            ):  # given up; it may still run, so that it counts in full
+            if description["TrainingJobStatus"] not in TERMINAL:  # given up: it may still run, and counts in full
                 self._refuse(attempt, description["TrainingJobName"], description["FailureReason"])
                 continue
             self._allowance.settle(description)

@@ -2,7 +2,8 @@
 
 What it costs: a look is one ListTrainingJobs (100 jobs a page; of more jobs, after the first look, only what changed
 lately is listed) and one DescribeTrainingJob for each job that ended or may be past a limit; where calls are to spare,
-also one for each job that changed and one FilterLogEvents for each job that trains. All keep to one CallBudget.
+also one for each job that changed and one FilterLogEvents for each job that trains. All keep to one CallBudget; beside
+it each look asks `is_stopped`, one S3 GetObject.
 
 When it looks: every `poll_seconds`, each further pause 1.3 times the last up to 4 times `poll_seconds` while nothing
 changes, each ± 20 %; a change begins anew. An end is therefore known at most 4.8 `poll_seconds` after it is listed,
