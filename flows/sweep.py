@@ -102,6 +102,7 @@ class _Sweep:
         self.slots = NodeSlots(config.sweep.concurrency_limit)
         self._allowance = Allowance(config, plan.usd_per_hour)
         self._budget_told = False
+        self._is_limited = config.sweep.budget_usd is not None or config.sweep.max_retries is not None
         self._board = SweepBoard(inputs.sweep_id, len(plan.points))
         self._followed_until = utc_now()
 
@@ -141,7 +142,7 @@ class _Sweep:
             attempt = self.waiting.popleft()
             request = build_request(self.config, attempt.point, self.inputs, attempt.number)
             name = request["TrainingJobName"]
-            claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant)
+            claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant, self._is_limited)
             if claim.stop_mark not in (None, self._earlier_mark):
                 self._withdraw(name)
                 self.waiting.appendleft(attempt)

@@ -21,7 +21,7 @@ from tasks.storage import put_bytes, read_stop_mark
 
 @dataclass(frozen=True)
 class Claim:
-    """What was in the bucket once a job was claimed: every claimed job of the sweep, and its last stop's mark."""
+    """What was in the bucket once a job was claimed: every claimed job, where asked for, and the last stop's mark."""
 
     jobs: frozenset[str]
     stop_mark: str | None
@@ -47,15 +47,10 @@ def withdraw_claim(platform: PlatformConfig, sweep: str, job_name: str, claimant
 
 
 @task(name="claim-job", **PATIENT_TASK_OPTIONS)
-def claim_job(platform: PlatformConfig, sweep: str, job_name: str, claimant: str) -> Claim:
+def claim_job(platform: PlatformConfig, sweep: str, job_name: str, claimant: str, with_others: bool = False) -> Claim:
     """S3: say that this job is about to be sent, then read what others have said."""
     s3 = aws_client("s3", platform)
     body = names.pretty_json({"sweep_id": sweep, "job_name": job_name})
     put_bytes(s3, platform.bucket, names.claim_key(platform.prefix, sweep, job_name, claimant), body)
-    return Claim(read_claims(s3, platform, sweep), read_stop_mark(s3, platform, sweep))
-
-
-@task(name="read-claimed-jobs", **PATIENT_TASK_OPTIONS)
-def read_claimed_jobs(platform: PlatformConfig, sweep: str) -> frozenset[str]:
-    """S3: the jobs that were claimed for the sweep, by whomever."""
-    return read_claims(aws_client("s3", platform), platform, sweep)
+    jobs = read_claims(s3, platform, sweep) if with_others else frozenset([job_name])
+    return Claim(jobs, read_stop_mark(s3, platform, sweep))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-import flows.detach
+import flows.deployed
 import flows.scaling_benchmark
 import flows.sweep
 import tasks.jobs
@@ -214,6 +215,26 @@ def test_detached_sweep_keeps_no_pool_once_it_is_stopped_or_collected(
     assert pools(served, "poolcollected") == {"Available"}
     assert collect_sweep(config, collected.sweep_id) is not None
     assert pools(served, "poolstopped") == pools(served, "poolcollected") == {"Terminated"}
+
+
+def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_pools(
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    late: Callable[[float, float], None],
+) -> None:
+    """The flow's own process was killed; the hook knows only the run."""
+    late(30.0, 3.0)
+    config = pipeline_config(
+        "endless", name="hooked", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+    )
+    sweep = start_detached_sweep(config).sweep_id
+    monkeypatch.setattr(flows.deployed, "config_of_run", lambda parameters: config)
+    run: Any = SimpleNamespace(parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC))
+    cancelled: Any = None
+    flows.deployed.stop_jobs_of_run(flows.deployed.scaling_benchmark_from_preset, run, cancelled)
+    assert statuses(served, "hooked") == ["Stopped"] * 3
+    assert pools(served, "hooked") == {"Terminated"}
 
 
 def test_resume_after_a_crash_leaves_no_pool_of_either_run(
