@@ -51,8 +51,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
 def test_bound_is_at_the_current_price(make_config: Configs) -> None:
     config = make_config()
     plan, notices = stage.plan_online(config, plan_of(config), at_two_dollars, answer())
-    # (1 + 2) nodes x 1 h x 2 attempts x 2 USD
-    assert plan.cost_bound_usd == 12.0
+    # (1 + 2) nodes x (1 h + 120 s to stop) x 2 attempts x 2 USD
+    assert plan.cost_bound_usd == pytest.approx(12.4)
     assert "2.0 USD/h (us-east-1, 2026-11-20)" in plan.cost_bound_reason
     assert notices == ("seen", "priced")
 
@@ -117,7 +117,7 @@ def test_current_price_may_break_the_budget_beside_what_the_account_lacks(make_c
     config = make_config(sweep={"budget_usd": 11.0})
     assert plan_of(config).problems == ()
     plan, _ = stage.plan_online(config, plan_of(config), at_two_dollars, answer("no bucket", "no role"))
-    assert plan.problems[0].startswith("sweep.budget_usd: 11.0 is less than the 12.00 USD")
+    assert plan.problems[0].startswith("sweep.budget_usd: 11.0 is less than the 12.40 USD")
     assert plan.problems[1:] == ("no bucket", "no role")
 
 
@@ -134,7 +134,7 @@ def test_preflight_refuses_with_every_online_problem(
         stage.preflight(make_config())
     assert refused.value.problems == ("no bucket", "no role")
     assert "notice: the quota was not checked" in caplog.text
-    assert stage.preflight(make_config()).cost_bound_usd == 12.0
+    assert stage.preflight(make_config()).cost_bound_usd == pytest.approx(12.4)
 
 
 def plan_command(endpoint: str, *arguments: str) -> Result:
