@@ -12,6 +12,7 @@ import http.client
 import importlib
 import logging
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -48,9 +49,10 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
         logger.info("Prefect at %s", PREFECT_API_URL.value())
         return
     logger.info("starting Prefect (ephemeral server)")
+    password = f"nodesweep:{secrets.token_urlsafe(32)}"
     for is_last in [False] * (_TRIES - 1) + [True]:
         port = _free_port()
-        server = _start(port)
+        server = _start(port, password)
         _import(modules)
         if _answers(server, port):
             break
@@ -60,7 +62,7 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
                 "set PREFECT_API_URL to a server that runs, or give it more time with "
                 "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
             )
-    _use(f"http://{_HOST}:{port}/api")
+    _use(f"http://{_HOST}:{port}/api", password)
 
 
 def _import(modules: Sequence[str]) -> None:
@@ -73,13 +75,17 @@ def _import(modules: Sequence[str]) -> None:
         gc.enable()
 
 
-def _start(port: int) -> subprocess.Popen[bytes]:
-    """Start a server that ends with this process, kill -9 included; Ctrl-C on its terminal does not reach it."""
+def _start(port: int, password: str) -> subprocess.Popen[bytes]:
+    """Start a server that ends with this process, kill -9 included; Ctrl-C on its terminal does not reach it.
+
+    It answers to the password alone: any user of this machine, and any page in a browser here, can reach its port.
+    """
     import prefect
     from prefect.settings import get_current_settings
 
     own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     environment = {**os.environ, **own, **get_current_settings().to_environment_variables(exclude_unset=True)}
+    environment |= {"PREFECT_SERVER_API_AUTH_STRING": password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "null"}
     application = ["--factory", "prefect.server.api.server:create_app"]
     place = ["--app-dir", str(prefect.__module_path__.parent), "--host", _HOST, "--port", str(port)]
     server = subprocess.Popen(
@@ -110,11 +116,12 @@ def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
     return False
 
 
-def _use(url: str) -> None:
+def _use(url: str, password: str) -> None:
     """Every client of this process from now on, whichever thread it is in, calls this API."""
     from prefect.context import refresh_global_settings_context
 
     os.environ["PREFECT_API_URL"] = url
+    os.environ["PREFECT_API_AUTH_STRING"] = password
     refresh_global_settings_context()
 
 

@@ -2,7 +2,8 @@
 
 up | down | status     everything on one machine (machine.py)
 deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
-server                 Prefect's server in a container, its database's password from a file (server.py)
+server                 Prefect's server, which wants a password (server.py)
+worker                 the pool's worker in a container, its password from a file (server.py)
 automations            runs without a process, notifications (automations.py)
 """
 
@@ -10,29 +11,31 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
-from infra.worker.deployments import DeployError, deploy, wait_for_server
-from infra.worker.machine import REPOSITORY, Machine, MachineError, down, status, up
-from infra.worker.server import SecretError, become_server
+from infra.worker.deployments import POOL, DeployError, deploy, wait_for_server
+from infra.worker.machine import HOST, REPOSITORY, Machine, MachineError, down, status, up
+from infra.worker.server import SecretError, become_worker, serve, with_secrets
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m infra.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("verb", choices=("up", "down", "status", "deploy", "server", "automations"))
+    parser.add_argument("verb", choices=("up", "down", "status", "deploy", "server", "worker", "automations"))
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs")
     parser.add_argument("--port", type=int, default=4200, help="of the Prefect server; the next one is the worker's")
+    parser.add_argument("--host", default=HOST, help="server: the address to listen on")
     parser.add_argument("--platform-port", type=int, default=4570, help="of the local platform")
     parser.add_argument("--notify", metavar="TYPE/NAME", help="automations: notification block, e.g. slack-webhook/ops")
     parser.add_argument("--remove", action="store_true", help="automations: delete those of an earlier call")
     arguments = parser.parse_args()
     if arguments.verb == "automations":
         return _automations(arguments.notify, arguments.remove)
-    if arguments.verb in ("deploy", "server"):
-        return _in_container(arguments.verb)
+    if arguments.verb in ("deploy", "server", "worker"):
+        return _by_environment(arguments.verb, arguments.host, arguments.port)
     # From the environment: on a command line every process of the machine could read the password in it.
     database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
@@ -56,16 +59,19 @@ def _automations(notification_block: str | None, remove: bool) -> int:
     return 0
 
 
-def _in_container(verb: str) -> int:
+def _by_environment(verb: str, host: str, port: int) -> int:
     """Wherever the environment says: compose.yaml gives these verbs to containers of the worker's image."""
     try:
         if verb == "server":
-            become_server()
+            serve(host, port)
+            return 0
+        if verb == "worker":
+            become_worker(POOL)
         api_url = os.environ.get("PREFECT_API_URL")
         if not api_url:
             raise DeployError("PREFECT_API_URL is not set: name the server, e.g. http://127.0.0.1:4200/api")
         wait_for_server(api_url)
-        deploy({"NODESWEEP_HOME": str(REPOSITORY), **os.environ})
+        deploy({"NODESWEEP_HOME": str(REPOSITORY), **with_secrets(os.environ)})
     except (DeployError, SecretError) as error:
         print(f"nodesweep: {error}", file=sys.stderr)
         return 1
@@ -77,7 +83,9 @@ def _do(verb: str, machine: Machine) -> int:
     if verb == "up":
         up(machine)
         print(f"Prefect: {machine.api_url.removesuffix('/api')}   logs: {machine.folder}")
+        print(f"  It asks for a password once per browser: type the line in {machine.auth_file}")
         print(f"  export PREFECT_API_URL={machine.api_url}")
+        print(f'  export PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(machine.auth_file))})"')
         print("  prefect deployment run scaling-benchmark/local")
     elif verb == "down":
         down(machine)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.process_identity import start_ticks
-from infra.local.state.files import write_json
+from infra.local.state.files import write_atomically, write_json
 from infra.worker.deployments import POOL, REPOSITORY, SERVER_START_SECONDS, DeployError, deploy, wait_for_server
+from infra.worker.server import CLIENT_AUTH, SERVER_AUTH
 
 HOST = "127.0.0.1"
 _STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
@@ -47,11 +49,17 @@ class Machine:
         return f"http://{HOST}:{self.port}/api"
 
     @property
+    def auth_file(self) -> Path:
+        """user:password of the Prefect server, readable by its owner alone; `up` makes it."""
+        return self.folder / "prefect-auth"
+
+    @property
     def environment(self) -> dict[str, str]:
         """Of every process here: own home, own server, no telemetry, no proxy for local calls."""
         own = {
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.api_url,
+            CLIENT_AUTH: self.auth_file.read_text().strip(),
             "PREFECT_UI_API_URL": self.api_url,  # under another host name the UI can't reach its API
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_LOGGING_EXTRA_LOGGERS": "nodesweep",
@@ -69,11 +77,14 @@ class Machine:
 def up(machine: Machine) -> None:
     """Start what does not run yet, in order; a second call changes nothing. Raises MachineError."""
     machine.folder.mkdir(parents=True, exist_ok=True)
+    if not machine.auth_file.exists():
+        write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())  # mode 600
     _platform(machine, "start", SERVER_START_SECONDS)
-    server = ("server", "start", "--host", HOST, "--port", str(machine.port))
-    _start(machine, "server", server, machine.environment)
+    server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
+    password = machine.environment[CLIENT_AUTH]
+    _start(machine, "server", server, {**machine.environment, SERVER_AUTH: password})
     _deploy(machine)
-    worker = ("worker", "start", "--pool", POOL, "--name", "machine", "--with-healthcheck")
+    worker = ("prefect", "worker", "start", "--pool", POOL, "--name", "machine", "--with-healthcheck")
     _start(machine, "worker", worker, _without_database(machine.environment))
 
 
@@ -92,7 +103,7 @@ def status(machine: Machine) -> dict[str, bool]:
 def _start(machine: Machine, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
     if _pid(machine, name) is not None:
         return
-    command = [sys.executable, "-m", "prefect", *arguments]
+    command = [sys.executable, "-m", *arguments]
     environment = dict(environment)
     if name == "worker":
         environment["PREFECT_WORKER_WEBSERVER_PORT"] = str(machine.port + 1)

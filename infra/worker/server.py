@@ -1,7 +1,14 @@
-"""Prefect's server in a container: this process becomes it, so that SIGTERM reaches it. python -m infra.worker server
+"""Prefect's server as `make up` and compose.yaml start it. python -m infra.worker server
 
-The password of its database comes from the file that PREFECT_SERVER_DATABASE_PASSWORD_FILE names, as a compose secret
-is mounted: Prefect reads it from the environment only, and the container's configuration shall not show it.
+It is Prefect's own application with a guard in front: whoever can start a flow run makes the worker run code, so
+
+- every call needs the password, PREFECT_SERVER_API_AUTH_STRING; without one the server does not start;
+- a page of another origin than the UI's is not allowed to call it (CORS);
+- a request that was sent to another host name than the server's is refused. A web page can have its own name resolved
+  to 127.0.0.1 and is of the same origin then (DNS rebinding), but its requests carry its name.
+
+A secret comes from a file where an environment variable NAME_FILE names one, as a compose secret is mounted: Prefect
+reads it from the environment only, and the container's configuration shall not show it.
 """
 
 from __future__ import annotations
@@ -10,34 +17,89 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
-PASSWORD = "PREFECT_SERVER_DATABASE_PASSWORD"
-PASSWORD_FILE = f"{PASSWORD}_FILE"
+DATABASE_PASSWORD = "PREFECT_SERVER_DATABASE_PASSWORD"
+SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
+CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
+SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
+"""Each may be given as a file by NAME_FILE."""
+_ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
 
 
 class SecretError(Exception):
-    """The file with the password can't be used; the message names it."""
+    """A secret is missing, or its file can't be used; the message names it."""
 
 
-def environment_of_server(environment: Mapping[str, str]) -> dict[str, str]:
-    """With the password in place of its file; unchanged where no file is named. Raises SecretError."""
+def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """With each secret in place of its file; unchanged where no file is named. Raises SecretError."""
     named = dict(environment)
-    path = named.pop(PASSWORD_FILE, None)
-    if path is None:
-        return named
+    for secret in SECRETS:
+        path = named.pop(f"{secret}_FILE", None)
+        if path is not None:
+            named[secret] = _read_secret(f"{secret}_FILE", path)
+    return named
+
+
+def _read_secret(variable: str, path: str) -> str:
     try:
-        password = Path(path).read_text().strip()
+        secret = Path(path).read_text().strip()
     except OSError as error:
         raise SecretError(
-            f"{PASSWORD_FILE}: {path} can't be read ({error.strerror}); user {os.getuid()} has to be able to read it"
+            f"{variable}: {path} can't be read ({error.strerror}); user {os.getuid()} has to be able to read it"
         ) from None
-    if not password:
-        raise SecretError(f"{PASSWORD_FILE}: {path} is empty; it has to hold the password of the database")
-    return named | {PASSWORD: password}
+    if not secret:
+        raise SecretError(f"{variable}: {path} is empty; it has to hold the secret")
+    return secret
 
 
-def become_server() -> NoReturn:
-    """Raises SecretError."""
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "0.0.0.0"]
-    os.execve(sys.executable, command, environment_of_server(os.environ))
+def become_worker(pool: str) -> NoReturn:
+    """This process becomes the pool's worker, so that SIGTERM reaches it. Raises SecretError."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    os.execve(sys.executable, [*command, "--with-healthcheck"], with_secrets(os.environ))
+
+
+def serve(host: str, port: int) -> None:
+    """Serve until SIGTERM. Raises SecretError."""
+    environment = with_secrets(os.environ)
+    if not environment.get(SERVER_AUTH):
+        raise SecretError(
+            f"{SERVER_AUTH} is not set: name a password as user:password, or a file in {SERVER_AUTH}_FILE"
+        )
+    environment.setdefault("PREFECT_SERVER_CORS_ALLOWED_ORIGINS", ",".join(trusted_origins(environment)) or "null")
+    os.environ.clear()
+    os.environ.update(environment)
+    import uvicorn  # after the environment is set: Prefect reads it when it is imported
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings().server
+    uvicorn.run(
+        guarded_application(trusted_hosts(environment)),
+        host=host,
+        port=port,
+        timeout_keep_alive=settings.api.keepalive_timeout,
+        ws_ping_interval=settings.api.websocket_ping_interval,
+        ws_ping_timeout=settings.api.websocket_ping_timeout,
+        log_level=settings.logging_level.lower(),
+    )
+
+
+def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
+    """The names under which the server is called: loopback's, the UI's address and PREFECT_API_URL's."""
+    hosts = {urlsplit(environment.get(name, "")).hostname for name in _ADDRESSES} | {"127.0.0.1", "localhost"}
+    return sorted(host for host in hosts if host)
+
+
+def trusted_origins(environment: Mapping[str, str]) -> list[str]:
+    """The origin of the UI, where its address is known."""
+    parts = urlsplit(environment.get("PREFECT_UI_API_URL", ""))
+    return [f"{parts.scheme}://{parts.netloc}"] if parts.netloc else []
+
+
+def guarded_application(hosts: list[str]) -> Any:
+    """Prefect's application, for requests to these hosts only."""
+    from prefect.server.api.server import create_app
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    return TrustedHostMiddleware(create_app(final=True), allowed_hosts=hosts, www_redirect=False)

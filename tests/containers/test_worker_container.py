@@ -13,7 +13,7 @@ import yaml
 from infra.local.engine.container_cli import ContainerCli, ContainerCommandError
 from scaling import names
 from tests.containers.worker_images import ROOT, WORKER_IMAGE, build_images
-from tests.containers.worker_stack import PASSWORD, Stack, platform, running_stack, within_reach
+from tests.containers.worker_stack import API_PASSWORD, PASSWORD, Stack, platform, running_stack, within_reach
 from tests.production.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -86,7 +86,8 @@ def test_container_can_write_nothing_but_its_volumes(stack: Stack, service: str)
 
 def test_no_containers_configuration_shows_the_password(stack: Stack) -> None:
     for service in ("postgres", "server", "deploy", "worker"):
-        assert PASSWORD not in str(stack.inspect(service)), service
+        for password in (PASSWORD, API_PASSWORD):
+            assert password not in str(stack.inspect(service)), service
     assert stack.inside("server", "cat", "/run/secrets/postgres_password") == PASSWORD
 
 

@@ -19,6 +19,7 @@ from tests.production.world import World, free_port, wait_for
 
 COMPOSE_FILE = ROOT / "infra" / "worker" / "compose.yaml"
 PASSWORD = "not-a-secret-8f2c"
+API_PASSWORD = "not-a-secret-5d1b"
 SERVICES = ("postgres", "server", "deploy", "worker")
 _COMPOSE_SECONDS = 200.0
 _HEALTHY_SECONDS = 240.0
@@ -101,7 +102,9 @@ def running_stack(cli: ContainerCli, folder: Path, project: str) -> Iterator[Sta
     secrets = folder / "secrets"
     secrets.mkdir(mode=0o700)
     (secrets / "postgres_password").write_text(PASSWORD)
-    (secrets / "postgres_password").chmod(0o444)
+    (secrets / "prefect_auth").write_text(f"nodesweep:{API_PASSWORD}")
+    for file in secrets.iterdir():
+        file.chmod(0o444)
     stack = Stack(cli, folder, project, free_port())
     try:
         stack.up(*SERVICES)
@@ -114,6 +117,7 @@ def running_stack(cli: ContainerCli, folder: Path, project: str) -> Iterator[Sta
 def platform(folder: Path, api_port: int, model: dict[str, float]) -> Iterator[World]:
     """A simulated platform on this machine's loopback."""
     machine = Machine(folder, api_port, free_port())
+    machine.auth_file.write_text(f"nodesweep:{API_PASSWORD}")
     (folder / "model.json").write_text(json.dumps(model))
     state = ("--port", str(machine.platform_port), "--state-dir", str(folder / "platform"))
     options = ("--engine", "simulated", "--time-scale", "1", "--model", str(folder / "model.json"))

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import sys
 from flows import prefect_server
 started = []
 real = prefect_server._start
-prefect_server._start = lambda port: started.append(real(port)) or started[-1]
+prefect_server._start = lambda port, password: started.append(real(port, password)) or started[-1]
 prefect_server.connect_prefect(("colorsys",))
 assert "colorsys" in sys.modules
 from prefect.client.orchestration import get_client
@@ -59,6 +60,8 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
             assert status == "200"
             with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10) as answer:
                 assert answer.status == 200
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"{url.rstrip('/')}/admin/version", timeout=10)
             assert os.getpgid(int(pid)) != os.getpgid(command.pid), "Ctrl-C on the terminal is not for the server"
             command.send_signal(signal.SIGKILL) if kill else command.stdin.close()
             assert command.wait(30) == (-signal.SIGKILL if kill else 0)
@@ -69,7 +72,7 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
 
 def test_configured_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    monkeypatch.setattr(prefect_server, "_start", started.append)
+    monkeypatch.setattr(prefect_server, "_start", lambda port, password: started.append(port))
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         connect_prefect(("not_a_module",))
     assert started == []
@@ -79,7 +82,7 @@ def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPat
     """Tried again, since another process may have taken the port."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(port: int) -> subprocess.Popen[bytes]:
+    def start(port: int, password: str) -> subprocess.Popen[bytes]:
         started.append(subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]))
         return started[-1]
 

@@ -43,7 +43,7 @@ def inbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def automations(world: World, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.worker", "automations", *options]
-    environment = {**os.environ, "PREFECT_API_URL": world.machine.api_url}
+    environment = {**os.environ, **world.machine.environment}
     return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90)
 
 
@@ -63,7 +63,7 @@ def test_a_regression_and_a_budget_are_told(world: World, inbox: tuple[str, list
         f"Block(name='ops', url={url!r}, "
         "json_data={'subject': '{{subject}}', 'body': '{{body}}'}).save('ops')"
     )
-    environment = {**os.environ, "PREFECT_API_URL": world.machine.api_url}
+    environment = {**os.environ, **world.machine.environment}
     subprocess.run([sys.executable, "-c", save], env=environment, check=True, timeout=90)
     for _ in range(2):  # a second call replaces the first one's
         done = automations(world, "--notify", "custom-webhook/ops")

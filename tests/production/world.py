@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import boto3
 import httpx
 from botocore.config import Config
 
 from configs.presets import config_of_preset
 from infra.worker.machine import HOST, Machine
 from scaling import names
+from tasks.local_keys import local_session
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 ROLE = "arn:aws:iam::000000000001:role/training"
@@ -86,18 +86,15 @@ class World:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.endpoint = f"http://{HOST}:{machine.platform_port}"
-        self._api = httpx.Client(base_url=machine.api_url, timeout=_ANSWER_SECONDS, trust_env=False)
+        user, _, password = machine.auth_file.read_text().strip().partition(":")
+        self._api = httpx.Client(
+            base_url=machine.api_url, auth=(user, password), timeout=_ANSWER_SECONDS, trust_env=False
+        )
         self.sagemaker, self.s3 = (self._client(service) for service in ("sagemaker", "s3"))
 
     def _client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            region_name="us-east-1",
-            endpoint_url=self.endpoint,
-            aws_access_key_id="any",
-            aws_secret_access_key="thing",
-            config=Config(proxies={}),
-        )
+        session = local_session(self.endpoint, "us-east-1")
+        return session.client(service, endpoint_url=self.endpoint, config=Config(proxies={}))
 
     def settings(self, benchmark: str, **changes: Any) -> dict[str, Any]:
         """What makes the preset `local` a benchmark of its own on this platform, both its jobs at once."""

@@ -49,11 +49,20 @@ def test_each_waits_for_what_it_needs() -> None:
     }
 
 
-def test_only_the_database_and_the_server_are_given_the_password() -> None:
-    assert {name for name, service in SERVICES.items() if service.get("secrets")} == {"postgres", "server"}
-    written = [value for service in SERVICES.values() for name, value in service.get("environment", {}).items()
-               if "PASSWORD" in name]  # fmt: skip
-    assert written == ["/run/secrets/postgres_password"] * 2
+def test_a_password_is_given_to_those_who_need_it_and_as_a_file() -> None:
+    """The database's to itself and the server, the server's to itself and those who call it."""
+    given = {name: service["secrets"] for name, service in SERVICES.items() if "secrets" in service}
+    assert given == {
+        "postgres": ["postgres_password"],
+        "server": ["postgres_password", "prefect_auth"],
+        "deploy": ["prefect_auth"],
+        "worker": ["prefect_auth"],
+    }
+    written = [(name, value) for service in SERVICES.values() for name, value in service.get("environment", {}).items()
+               if "PASSWORD" in name or "AUTH" in name]  # fmt: skip
+    assert len(written) == 5
+    for name, value in written:
+        assert name.endswith("_FILE") and value in ("/run/secrets/postgres_password", "/run/secrets/prefect_auth")
 
 
 def test_only_the_server_is_published_and_on_loopback() -> None:

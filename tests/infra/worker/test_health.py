@@ -1,4 +1,4 @@
-"""The image's health check, and how the server of a container comes by its database's password."""
+"""The image's health check, how a container comes by its passwords, and whom the server trusts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from infra.worker import health
-from infra.worker.server import PASSWORD, PASSWORD_FILE, SecretError, environment_of_server
+from infra.worker.server import (
+    DATABASE_PASSWORD,
+    SECRETS,
+    SERVER_AUTH,
+    SecretError,
+    serve,
+    trusted_hosts,
+    trusted_origins,
+    with_secrets,
+)
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -52,19 +61,35 @@ def test_check_ends_with_1_and_asks_no_proxy(port: int) -> None:
     assert failed.returncode == 1 and "503" in failed.stderr
 
 
-def test_password_is_the_files_and_its_name_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_the_files_and_its_name_is_gone(tmp_path: Path, secret: str) -> None:
     (tmp_path / "password").write_text("of the file\n")
-    got = environment_of_server({"PREFECT_SERVER_DATABASE_HOST": "postgres", PASSWORD_FILE: str(tmp_path / "password")})
-    assert got == {"PREFECT_SERVER_DATABASE_HOST": "postgres", PASSWORD: "of the file"}
+    got = with_secrets({"PREFECT_SERVER_DATABASE_HOST": "postgres", f"{secret}_FILE": str(tmp_path / "password")})
+    assert got == {"PREFECT_SERVER_DATABASE_HOST": "postgres", secret: "of the file"}
 
 
 def test_without_a_file_the_environment_stays() -> None:
-    assert environment_of_server({"PREFECT_HOME": "/x"}) == {"PREFECT_HOME": "/x"}
+    assert with_secrets({"PREFECT_HOME": "/x"}) == {"PREFECT_HOME": "/x"}
 
 
 def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
+    name = f"{DATABASE_PASSWORD}_FILE"
     with pytest.raises(SecretError, match=r"PASSWORD_FILE: .*/gone can't be read \(No such file or directory\)"):
-        environment_of_server({PASSWORD_FILE: str(tmp_path / "gone")})
+        with_secrets({name: str(tmp_path / "gone")})
     (tmp_path / "empty").touch()
     with pytest.raises(SecretError, match="empty is empty"):
-        environment_of_server({PASSWORD_FILE: str(tmp_path / "empty")})
+        with_secrets({name: str(tmp_path / "empty")})
+
+
+def test_a_server_without_a_password_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (SERVER_AUTH, f"{SERVER_AUTH}_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SecretError, match="PREFECT_SERVER_API_AUTH_STRING is not set: name a password"):
+        serve("127.0.0.1", 0)
+
+
+def test_trusted_are_the_names_of_the_server_and_the_origin_of_its_page() -> None:
+    environment = {"PREFECT_API_URL": "http://server:4200/api", "PREFECT_UI_API_URL": "https://sweeps.example:8443/api"}
+    assert trusted_hosts(environment) == ["127.0.0.1", "localhost", "server", "sweeps.example"]
+    assert trusted_origins(environment) == ["https://sweeps.example:8443"]
+    assert (trusted_hosts({}), trusted_origins({})) == (["127.0.0.1", "localhost"], [])

@@ -1,0 +1,62 @@
+"""What a web page that the user happens to look at can do with the server of `make up`: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.production.world import World
+
+pytestmark = pytest.mark.slow
+PAGE = "http://evil.example"
+FLOW = {"name": "planted"}
+
+
+@pytest.fixture
+def stranger(world: World) -> httpx.Client:
+    """Knows the address and no password."""
+    return httpx.Client(base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False)
+
+
+def flows(world: World) -> set[str]:
+    return {flow["name"] for flow in world.call("POST", "/flows/filter", limit=200)}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_a_page_cannot_make_a_flow(world: World, stranger: httpx.Client, kind: str) -> None:
+    """text/plain is what a page may send without asking the server first."""
+    headers = {"Origin": PAGE, "Content-Type": kind}
+    answer = stranger.post("/api/flows/", content=json.dumps(FLOW), headers=headers)
+    assert answer.status_code == 401, answer.text
+    assert "planted" not in flows(world)
+
+
+def test_a_page_may_not_send_a_password(world: World, stranger: httpx.Client) -> None:
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    refused = stranger.options("/api/flows/", headers={"Origin": PAGE, **asks})
+    assert "access-control-allow-origin" not in refused.headers and refused.status_code == 400
+    own = world.machine.api_url.removesuffix("/api")
+    assert stranger.options("/api/flows/", headers={"Origin": own, **asks}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/health", "/api/admin/version", "/ui-settings", "/"])
+def test_a_page_whose_name_was_led_to_loopback_is_refused(world: World, stranger: httpx.Client, path: str) -> None:
+    answer = stranger.get(path, headers={"Host": f"evil.example:{world.machine.port}"})
+    assert (answer.status_code, answer.text) == (400, "Invalid host header")
+
+
+def test_the_password_is_its_owners_alone_and_on_no_command_line(world: World) -> None:
+    file = world.machine.auth_file
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_uid == os.getuid()
+    password = file.read_text().strip()
+    assert len(password.partition(":")[2]) >= 32
+    for name in ("server", "worker"):
+        command = Path(f"/proc/{world.process(name)}/cmdline").read_bytes()
+        assert command and password.encode() not in command
+        log = (world.machine.folder / f"{name}.log").read_text()
+        assert password not in log
