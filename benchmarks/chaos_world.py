@@ -17,7 +17,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pandas as pd
 import yaml
 from botocore.config import Config
@@ -26,6 +25,7 @@ from benchmarks.chaos_plan import ChaosPlan
 from infra.local.server import engine_factory, running
 from infra.local.server_contract import ServerConfig
 from scaling import names
+from tasks.local_keys import local_session
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
@@ -100,7 +100,7 @@ def _config(folder: Path, endpoint: str) -> dict[str, Any]:
             "bucket": "chaos",
             "role_arn": "arn:aws:iam::000000000001:role/training",
             "endpoint_url": endpoint,
-            "credentials": "placeholder",
+            "credentials": "platform",
             "create_missing": True,
         },
     }
@@ -164,14 +164,7 @@ def served_platform(
 def _client(service: str, endpoint: str) -> Any:
     # Patient, since the plan's throttles may hit these calls too.
     retries = Config(retries={"total_max_attempts": 5}, proxies={})
-    return boto3.client(
-        service,
-        region_name="us-east-1",
-        endpoint_url=endpoint,
-        aws_access_key_id="any",
-        aws_secret_access_key="thing",
-        config=retries,
-    )
+    return local_session(endpoint, "us-east-1").client(service, endpoint_url=endpoint, config=retries)
 
 
 class Sampler:

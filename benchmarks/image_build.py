@@ -180,7 +180,7 @@ def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
             bucket="benchmark",
             role_arn=_ROLE,
             endpoint_url=endpoint,
-            credentials="placeholder",
+            credentials="platform",
             create_missing=True,
         )
         aws_client("s3", at).create_bucket(Bucket=at.bucket)

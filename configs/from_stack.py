@@ -102,7 +102,7 @@ def _platform_lines(stack: Stack, endpoint_url: str | None) -> list[str]:
         "prefix": stack.prefix,
         "role_arn": stack.role_arn,
         # An endpoint that stands in for AWS checks no keys.
-        **({} if endpoint_url is None else {"endpoint_url": endpoint_url, "credentials": "placeholder"}),
+        **({} if endpoint_url is None else {"endpoint_url": endpoint_url, "credentials": "platform"}),
     }
     return [f"{key}: {_scalar(value)}" for key, value in values.items()]
 

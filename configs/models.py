@@ -401,9 +401,10 @@ class PlatformConfig(Section):
         pattern=r"^https?://",
         description="Endpoint for every AWS call, http(s)://HOST[:PORT]; null: AWS itself.",
     )
-    credentials: Literal["chain", "placeholder"] = Field(
+    credentials: Literal["chain", "platform"] = Field(
         default="chain",
-        description="chain: boto3's usual search; placeholder: fixed meaningless keys, only with an endpoint_url.",
+        description="chain: boto3's usual search; platform: the key of the local platform at endpoint_url, which lies "
+        "in its state folder for its own user.",
     )
     create_missing: bool = Field(
         default=False,
@@ -427,8 +428,8 @@ class PlatformConfig(Section):
 
     @model_validator(mode="after")
     def _local_needs_endpoint(self) -> Self:
-        if self.endpoint_url is None and self.credentials == "placeholder":
-            raise ValueError("credentials 'placeholder' needs an endpoint_url; for AWS use 'chain'")
+        if self.endpoint_url is None and self.credentials == "platform":
+            raise ValueError("credentials 'platform' needs an endpoint_url; for AWS use 'chain'")
         if self.autostart and not is_loopback_with_port(self.endpoint_url):
             raise ValueError(
                 "autostart needs an endpoint_url on loopback with its port (http://127.0.0.1:PORT), "

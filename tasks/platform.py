@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import Any
 
 import boto3
-import botocore.session
 from botocore.config import Config
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
 from configs.models import PlatformConfig
 from tasks.errors import retry_passing
+from tasks.local_keys import local_session
 
 # Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when that was not enough.
 _CLIENT_CONFIG = Config(
@@ -46,14 +45,13 @@ An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.
 def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
     """A client of `service`; clients are thread-safe and kept, so that connections are reused.
 
-    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered.
+    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Raises what
+    local_session() does where the keys are the platform's own.
     """
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         session = boto3.Session(region_name=platform.region)
         return session.client(service, endpoint_url=platform.endpoint_url, config=config)
-    # An endpoint that checks no keys needs nothing of the user's own set-up: no profile, no config file, no proxy.
-    own = botocore.session.Session({"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)})
-    session = boto3.Session("placeholder", "placeholder", region_name=platform.region, botocore_session=own)
-    config = config.merge(Config(proxies={}))
-    return session.client(service, endpoint_url=platform.endpoint_url, config=config)
+    assert platform.endpoint_url is not None  # the config's own rule
+    session = local_session(platform.endpoint_url, platform.region)
+    return session.client(service, endpoint_url=platform.endpoint_url, config=config.merge(Config(proxies={})))

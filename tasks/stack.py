@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import boto3
-import botocore.session
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from configs.load import ConfigError
 from tasks.errors import error_code
+from tasks.local_keys import local_session
 
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20)
 _DEPLOYED = frozenset(
@@ -23,21 +22,15 @@ _DEPLOYED = frozenset(
 def stack_client(region: str | None, endpoint_url: str | None) -> Any:
     """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError where it has none.
 
-    An endpoint gets the placeholder keys that platform.credentials: placeholder stands for.
+    Raises what local_session() does where an endpoint is named.
     """
-    if endpoint_url is None:
-        session = boto3.Session(region_name=region)
-    else:
-        own = botocore.session.Session(
-            {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
-        )
-        session = boto3.Session(
-            "placeholder", "placeholder", region_name=region or boto3.Session().region_name, botocore_session=own
-        )
+    session = boto3.Session(region_name=region)
     if session.region_name is None:
         raise ConfigError("no region is known; name the stack's with --region, e.g. --region us-east-1")
-    config = _CONFIG if endpoint_url is None else _CONFIG.merge(Config(proxies={}))
-    return session.client("cloudformation", endpoint_url=endpoint_url, config=config)
+    if endpoint_url is None:
+        return session.client("cloudformation", config=_CONFIG)
+    own = local_session(endpoint_url, session.region_name)
+    return own.client("cloudformation", endpoint_url=endpoint_url, config=_CONFIG.merge(Config(proxies={})))
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:

@@ -85,7 +85,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 def browser_url(platform: PlatformConfig, key: str) -> str:
     """Where a browser shows the object: AWS's console.
 
-    An endpoint that checks no keys has none; there the link is signed with the meaningless ones, for a week.
+    A local platform has none; there the link is signed with its key, for a week.
     """
     if platform.credentials == "chain":
         return names.console_url(platform.bucket, key, platform.region)

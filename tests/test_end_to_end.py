@@ -17,13 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pandas as pd
 import pytest
 import yaml
 
 from configs.load import load_config
 from infra.local.engine import ProcessImageStore
+from tasks.local_keys import local_session
 
 pytestmark = pytest.mark.slow
 
@@ -112,8 +112,7 @@ def nodesweep(site: SimpleNamespace, *arguments: str, timeout: float = 400) -> s
 
 
 def client(site: SimpleNamespace, service: str) -> Any:
-    keys = {"aws_access_key_id": "placeholder", "aws_secret_access_key": "placeholder"}
-    return boto3.client(service, endpoint_url=site.endpoint, region_name="us-east-1", **keys)
+    return local_session(site.endpoint, "us-east-1").client(service, endpoint_url=site.endpoint)
 
 
 def latest_report(site: SimpleNamespace) -> dict[str, Any]:

@@ -20,12 +20,13 @@ import json
 import logging
 import math
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from infra.local import daemon
-from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.server_contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, read_quotas
 
 DEFAULT_PORT = 4570
@@ -126,6 +127,10 @@ def _model_file(options: argparse.Namespace) -> Path | None:
 def _start_or_serve(command: str, config: ServerConfig) -> None:
     if command == "start":
         print(daemon.start(config))
+        print(
+            f"export AWS_SHARED_CREDENTIALS_FILE={shlex.quote(str(config.state_dir / CREDENTIALS_FILE))}",
+            file=sys.stderr,
+        )
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("botocore", "boto3", "werkzeug"):

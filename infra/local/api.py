@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ def validation_error(message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class CredentialScope:
-    """Which service and region a SigV4 header names. The signature itself is never checked."""
+    """Which service and region a SigV4 header names."""
 
     service: str
     region: str
@@ -77,6 +78,13 @@ class JsonService:
                 f"It models: {', '.join(sorted(self.actions))}.",
             )
         return self.actions[action](region, request)
+
+
+def read_body(environ: dict[str, Any]) -> bytes:
+    """The whole body of a WSGI request, put back so that the next one can read it too."""
+    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = io.BytesIO(body)
+    return body
 
 
 def decode_request(body: bytes) -> dict[str, Any]:

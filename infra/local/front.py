@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import re
@@ -12,7 +11,8 @@ from wsgiref.types import StartResponse, WSGIApplication
 
 from werkzeug.wrappers import Response
 
-from infra.local.api import DEFAULT_REGION, ApiError, JsonService, credential_scope, decode_request
+from infra.local.access import Gate
+from infra.local.api import DEFAULT_REGION, ApiError, JsonService, credential_scope, decode_request, read_body
 from infra.local.faults.injector import FaultInjector
 from infra.local.in_process import is_own_call
 from infra.local.server_contract import STATUS_PATH
@@ -36,9 +36,11 @@ class Front:
         self,
         moto: WSGIApplication,
         status: Callable[[], dict[str, Any]],
+        gate: Gate,
     ) -> None:
         self._moto = moto
         self._status = status
+        self._gate = gate
         self._services: dict[str, JsonService] = {}
         self._observers: list[Observer] = []
         self._faults: FaultInjector | None = None
@@ -74,6 +76,8 @@ class Front:
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
             return _json(200 if status["running"] else 503, status)
+        if refusal := self._gate.refusal(environ):
+            return refusal
         if cbor := _CBOR_PATH.match(environ.get("PATH_INFO", "")):
             raise ApiError(
                 "UnknownOperationException",
@@ -85,7 +89,7 @@ class Front:
         is_watched = self._faults is not None and self._faults.watches(prefix, action) and not is_own_call(environ)
         if service is None and not is_watched:
             return None
-        request = decode_request(_read_body(environ))
+        request = decode_request(read_body(environ))
         if self._faults is not None and is_watched:
             self._faults.check_call(prefix, action, request)
         if service is None or not service.answers(action, request):
@@ -117,7 +121,7 @@ class Front:
 
 
 def _refuse_browsers(environ: dict[str, Any]) -> None:
-    """Credentials are not checked and jobs are programs, so a web page must not reach the platform.
+    """Jobs are programs, so a web page must not reach the platform, whatever it came to know.
 
     A page's cross-site request carries Origin; one that had its own name resolved to loopback carries that name.
     """
@@ -135,19 +139,12 @@ def _refusal(environ: dict[str, Any]) -> Response | None:
     scope = credential_scope(environ)
     if scope is None or scope.service not in elsewhere.SERVICES:
         return None
-    found = elsewhere.refusal(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), _read_body(environ))
+    found = elsewhere.refusal(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ))
     return Response(found[1], status=400, content_type=found[0]) if found else None
 
 
 def _json(status: int, body: dict[str, Any]) -> Response:
     return Response(json.dumps(body), status=status, content_type=_JSON_CONTENT_TYPE)
-
-
-def _read_body(environ: dict[str, Any]) -> bytes:
-    """The whole body, put back so that moto can read it too."""
-    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    environ["wsgi.input"] = io.BytesIO(body)
-    return body
 
 
 def _use_path_style(environ: dict[str, Any]) -> None:

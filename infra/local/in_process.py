@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from wsgiref.types import WSGIApplication
@@ -23,7 +24,8 @@ _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
 """One attempt: a call that doesn't leave the process has no passing errors to wait for."""
 
-_ACCESS_KEY = "nodesweep-platform"
+OWN_KEY_ID = f"PLATFORM{secrets.token_hex(16).upper()}"
+"""Of this process alone: what the platform's own clients sign with."""
 
 ClientFactory = Callable[[str, str], Any]
 """(service name, region) -> boto3 client."""
@@ -39,7 +41,7 @@ class _RawBody(io.BytesIO):
 
 def client_factory(application: WSGIApplication) -> ClientFactory:
     """Clients for `application`, made once per service and region (a client is safe to share between threads)."""
-    session: Any = boto3.Session(aws_access_key_id=_ACCESS_KEY, aws_secret_access_key="platform")
+    session: Any = boto3.Session(aws_access_key_id=OWN_KEY_ID, aws_secret_access_key="platform")
 
     @functools.cache
     def client(service: str, region: str) -> Any:
@@ -52,7 +54,7 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 def is_own_call(environ: Mapping[str, Any]) -> bool:
     """Whether a request comes from the platform itself."""
-    return f"Credential={_ACCESS_KEY}/" in environ.get("HTTP_AUTHORIZATION", "")
+    return f"Credential={OWN_KEY_ID}/" in environ.get("HTTP_AUTHORIZATION", "")
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:

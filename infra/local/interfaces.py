@@ -14,6 +14,14 @@ from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
+class AccessKey:
+    """One key pair, as AWS clients take it."""
+
+    id: str
+    secret: str
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """One accepted CreateTrainingJob request, as far as its nodes need to know it."""
 

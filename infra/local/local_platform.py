@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.local.access import Gate, access_keys
 from infra.local.api import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 from infra.local.builds.ecr_registry import EcrRegistry, HasRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
 from infra.local.front import Front
-from infra.local.in_process import client_factory
+from infra.local.in_process import OWN_KEY_ID, client_factory
 from infra.local.interfaces import Engine, EngineWithRoom, ImageStore
 from infra.local.moto_backend import moto_application, reset_state
-from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
+from infra.local.server_contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS
 from infra.local.settings import digest
 from infra.local.simulation.execution import SimulatedRunner, Simulation
 from infra.local.state.ecr_snapshot import EcrSnapshot
@@ -52,7 +53,8 @@ class Platform:
         moto = moto_application(self._account_id)
         registry = images.registry if isinstance(images, HasRegistry) else None
         ecr_registry = EcrRegistry(registry.address) if registry else None
-        self.front = Front(ecr_registry.wrap(moto) if ecr_registry else moto, self.status)
+        gate = Gate(access_keys(state_dir), OWN_KEY_ID)
+        self.front = Front(ecr_registry.wrap(moto) if ecr_registry else moto, self.status, gate)
         clients = client_factory(self.front)
         if registry and ecr_registry:
             ecr_registry.connect(clients)
@@ -119,5 +121,6 @@ class Platform:
             "builds_in_progress": self._builds.in_progress(),
             "isolation": self._runner.isolation(),
             "state_dir": str(self._state_dir),
+            "credentials_file": str(self._state_dir / CREDENTIALS_FILE),
             **self._settings,
         }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from werkzeug.serving import make_server
 
+from infra.local.access import access_keys
 from infra.local.interfaces import Engine, ImageStore
 from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
@@ -44,7 +45,7 @@ def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulat
 
     images = ProcessImageStore(state_dir)
     try:
-        return ProcessEngine(state_dir / "engine", images, endpoint_url), images
+        return ProcessEngine(state_dir / "engine", images, endpoint_url, access_keys(state_dir).node), images
     except EngineError as error:
         raise ServerStartError(str(error)) from error
 

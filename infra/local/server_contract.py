@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
-"""Loopback only: the platform takes any credentials and runs what it is sent."""
+"""Loopback only: the platform runs what it is sent, and its HTTP is plain."""
 
 STATUS_PATH = "/_nodesweep/status"
 
 SERVER_FILE = "server.json"
 """In the state folder: who serves it. Left behind at the end, believed only while that process lives."""
+
+CREDENTIALS_FILE = "aws-credentials"
+"""In the state folder: the access keys, in the form of AWS's shared credentials file."""
 
 JOBS_STOP_DEADLINE_SECONDS = 140.0
 """A node gets 120 s between SIGTERM and SIGKILL; the rest is for the upload."""

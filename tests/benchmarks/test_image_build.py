@@ -33,7 +33,7 @@ def tries(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Measureme
             bucket="benchmark",
             role_arn="arn:aws:iam::000000000000:role/benchmark",
             endpoint_url=served.endpoint,
-            credentials="placeholder",
+            credentials="platform",
             create_missing=True,
         )
         image = ImageConfig(context=str(context), base_image="localhost/base:1")

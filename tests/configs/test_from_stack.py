@@ -73,7 +73,7 @@ def test_what_the_stack_has_beside_is_used(tmp_path: Path) -> None:
 
 def test_endpoint_is_called_with_placeholder_keys(tmp_path: Path) -> None:
     platform = parse_config(parse_yaml(filled(tmp_path, "http://127.0.0.1:4570")), "test").platform
-    assert (platform.endpoint_url, platform.credentials) == ("http://127.0.0.1:4570", "placeholder")
+    assert (platform.endpoint_url, platform.credentials) == ("http://127.0.0.1:4570", "platform")
 
 
 def test_stack_of_another_template_is_refused_by_what_it_lacks() -> None:

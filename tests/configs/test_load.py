@@ -62,7 +62,7 @@ def test_models_are_frozen(benchmark_config: BenchmarkConfig) -> None:
         ("training", {"metric_definitions": {"m": "x=[0-9]+"}}, r"has no group around the number"),
         ("training", {"metric_definitions": {"m": "x=("}}, r"is not a regular expression"),
         ("training", {"distribution": {"kind": "none", "processes_per_node": 2}}, r"use kind 'torch_distributed'"),
-        ("platform", {"credentials": "placeholder"}, r"'placeholder' needs an endpoint_url"),
+        ("platform", {"credentials": "platform"}, r"'platform' needs an endpoint_url"),
         ("platform", {"autostart": True}, r"autostart needs an endpoint_url on loopback"),
         ("platform", {"role_arn": "role"}, r"platform\.role_arn: .*pattern"),
         ("training", {"entry_point": ""}, r"training\.entry_point: .*at least 1 character"),

@@ -78,7 +78,7 @@ def pipeline_config(
         }
         platform = {
             "endpoint_url": served.endpoint,
-            "credentials": "placeholder",
+            "credentials": "platform",
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000000:role/training",
         }
@@ -132,7 +132,7 @@ def sweep_config(
         sweep = {"node_counts": [1, 2, 4], "repeats": 1, "order": "ascending", "poll_interval_seconds": 0.2}
         platform = {
             "endpoint_url": served.endpoint,
-            "credentials": "placeholder",
+            "credentials": "platform",
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }

@@ -82,7 +82,7 @@ def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.Monke
     def make(served: SimpleNamespace, **sweep: Any) -> BenchmarkConfig:
         platform = {
             "endpoint_url": served.endpoint,
-            "credentials": "placeholder",
+            "credentials": "platform",
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }

@@ -76,7 +76,7 @@ def test_canonical_digest_knows_no_key_order():
         {"sweep": {"max_retries": None}},
         {"sweep": {"max_parallel_jobs": 4}},
         {"platform": {"endpoint_url": "http://127.0.0.1:4571"}},
-        {"platform": {"endpoint_url": "http://127.0.0.1:4571", "credentials": "placeholder"}},
+        {"platform": {"endpoint_url": "http://127.0.0.1:4571", "credentials": "platform"}},
         {"platform": {"endpoint_url": "http://127.0.0.1:4571", "autostart": True}},
         {"platform": {"create_missing": True}},
         {"platform": {"state_directory": "elsewhere"}},

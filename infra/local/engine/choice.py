@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from infra.local.access import access_keys
 from infra.local.engine.container_cli import ContainerCli
 from infra.local.engine.container_engine import ContainerEngine
 from infra.local.engine.container_images import ContainerImageStore
@@ -46,7 +47,7 @@ def make_container_engine(
     try:
         cli = ContainerCli.find(settings, [face.address]) or cli  # its address is in the settings now
         images = ContainerImageStore(state_dir, cli, face)
-        return ContainerEngine(state_dir / "engine", images, cli, endpoint_url), images
+        return ContainerEngine(state_dir / "engine", images, cli, endpoint_url, access_keys(state_dir).node), images
     except BaseException:
         face.close()
         raise

@@ -37,7 +37,7 @@ from infra.local.engine.node_environment import barrier_folder, container_enviro
 from infra.local.engine.node_files import job_folder, make_container_nodes, write_atomically
 from infra.local.engine.port_lock import SharedSlot, wait_for
 from infra.local.engine.room import Room
-from infra.local.interfaces import JobSpec, LineSink, Node, RunResult
+from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, RunResult
 
 _ROOT = Path(__file__).resolve().parents[3]
 _STATE_LABEL, _OWNER_LABEL = "nodesweep.state", "nodesweep.owner"
@@ -66,10 +66,11 @@ class ContainerEngine(ExclusiveEngine):
         images: ContainerImageStore,
         cli: ContainerCli,
         endpoint_url: str,
+        node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
         """Take the state folder (one live engine each) and remove whatever a killed predecessor left."""
-        super().__init__(state_dir, endpoint_url, times)
+        super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()
         self._images = images
@@ -140,7 +141,8 @@ class ContainerEngine(ExclusiveEngine):
         image = self._images.pull(job.image_uri)
         waits = uses_boot_barrier(job, image.environment)
         vcpus = self._vcpus(job)
-        environment = container_environment(job, vcpus, self._endpoint_url, NODE_FOLDER if waits else None)
+        boot_folder = NODE_FOLDER if waits else None
+        environment = container_environment(job, vcpus, self._endpoint_url, self._node_key, boot_folder)
         for node in nodes:
             write_atomically(barrier_folder(node) / ENVIRONMENT_FILE, environment_script(environment))
         cpus = self.room.cpus(job.job_name)

@@ -18,16 +18,19 @@ from infra.local.engine.job_run import RunTimes
 from infra.local.engine.node_files import state_id
 from infra.local.engine.port_lock import training_slot
 from infra.local.engine.running_nodes import RunningNodes
-from infra.local.interfaces import JobSpec, LineSink, Node, NodeUsage, RunResult
+from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, NodeUsage, RunResult
+
+_ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
 
 
 class ExclusiveEngine(ABC):
     """Holds its state folder against other live engines, and the machine while a job of its own runs."""
 
-    def __init__(self, state_dir: Path, endpoint_url: str, times: RunTimes | None) -> None:
+    def __init__(self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None) -> None:
         """Take the state folder. Raises StateInUseError where another live engine has it."""
         self._state_dir = state_dir.resolve()
         self._endpoint_url = endpoint_url
+        self._node_key = node_key or _ANY_KEY
         self._times = times or RunTimes()
         self._state_dir.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self._state_dir / "engine.lock")

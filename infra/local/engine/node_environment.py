@@ -14,7 +14,7 @@ from pathlib import Path
 from infra.local.engine.capacity import omp_threads
 from infra.local.engine.node_files import in_node, node_folder
 from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE
-from infra.local.interfaces import JobSpec, Node
+from infra.local.interfaces import AccessKey, JobSpec, Node
 
 BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
@@ -54,6 +54,7 @@ def node_environment(
     image_environment: Mapping[str, str],
     vcpus: float,
     endpoint_url: str,
+    access_key: AccessKey,
     state_id: str,
     parent_environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -67,7 +68,7 @@ def node_environment(
     for name, value in (dict(image_environment) | dict(job.environment)).items():
         environment[name] = ":".join(in_node(path, node) for path in value.split(":"))
     environment |= _direct_hosts(environment)
-    environment |= _platform_environment(job, node, endpoint_url)
+    environment |= _platform_environment(job, node, endpoint_url, access_key)
     environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
     environment["PATH"] = f"{image / 'venv' / 'bin'}:{_SYSTEM_PATH}"
     if brings_own_code(job):
@@ -77,10 +78,12 @@ def node_environment(
     return environment
 
 
-def container_environment(job: JobSpec, vcpus: float, endpoint_url: str, boot_folder: str | None) -> dict[str, str]:
+def container_environment(
+    job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
+) -> dict[str, str]:
     """What a container gets beside its image's ENV: the request's Environment, and the platform's own, which wins."""
     environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(omp_threads(vcpus)), **job.environment}
-    environment |= _job_environment(job, endpoint_url)
+    environment |= _job_environment(job, endpoint_url, access_key)
     return environment if boot_folder is None else environment | {BARRIER_FOLDER: boot_folder}
 
 
@@ -91,12 +94,12 @@ def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost" for name, hosts in given.items()}
 
 
-def _platform_environment(job: JobSpec, node: Node, endpoint_url: str) -> dict[str, str]:
+def _platform_environment(job: JobSpec, node: Node, endpoint_url: str, access_key: AccessKey) -> dict[str, str]:
     own_folders = {"SAGEMAKER_BASE_DIR": str(node.opt_ml), "HOME": str(node_folder(node) / "home")}
-    return own_folders | _job_environment(job, endpoint_url)
+    return own_folders | _job_environment(job, endpoint_url, access_key)
 
 
-def _job_environment(job: JobSpec, endpoint_url: str) -> dict[str, str]:
+def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> dict[str, str]:
     return {
         "TRAINING_JOB_NAME": job.job_name,
         "TRAINING_JOB_ARN": job.job_arn,
@@ -104,8 +107,8 @@ def _job_environment(job: JobSpec, endpoint_url: str) -> dict[str, str]:
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,
         "S3_ENDPOINT_URL": endpoint_url,  # the toolkit's own variable, read when it fetches sourcedir.tar.gz
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",  # the platform checks no signatures; the caller's real keys stay outside
+        "AWS_ACCESS_KEY_ID": access_key.id,  # reaches S3, logs and metrics; the caller's own keys stay outside
+        "AWS_SECRET_ACCESS_KEY": access_key.secret,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
 

@@ -25,7 +25,7 @@ from infra.local.engine.node_environment import (
 from infra.local.engine.node_files import job_folder, make_nodes, make_working_folder
 from infra.local.engine.process_tree import Membership, kill_all
 from infra.local.engine.supervised_nodes import SupervisedNodes
-from infra.local.interfaces import ImageStore, JobSpec, LineSink, Node, RunResult
+from infra.local.interfaces import AccessKey, ImageStore, JobSpec, LineSink, Node, RunResult
 
 _SWEEP_SECONDS = 10.0
 
@@ -33,9 +33,16 @@ _SWEEP_SECONDS = 10.0
 class ProcessEngine(ExclusiveEngine):
     """Runs the nodes of one job at a time as processes. See `infra.local.interfaces.Engine`."""
 
-    def __init__(self, state_dir: Path, images: ImageStore, endpoint_url: str, times: RunTimes | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        images: ImageStore,
+        endpoint_url: str,
+        node_key: AccessKey | None = None,
+        times: RunTimes | None = None,
+    ) -> None:
         """Take the state folder (one live engine each) and end whatever a killed predecessor left running."""
-        super().__init__(state_dir, endpoint_url, times)
+        super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
         self._quotas, self._quota_reason = CpuQuotas.find(f"nodesweep-{self._state_id}")
@@ -93,7 +100,7 @@ class ProcessEngine(ExclusiveEngine):
     ) -> NodePlan:
         image = self._image(job)
         environment = node_environment(
-            job, node, image, image_environment, self._vcpus(job), self._endpoint_url, self._state_id
+            job, node, image, image_environment, self._vcpus(job), self._endpoint_url, self._node_key, self._state_id
         )
         hosts_file = job_folder(self._state_dir, job.job_name) / "hosts"
         return {

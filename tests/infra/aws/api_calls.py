@@ -11,6 +11,7 @@ import botocore.client
 
 from scaling import names
 from tests.infra.aws.iam_policy import Access
+from tests.infra.local.platform_client import TESTS_CLIENT
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,17 @@ Answers = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
 
 @contextmanager
 def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
-    """Inside, every call that is made with the placeholder keys of platform.credentials is noted.
+    """Inside, every call of the pipeline is noted: one that is made with the platform's user key.
 
-    The platform's own clients and the test's have other keys.
+    The platform's own clients have another, and the tests' say that they are the tests'.
     """
     calls: list[ApiCall] = []
     real = botocore.client.BaseClient._make_api_call
 
     def note(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
         credentials = self._request_signer._credentials
-        if credentials is not None and credentials.access_key == "placeholder":
+        is_users = credentials is not None and credentials.access_key.startswith("LOCALUSER")
+        if is_users and self.meta.config.user_agent_extra != TESTS_CLIENT:
             model = self.meta.service_model
             call = ApiCall(model.signing_name, operation, dict(parameters), self.meta.region_name)
             calls.append(call)

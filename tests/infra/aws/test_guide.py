@@ -54,7 +54,7 @@ def test_commands_lead_to_a_report_and_back_to_nothing(tmp_path: Path) -> None:
         script = tmp_path / "guide.sh"
         script.write_text("set -euo pipefail\n" + "\n".join([*BLOCKS[:-1], EMPTY_REPOSITORY, BLOCKS[-1]]))
         done = subprocess.run(
-            ["bash", str(script)], cwd=folder, env=environment(home, platform.endpoint), capture_output=True, text=True,
+            ["bash", str(script)], cwd=folder, env=environment(home, platform), capture_output=True, text=True,
             timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -64,16 +64,16 @@ def test_commands_lead_to_a_report_and_back_to_nothing(tmp_path: Path) -> None:
         assert [path.name for path in folder.iterdir()] == ["infra"]
 
 
-def environment(home: Path, endpoint: str) -> dict[str, str]:
+def environment(home: Path, platform: SimpleNamespace) -> dict[str, str]:
     """A user's with credentials and nothing else; one variable of boto3's own leads every call to the platform."""
     credentials = home / ".aws" / "credentials"
     credentials.parent.mkdir()
-    credentials.write_text("[default]\naws_access_key_id = somebody\naws_secret_access_key = secret\n")
+    shutil.copy(platform.state_dir / "aws-credentials", credentials)
     programs = Path(sys.executable).parent
     assert shutil.which("aws", path=str(programs)) and shutil.which("nodesweep", path=str(programs))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PREFECT_"))}
     return {
-        **kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "AWS_ENDPOINT_URL": endpoint,
+        **kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "AWS_ENDPOINT_URL": platform.endpoint,
         "PATH": f"{programs}:{os.environ['PATH']}", "PREFECT_HOME": str(home / "prefect"),
     }  # fmt: skip
 

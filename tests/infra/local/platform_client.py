@@ -9,26 +9,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 from botocore.config import Config
 
 from infra.local.server import engine_factory, running
 from infra.local.server_contract import ServerConfig
+from tasks.local_keys import local_session
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
+TESTS_CLIENT = "tests"
+"""What the user agent of a test's own client ends with."""
 ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 
 def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
-    """An unmodified client that gives up at once rather than retry."""
-    return boto3.client(
-        service,
-        region_name=region,
-        endpoint_url=endpoint,
-        aws_access_key_id="anything",
-        aws_secret_access_key="goes",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    """An unmodified client with the platform's key that gives up at once rather than retry."""
+    config = Config(retries={"total_max_attempts": 1}, user_agent_extra=TESTS_CLIENT)
+    return local_session(endpoint, region).client(service, endpoint_url=endpoint, config=config)
 
 
 def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
@@ -100,6 +96,7 @@ def serve_platform(
         services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
         yield SimpleNamespace(
             endpoint=endpoint,
+            state_dir=state_dir,
             engine=engine,
             images=images,
             **{service: client(endpoint, service) for service in services},
@@ -122,4 +119,4 @@ def serve_simulated(
         services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "sts")
         clients = {service: client(endpoint, service) for service in services}
         clients["s3"].create_bucket(Bucket="results")
-        yield SimpleNamespace(endpoint=endpoint, **clients)
+        yield SimpleNamespace(endpoint=endpoint, state_dir=state_dir, **clients)

@@ -21,8 +21,7 @@ def aws(platform: SimpleNamespace, *arguments: str, expect: int = 0) -> Any:
         [str(AWS), "--endpoint-url", platform.endpoint, "--output", "json", *arguments],
         env={
             **os.environ,
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "thing",
+            "AWS_SHARED_CREDENTIALS_FILE": str(platform.state_dir / "aws-credentials"),
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_MAX_ATTEMPTS": "1",
         },
@@ -57,6 +56,6 @@ def test_s3_round_trip(platform: SimpleNamespace, tmp_path: Path) -> None:
     source = tmp_path / "a b.csv"
     source.write_text("1,2\n")
     copied = [str(AWS), "--endpoint-url", platform.endpoint, "s3", "cp", "--quiet"]
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "thing"}
+    environment = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(platform.state_dir / "aws-credentials")}
     subprocess.run([*copied, str(source), "s3://results/cli/a b.csv"], env=environment, check=True, timeout=60)
     assert platform.s3.get_object(Bucket="results", Key="cli/a b.csv")["Body"].read() == b"1,2\n"

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from infra.local.interfaces import JobSpec, Node
+from tasks.local_keys import local_session
 from tests.infra.local.platform_client import (
     job_request,
     phases,
@@ -67,14 +67,9 @@ def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
     """As a user's client does: the plan counts HTTP calls, botocore's retries among them."""
     rule = {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 2]}
     with platform_with(tmp_path, rule) as platform:
-        patient = boto3.client(
-            "sagemaker",
-            region_name="us-east-1",
-            endpoint_url=platform.endpoint,
-            aws_access_key_id="a",
-            aws_secret_access_key="b",
-            config=Config(retries={"total_max_attempts": 3, "mode": "standard"}),
-        )
+        config = Config(retries={"total_max_attempts": 3, "mode": "standard"})
+        session = local_session(platform.endpoint, "us-east-1")
+        patient = session.client("sagemaker", endpoint_url=platform.endpoint, config=config)
         answer = patient.list_training_jobs()
         assert answer["ResponseMetadata"]["RetryAttempts"] == 2
 

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
+from infra.local.access import AccessKeys, Gate
 from infra.local.api import _CREDENTIAL_SCOPE
 from infra.local.front import Front
+from infra.local.interfaces import AccessKey
+
+KEYS = AccessKeys(AccessKey("user", "a"), AccessKey("node", "b"))
 
 
 def front(status: dict[str, Any]) -> Client:
-    return Client(Front(lambda environ, start_response: [], lambda: status))
+    return Client(Front(lambda environ, start_response: [], lambda: status, Gate(KEYS, "own")))
 
 
 def test_status_of_a_platform_on_its_way_out_is_unavailable() -> None:

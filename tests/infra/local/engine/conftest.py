@@ -46,7 +46,7 @@ def job() -> JobSpec:
 def bench(request: pytest.FixtureRequest, tmp_path: Path, job: JobSpec) -> Iterator[Bench]:
     """Twice: as this machine allows it, and as on a machine without namespaces."""
     image = write_image(tmp_path / "image")
-    engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", TIMES)
+    engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
     if request.param == "bare":
         engine._containment = Containment()
     bench = Bench(engine, image, job)

@@ -54,7 +54,7 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
     engines: list[ProcessEngine] = []
 
     def make_engine(folder: Path, endpoint: str) -> tuple[ProcessEngine, SimpleNamespace]:
-        engines.append(ProcessEngine(folder / "engine", images, endpoint, TIMES))  # type: ignore[arg-type]
+        engines.append(ProcessEngine(folder / "engine", images, endpoint, times=TIMES))  # type: ignore[arg-type]
         return engines[0], images
 
     with running(config, make_engine) as endpoint:  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, OneImage
 exclusive_engine.training_slot = functools.partial(training_slot, address={slot!r})
 folder = Path({folder!r})
-engine = process_engine.ProcessEngine(folder / "state", OneImage(folder / "image"), "http://127.0.0.1:1", TIMES)
+engine = process_engine.ProcessEngine(folder / "state", OneImage(folder / "image"), "http://127.0.0.1:1", times=TIMES)
 if {bare}:
     engine._containment = Containment()
 job = JobSpec("job-k", "arn:k", "us-east-1", "tiny:1", "ml.local.small", 2, {{}}, {{}})

@@ -16,8 +16,9 @@ from infra.local.engine.errors import ImageNotFoundError, StateInUseError
 from infra.local.engine.node_environment import node_environment
 from infra.local.engine.process_engine import ProcessEngine
 from infra.local.engine.process_tree import Membership, list_processes, signal_members
-from infra.local.interfaces import Node
+from infra.local.interfaces import AccessKey, Node
 
+KEY = AccessKey("LOCALNODE0", "of-the-node")
 WAIT_FOR_EVER = "print('up'); time.sleep(600)"
 
 
@@ -63,7 +64,7 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
 def test_nodes_reach_the_platform_past_a_proxy(job, tmp_path, given, upper, lower):
     node = Node("algo-1", "127.0.0.1", tmp_path / "algo-1" / "ml")
     parent = {"HTTP_PROXY": "http://proxy:1", **given}
-    seen = node_environment(job, node, tmp_path, {}, 0.2, "http://127.0.0.1:1", "state-x", parent)
+    seen = node_environment(job, node, tmp_path, {}, 0.2, "http://127.0.0.1:1", KEY, "state-x", parent)
     assert (seen["HTTP_PROXY"], seen["NO_PROXY"], seen["no_proxy"]) == ("http://proxy:1", upper, lower)
 
 

@@ -1,0 +1,245 @@
+"""Who may call the platform: two access keys per state folder, in a file that only their owner can read.
+
+The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to show that it can
+read the state folder, by a signature with a key from the file `aws-credentials` in it. The file has the form of AWS's
+shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name it. The key of the profile `default` may call
+everything; the key of the profile `node` is what training jobs get, and reaches S3, logs and metrics. Signatures are
+recomputed, since an access key id is no secret: it stands in every presigned URL.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hmac
+import io
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
+
+from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from werkzeug.wrappers import Response
+
+from infra.local.api import ApiError, read_body
+from infra.local.interfaces import AccessKey
+from infra.local.server_contract import CREDENTIALS_FILE
+from infra.local.state.files import write_atomically
+
+_SCOPE = r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[a-z0-9-]+)/aws4_request"
+_HEADER = re.compile(
+    rf"Credential={_SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
+)
+_PRESIGNED = re.compile(rf"^{_SCOPE}$")
+_DATE_FORMAT = "%Y%m%dT%H%M%SZ"
+_NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
+_NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
+_MOTO_PATH = "/moto-api"  # moto's own back door: it would reset every service
+
+
+@dataclass(frozen=True)
+class AccessKeys:
+    """`user` may call everything, `node` S3, logs and metrics."""
+
+    user: AccessKey
+    node: AccessKey
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What a request says of its sender. Region, headers and date are those of Signature Version 4."""
+
+    key_id: str
+    signature: str
+    service: str
+    region: str = ""
+    headers: tuple[str, ...] = ()
+    date: str = ""
+    expires_at: float | None = None
+    """Of a presigned URL, unix seconds."""
+
+    @property
+    def is_presigned(self) -> bool:
+        return self.expires_at is not None
+
+
+def access_keys(state_dir: Path) -> AccessKeys:
+    """The keys of a state folder, made at random where it has none yet."""
+    path = state_dir / CREDENTIALS_FILE
+    parser = configparser.RawConfigParser()
+    if not parser.read(path):
+        for profile, prefix in (("default", "LOCALUSER"), ("node", "LOCALNODE")):
+            key_id, secret = prefix + secrets.token_hex(16).upper(), secrets.token_urlsafe(30)
+            parser[profile] = {"aws_access_key_id": key_id, "aws_secret_access_key": secret}
+        text = io.StringIO()
+        parser.write(text)
+        write_atomically(path, text.getvalue().encode())  # mode 600
+    user, node = (
+        AccessKey(parser[name]["aws_access_key_id"], parser[name]["aws_secret_access_key"])
+        for name in ("default", "node")
+    )
+    return AccessKeys(user, node)
+
+
+class Gate:
+    """Refuses requests without a key of the platform, in the words that the called service has for it."""
+
+    def __init__(self, keys: AccessKeys, own_key_id: str) -> None:
+        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the process nowhere."""
+        self._secrets = {key.id: key.secret for key in (keys.user, keys.node)}
+        self._node_id = keys.node.id
+        self._own_key_id = own_key_id
+
+    def refusal(self, environ: dict[str, Any]) -> Response | None:
+        """The answer to a request that may not be made, None for one that may."""
+        claim = _claim(environ)
+        kind = _kind(environ, claim)
+        if claim is None:
+            return _answer(kind, "no key")
+        if hmac.compare_digest(claim.key_id.encode(), self._own_key_id.encode()):
+            return None
+        secret = self._secrets.get(claim.key_id)
+        if secret is None:
+            return _answer(kind, "unknown key", claim.key_id)
+        if not hmac.compare_digest(_signature(environ, claim, secret), claim.signature):
+            return _answer(kind, "wrong signature")
+        if claim.expires_at is not None and claim.expires_at < datetime.now(UTC).timestamp():
+            return _answer(kind, "expired")
+        is_open = not _opens_back_door(environ) and (claim.key_id != self._node_id or _is_for_nodes(environ, claim))
+        return None if is_open else _answer(kind, "denied")
+
+
+def _claim(environ: Mapping[str, Any]) -> _Claim | None:
+    """Of the Authorization header, or of a presigned URL where there is no header; None for anything else or less."""
+    if header := environ.get("HTTP_AUTHORIZATION", ""):
+        if found := _HEADER.search(header):
+            names, date = tuple(found["headers"].split(";")), environ.get("HTTP_X_AMZ_DATE", "")
+            return _Claim(found["id"], found["signature"], found["service"], found["region"], names, date)
+        return None
+    query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
+    try:
+        if "AWSAccessKeyId" in query:  # Signature Version 2: boto3's default for S3 in the oldest regions
+            return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", expires_at=float(query["Expires"]))
+        if found := _PRESIGNED.match(query.get("X-Amz-Credential", "")):
+            names, date = tuple(query["X-Amz-SignedHeaders"].split(";")), query["X-Amz-Date"]
+            signed_at = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+            expires_at = signed_at + float(query["X-Amz-Expires"])
+            signature = query["X-Amz-Signature"]
+            return _Claim(found["id"], signature, found["service"], found["region"], names, date, expires_at)
+    except (KeyError, ValueError):
+        return None
+    return None
+
+
+def _signature(environ: dict[str, Any], claim: _Claim, secret: str) -> str:
+    """What the sender's signature has to be, computed as botocore computes it."""
+    path, _, query = environ.get("RAW_URI", "").partition("?")
+    credentials = Credentials(claim.key_id, secret)
+    if not claim.date:
+        assert claim.expires_at is not None
+        expires, parts = str(int(claim.expires_at)), urlsplit(f"http://host{path}?{query}")
+        old_signer = _OldSigner(credentials, expires)
+        return str(old_signer.get_signature(environ["REQUEST_METHOD"], parts, {"Date": expires}))
+    signed = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
+    headers = {name: _header(environ, name) for name in claim.headers}
+    is_s3 = claim.service == "s3"
+    body = b"" if is_s3 or claim.is_presigned else read_body(environ)
+    url = f"http://{environ.get('HTTP_HOST', '')}{path}?{signed}"
+    request = AWSRequest(environ["REQUEST_METHOD"], url, headers, body)
+    request.context["timestamp"] = claim.date
+    signer_class = S3SigV4QueryAuth if claim.is_presigned and is_s3 else S3SigV4Auth if is_s3 else SigV4Auth
+    signer: Any = signer_class(credentials, claim.service, claim.region)
+    return str(signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request))
+
+
+class _OldSigner(HmacV1QueryAuth):
+    """Signs for the moment that a URL names, not for one reckoned from now."""
+
+    def __init__(self, credentials: Credentials, expires: str) -> None:
+        super().__init__(credentials)
+        self._expires_at = expires
+
+    def _get_date(self) -> str:
+        return self._expires_at
+
+
+def _header(environ: Mapping[str, Any], name: str) -> str:
+    variable = name.upper().replace("-", "_")
+    plain = variable in ("CONTENT_TYPE", "CONTENT_LENGTH")
+    return str(environ.get(variable if plain else f"HTTP_{variable}", ""))
+
+
+def _opens_back_door(environ: Mapping[str, Any]) -> bool:
+    return str(environ.get("PATH_INFO", "")).startswith(_MOTO_PATH)
+
+
+def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
+    """By everything that decides where a request goes: the signed service, the target header, and the path."""
+    prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
+    if _opens_back_door(environ) or claim.service not in _NODE_SERVICES or (prefix and prefix not in _NODE_TARGETS):
+        return False
+    # Without the header moto looks for the service in a request's body, which a presigned URL doesn't sign.
+    return not claim.is_presigned or environ.get("REQUEST_METHOD") in ("GET", "HEAD")
+
+
+def _kind(environ: Mapping[str, Any], claim: _Claim | None) -> str:
+    """Which errors the caller understands: s3, json, ec2 or query."""
+    content_type = environ.get("CONTENT_TYPE", "")
+    if environ.get("HTTP_X_AMZ_TARGET") or "json" in content_type or "cbor" in content_type:
+        return "json"
+    if claim is not None:
+        return claim.service if claim.service in ("s3", "ec2") else "query"
+    return "query" if "form-urlencoded" in content_type else "s3"
+
+
+_BAD_TOKEN = "The security token included in the request is invalid."
+_BAD_SIGNATURE = (
+    "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
+    "and signing method."
+)
+_NOT_FOR_NODES = "A training job's access key reaches S3, logs and metrics, and nothing else of the platform."
+_WORDS = {
+    ("s3", "no key"): ("AccessDenied", "Access Denied"),
+    ("s3", "unknown key"): (
+        "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records."
+    ),
+    ("s3", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
+    ("s3", "expired"): ("AccessDenied", "Request has expired"),
+    ("s3", "denied"): ("AccessDenied", "Access Denied"),
+    ("json", "no key"): ("MissingAuthenticationTokenException", "Request is missing Authentication Token"),
+    ("json", "unknown key"): ("UnrecognizedClientException", _BAD_TOKEN),
+    ("json", "wrong signature"): ("InvalidSignatureException", _BAD_SIGNATURE),
+    ("json", "expired"): ("InvalidSignatureException", "Signature expired"),
+    ("json", "denied"): ("AccessDeniedException", _NOT_FOR_NODES),
+    ("query", "no key"): ("MissingAuthenticationToken", "Request is missing Authentication Token"),
+    ("query", "unknown key"): ("InvalidClientTokenId", _BAD_TOKEN),
+    ("query", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
+    ("query", "expired"): ("RequestExpired", "Request has expired"),
+    ("query", "denied"): ("AccessDenied", _NOT_FOR_NODES),
+}  # fmt: skip
+"""(kind of service, what is wrong) -> AWS's code and message."""
+_EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")
+
+
+def _answer(kind: str, problem: str, key_id: str | None = None) -> Response:
+    code, message = _EC2_WORDS if kind == "ec2" else _WORDS[kind, problem]
+    if kind == "json":
+        body = json.dumps(ApiError(code, message).body())
+        return Response(body, status=400, content_type="application/x-amz-json-1.1")
+    error = f"<Code>{code}</Code><Message>{message}</Message>"
+    if kind == "ec2":
+        body = f"<Response><Errors><Error>{error}</Error></Errors></Response>"
+        return Response(body, status=401, content_type="text/xml")
+    if kind == "query":
+        body = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error></ErrorResponse>"
+        return Response(body, status=403, content_type="text/xml")
+    named = f"<AWSAccessKeyId>{escape(key_id)}</AWSAccessKeyId>" if key_id else ""
+    body = f"<?xml version='1.0' encoding='UTF-8'?><Error>{error}{named}</Error>"
+    return Response(body, status=403, content_type="application/xml")

@@ -1,0 +1,165 @@
+"""What another user of this machine, and a training job, can do at the platform's port."""
+
+from __future__ import annotations
+
+import re
+import stat
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from infra.local.access import access_keys
+from tests.infra.local.platform_client import client, job_request
+
+
+def client_with(platform: SimpleNamespace, service: str, key_id: str, secret: str = "guessed", **config: Any) -> Any:
+    return boto3.client(
+        service,
+        region_name="us-east-1",
+        endpoint_url=platform.endpoint,
+        aws_access_key_id=key_id,
+        aws_secret_access_key=secret,
+        config=Config(retries={"total_max_attempts": 1}, **config),
+    )
+
+
+def code_of(call: Any, **arguments: Any) -> str:
+    with pytest.raises(ClientError) as refused:
+        call(**arguments)
+    return str(refused.value.response["Error"]["Code"])
+
+
+CALLS = [
+    ("sagemaker", "list_training_jobs", {}, "UnrecognizedClientException"),
+    ("sagemaker", "create_training_job", job_request("of-a-stranger"), "UnrecognizedClientException"),
+    ("codebuild", "start_build", {"projectName": "nodesweep-image"}, "UnrecognizedClientException"),
+    ("ecr", "describe_repositories", {}, "UnrecognizedClientException"),
+    ("logs", "describe_log_groups", {}, "UnrecognizedClientException"),
+    ("s3", "list_buckets", {}, "InvalidAccessKeyId"),
+    ("s3", "put_object", {"Bucket": "results", "Key": "planted", "Body": b"x"}, "InvalidAccessKeyId"),
+    ("sts", "get_caller_identity", {}, "InvalidClientTokenId"),
+    ("iam", "list_roles", {}, "InvalidClientTokenId"),
+    ("cloudformation", "list_stacks", {}, "InvalidClientTokenId"),
+    ("ec2", "describe_instances", {}, "AuthFailure"),
+]
+
+
+@pytest.mark.parametrize(("service", "call", "arguments", "code"), CALLS, ids=[f"{one[0]}-{one[1]}" for one in CALLS])
+def test_another_user_of_the_machine_is_refused_in_awss_words(
+    platform: SimpleNamespace, service: str, call: str, arguments: dict[str, Any], code: str
+) -> None:
+    for key_id in ("placeholder", "nodesweep-platform", "AKIAIOSFODNN7EXAMPLE"):
+        assert code_of(getattr(client_with(platform, service, key_id), call), **arguments) == code
+
+
+def test_who_knows_the_id_and_not_the_secret_is_refused(platform: SimpleNamespace) -> None:
+    """The id stands in presigned URLs, which are passed around."""
+    key_id = access_keys(platform.state_dir).user.id
+    assert code_of(client_with(platform, "s3", key_id).list_buckets) == "SignatureDoesNotMatch"
+    assert code_of(client_with(platform, "sagemaker", key_id).list_training_jobs) == "InvalidSignatureException"
+    assert code_of(client_with(platform, "sts", key_id).get_caller_identity) == "SignatureDoesNotMatch"
+
+
+def test_a_signature_is_for_one_body(platform: SimpleNamespace) -> None:
+    def swap(request: Any, **_: Any) -> None:
+        request.body = b'{"NameContains": "else"}'
+        request.headers["Content-Length"] = str(len(request.body))
+
+    sagemaker = client(platform.endpoint, "sagemaker")
+    sagemaker.meta.events.register("before-send.*.*", swap)
+    assert code_of(sagemaker.list_training_jobs) == "InvalidSignatureException"
+
+
+def test_nobody_is_refused_too(platform: SimpleNamespace) -> None:
+    unsigned = {"signature_version": UNSIGNED}
+    assert code_of(client_with(platform, "s3", "x", **unsigned).list_buckets) == "AccessDenied"
+    jobs = client_with(platform, "sagemaker", "x", **unsigned).list_training_jobs
+    assert code_of(jobs) == "MissingAuthenticationTokenException"
+    for path in ("/moto-api/reset", "/", "/results?list-type=2"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(
+                urllib.request.Request(platform.endpoint + path, data=b"", method="POST"), timeout=10
+            )
+
+
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_a_presigned_url_opens_one_object_until_it_expires(platform: SimpleNamespace, version: str) -> None:
+    key = access_keys(platform.state_dir).user
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
+    place = {"Bucket": "results", "Key": "a b/ü.txt"}
+    platform.s3.put_object(**place, Body=b"shared")
+    url = s3.generate_presigned_url("get_object", place, ExpiresIn=600)
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert answer.read() == b"shared"
+    stranger = client_with(platform, "s3", "LOCALUSER0", signature_version=version)
+    later = re.sub("(Expires=)[0-9]+", "\\g<1>4102444800" if version == "s3" else "\\g<1>604800", url)
+    expired = s3.generate_presigned_url("get_object", place, ExpiresIn=-1)
+    for refused in (
+        stranger.generate_presigned_url("get_object", place),
+        url.replace("a%20b", "a%20c"),
+        later,
+        expired,
+    ):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(refused, timeout=10)
+
+
+def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> None:
+    node = access_keys(platform.state_dir).node
+    s3 = client_with(platform, "s3", node.id, node.secret)
+    s3.put_object(Bucket="results", Key="of-a-node", Body=b"x" * 70_000)
+    assert s3.get_object(Bucket="results", Key="of-a-node")["Body"].read() == b"x" * 70_000
+    logs = client_with(platform, "logs", node.id, node.secret)
+    logs.create_log_group(logGroupName="of-a-node")
+    metric = {"MetricName": "loss", "Value": 1.0}
+    client_with(platform, "cloudwatch", node.id, node.secret).put_metric_data(Namespace="n", MetricData=[metric])
+
+
+@pytest.mark.parametrize(
+    ("service", "call", "arguments", "code"),
+    [
+        ("codebuild", "start_build", {"projectName": "nodesweep-image"}, "AccessDeniedException"),
+        ("sagemaker", "create_training_job", job_request("of-a-node"), "AccessDeniedException"),
+        ("ecr", "describe_repositories", {}, "AccessDeniedException"),
+        ("iam", "create_user", {"UserName": "n"}, "AccessDenied"),
+        ("cloudformation", "list_stacks", {}, "AccessDenied"),
+    ],
+)
+def test_and_nothing_else(
+    platform: SimpleNamespace, service: str, call: str, arguments: dict[str, Any], code: str
+) -> None:
+    node = access_keys(platform.state_dir).node
+    assert code_of(getattr(client_with(platform, service, node.id, node.secret), call), **arguments) == code
+
+
+def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNamespace) -> None:
+    """What decides where a request goes is the target header as well as the signed service."""
+    node = access_keys(platform.state_dir).node
+
+    codebuild = client_with(platform, "codebuild", node.id, node.secret)
+    codebuild.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")
+    codebuild._request_signer._signing_name = "logs"
+    assert code_of(codebuild.start_build, projectName="nodesweep-image") == "AccessDeniedException"
+
+
+def test_keys_are_their_owners_alone_and_stay(platform: SimpleNamespace) -> None:
+    file = platform.state_dir / "aws-credentials"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    keys = access_keys(platform.state_dir)
+    assert keys == access_keys(platform.state_dir) and keys.user != keys.node
+    assert len(keys.user.id) >= 40 and len(keys.user.secret) >= 40
+
+
+def test_an_unmodified_client_takes_the_file(platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(platform.state_dir / "aws-credentials"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    found = boto3.Session().client("s3", region_name="us-east-1", endpoint_url=platform.endpoint).list_buckets()
+    assert [bucket["Name"] for bucket in found["Buckets"]] == ["results"]

@@ -1,0 +1,86 @@
+"""Clients of a local platform come by its key, and say where it lies where they can't."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from configs.models import PlatformConfig
+from infra.local.access import access_keys
+from infra.local.server_contract import CREDENTIALS_FILE, STATUS_PATH
+from tasks import local_keys
+from tasks.local_keys import NoLocalKeys, local_session
+from tasks.platform import aws_client
+from tasks.stack import stack_client
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    """What says of itself that it is a platform, with this state folder."""
+
+    class Status(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503 if (tmp_path / "stopping").exists() else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"state_dir": str(tmp_path)}).encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Status) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def local(platform: PlatformConfig, endpoint: str) -> PlatformConfig:
+    return platform.model_copy(update={"endpoint_url": endpoint, "credentials": "platform"})
+
+
+def test_both_sides_agree_on_the_address_and_the_file() -> None:
+    assert (local_keys._STATUS_PATH, local_keys._KEYS_FILE) == (STATUS_PATH, CREDENTIALS_FILE)
+
+
+def test_the_key_is_that_of_the_state_folder(endpoint: str, tmp_path: Path) -> None:
+    key = access_keys(tmp_path).user
+    found = local_session(endpoint, "us-east-1").get_credentials()
+    assert found is not None and (found.access_key, found.secret_key) == (key.id, key.secret)
+    (tmp_path / "stopping").touch()
+    assert local_session(endpoint + "/", None).get_credentials().access_key == key.id
+
+
+def test_clients_need_nothing_of_the_users_own_set_up(
+    local: PlatformConfig, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = access_keys(tmp_path).user
+    monkeypatch.setenv("AWS_PROFILE", "not-here")
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-user")
+    client = aws_client("s3", local)
+    assert client.meta.endpoint_url == endpoint
+    assert client._request_signer._credentials.access_key == key.id
+    assert client._endpoint.http_session._proxy_config.proxy_url_for(endpoint) is None
+    monkeypatch.delenv("AWS_PROFILE")
+    assert stack_client("us-east-1", endpoint)._request_signer._credentials.access_key == key.id
+    assert aws_client("ecr", local) is aws_client("ecr", local), "clients are kept"
+
+
+def test_who_may_not_read_the_folder_is_told_where_the_key_lies(endpoint: str, tmp_path: Path) -> None:
+    with pytest.raises(NoLocalKeys, match=rf"{endpoint} can't be read from {tmp_path}/aws-credentials: No such file"):
+        local_session(endpoint, None)
+    (tmp_path / "aws-credentials").write_text("[default]\n")
+    with pytest.raises(NoLocalKeys, match="it is damaged"):
+        local_session(endpoint, None)
+
+
+def test_no_platform_there_is_a_lost_connection() -> None:
+    """So that a run waits for one that is away for a moment."""
+    with pytest.raises(EndpointConnectionError, match=r"http://127\.0\.0\.1:9"):
+        local_session("http://127.0.0.1:9", None)
