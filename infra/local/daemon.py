@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.environment import server_environment
 from infra.local.owners import add_owner, is_abandoned, living_owners, remove_owner
 from infra.local.process_identity import start_ticks
 from infra.local.server_contract import (
@@ -260,7 +261,7 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": python_path},
+            env=server_environment(os.environ) | {"PYTHONPATH": python_path},
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from werkzeug.serving import make_server
 
 from infra.local.access import access_keys
+from infra.local.environment import server_environment
 from infra.local.interfaces import Engine, ImageStore
 from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
@@ -30,9 +31,6 @@ _BACKLOG = 128
 _SHUTDOWN_POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
-_UNWANTED_AWS_SETTINGS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
-"""The platform's own clients need no profile and no config file; a profile that isn't there would end them."""
-
 _ENGINE_FILE = "engine.json"
 EngineFactory = Callable[[Path, str], tuple[Engine | Simulation, ImageStore]]
 """(state folder, endpoint URL) -> the engine and its image store."""
@@ -90,8 +88,8 @@ def serve(config: ServerConfig, make_engine: EngineFactory | None = None) -> Non
 
     The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
     """
-    for name in _UNWANTED_AWS_SETTINGS:
-        os.environ.pop(name, None)
+    for name in os.environ.keys() - server_environment(os.environ).keys():
+        del os.environ[name]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -20,6 +20,7 @@ from pathlib import Path
 from infra.local.engine.image_content import Content, PlacedInstall, file_digest, requirement_lines
 from infra.local.engine.node_files import state_id
 from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all, node_marks
+from infra.local.environment import server_environment
 from infra.local.interfaces import ImageBuildError
 from infra.local.process_identity import start_ticks
 
@@ -186,7 +187,7 @@ def _uv() -> list[str]:
 
 def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
     """What installers into the environments of this folder get, with the mark of this process as their builder."""
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
+    environment = {name: value for name, value in server_environment(os.environ).items() if name not in _NOT_PASSED}
     mark = {MARKER_STATE: state_id(venvs), MARKER_NODE: f"{_BUILDER}{os.getpid()}/{start_ticks(os.getpid())}"}
     return environment | {"PYTHONUNBUFFERED": "1"} | dict(installer_arguments) | mark
 

@@ -14,17 +14,12 @@ from pathlib import Path
 from infra.local.engine.capacity import omp_threads
 from infra.local.engine.node_files import in_node, node_folder
 from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE
+from infra.local.environment import node_environment_of
 from infra.local.interfaces import AccessKey, JobSpec, Node
 
 BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
 
-# What a job's own `pip install -r requirements.txt` needs behind a company's proxy or mirror, and the locale.
-_PASSED_PREFIXES = ("PIP_", "LC_")
-_PASSED_NAMES = frozenset(
-    {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
-    | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"}
-)
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -60,9 +55,7 @@ def node_environment(
 ) -> dict[str, str]:
     """Later wins: what comes through from here, the image's ENV, the request's Environment, the platform's own."""
     parent = os.environ if parent_environment is None else parent_environment
-    environment = {
-        name: value for name, value in parent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
-    }
+    environment = node_environment_of(parent)
     environment |= {"LANG": environment.get("LANG", "C.UTF-8"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
     for name, value in (dict(image_environment) | dict(job.environment)).items():

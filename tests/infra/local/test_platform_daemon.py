@@ -18,7 +18,9 @@ from werkzeug.serving import make_server
 
 from infra.local import daemon
 from infra.local.__main__ import main
+from infra.local.access import AccessKeys, Gate
 from infra.local.front import Front
+from infra.local.interfaces import AccessKey
 from infra.local.local_platform import Platform
 from infra.local.server_contract import ServerConfig, ServerStartError
 from tests.infra.local.platform_client import wait_until
@@ -95,7 +97,8 @@ def test_other_port_than_the_running_servers(state_dir: Path, monkeypatch: pytes
 def stopping_platform() -> Iterator[str]:
     """An endpoint that answers as a platform does while its jobs end."""
     status = {"running": False, "stopping": True}
-    server = make_server("127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: status))
+    gate = Gate(AccessKeys(AccessKey("a", "b"), AccessKey("c", "d")), "own")
+    server = make_server("127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: status, gate))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -171,7 +174,11 @@ def test_profile_of_the_caller_does_not_reach_the_server(
     monkeypatch.setenv("AWS_PROFILE", "not-here")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/not/here")
     if command == "start":
+        monkeypatch.setenv("HF_TOKEN", "s3cr3t")
         assert daemon.start(ServerConfig(0, state_dir)).startswith("http://127.0.0.1:")
+        server = daemon.find_server(state_dir)
+        assert server is not None
+        assert b"s3cr3t" not in Path(f"/proc/{server.pid}/environ").read_bytes()
         return
     owner = subprocess.Popen(["sleep", "600"])
     arguments = [sys.executable, "-m", "infra.local", "serve", "--port", "0", "--state-dir", str(state_dir)]
