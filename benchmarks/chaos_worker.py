@@ -19,6 +19,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectAlreadyExists
 
 from configs.load import load_config
+from configs.section import WITH_SECRETS
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _POOL = "chaos"
@@ -31,7 +32,7 @@ def main(config_path: Path) -> None:
     entrypoint = "flows/scaling_benchmark.py:scaling_benchmark"
     benchmark: Any = flow.from_source(source=str(_REPOSITORY), entrypoint=entrypoint)
     benchmark.deploy(name="chaos", work_pool_name=_POOL, build=False, push=False, print_next_steps=False)
-    parameters = {"config": load_config(config_path).model_dump(mode="json")}
+    parameters = {"config": load_config(config_path).model_dump(mode="json", context=WITH_SECRETS)}
     run_deployment("scaling-benchmark/chaos", parameters=parameters, timeout=0)
     worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", _POOL, "--type", "process", "--run-once"]
     os.execv(sys.executable, worker)

@@ -14,7 +14,11 @@ from configs.catalogue import UnknownInstanceType, load_catalogue
 from configs.models import BenchmarkConfig
 from configs.strict_yaml import parse_yaml
 
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
+_USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
+
+
+_HIDDEN_FIELDS = frozenset({("training", "environment"), ("image", "build_args")})
+"""Whose values may be secrets: a message names them without."""
 
 
 class ConfigError(ValueError):
@@ -80,14 +84,14 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     try:
         value = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override!r}: the value is not valid YAML: {error}") from None
+        raise ConfigError(f"--set {key}=…: the value is not valid YAML: {error}") from None
     node: Any = raw
     for depth, part in enumerate(parts[:-1], start=1):
         if node.get(part) is None:  # an empty section is null in YAML
             node[part] = {}
         node = node[part]
         if not isinstance(node, dict):
-            raise ConfigError(f"--set {override!r}: {'.'.join(parts[:depth])} is a value, not a section")
+            raise ConfigError(f"--set {key}=…: {'.'.join(parts[:depth])} is a value, not a section")
     node[parts[-1]] = value
 
 
@@ -102,7 +106,8 @@ def _explain(error: ValidationError) -> list[str]:
         elif problem["type"].startswith("union_tag_"):
             tag = problem["ctx"]["discriminator"].strip("'")
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
-        got = "" if problem["type"] in ("missing", "extra_forbidden") else f" (got {_short(problem['input'])})"
+        is_shown = problem["type"] not in ("missing", "extra_forbidden") and tuple(path[:2]) not in _HIDDEN_FIELDS
+        got = f" (got {_short(problem['input'])})" if is_shown else ""
         lines.append(f"  {'.'.join(path) or '(whole config)'}: {message}{got}")
     return lines
 

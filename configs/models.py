@@ -10,11 +10,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_serializer, field_validator, model_validator
 
 from configs.distribution import DistributionConfig
 from configs.job import ChannelName, InputMode, JobFeatures
-from configs.section import Section
+from configs.section import Section, hide_values
 from configs.urls import is_loopback_with_port, url_problem
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
@@ -133,7 +133,9 @@ class ImageConfig(Section):
         "platform.region; under kind smp_v2 the SMP container.",
     )
     build_args: dict[str, str] = Field(
-        default_factory=dict, description="Further build arguments. They enter the image's identity; no secrets here."
+        default_factory=dict,
+        repr=False,
+        description="Further build arguments. They enter the image's identity; no secrets here.",
     )
     builder: Literal["codebuild", "docker"] = Field(
         default="codebuild",
@@ -153,6 +155,8 @@ class ImageConfig(Section):
         max_length=255,
         description="Full URI of an image that already exists; set, nothing is built. Pin it by digest (…@sha256:…).",
     )
+
+    _hidden = field_serializer("build_args", when_used="json")(hide_values)
 
     @model_validator(mode="after")
     def _one_base(self) -> Self:
@@ -221,13 +225,19 @@ class TrainingConfig(JobFeatures):
     learning_rate: LearningRateConfig = Field(description="Learning rate and its rule.")
     seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
     environment: dict[str, str] = Field(
-        default_factory=dict, max_length=90, description="Environment variables of the container. No secrets."
+        default_factory=dict,
+        max_length=90,
+        repr=False,
+        description="Environment variables of the container; who may describe the job sees them. A value ${NAME} is "
+        "that variable of the process that runs the flow: no record has more than the name.",
     )
     metric_definitions: dict[str, str] = Field(
         default_factory=dict,
         max_length=40,
         description="Metric name to regular expression with one group, applied to the log.",
     )
+
+    _hidden = field_serializer("environment", when_used="json")(hide_values)
 
     @field_validator("hyperparameters")
     @classmethod
@@ -401,7 +411,10 @@ class PlatformConfig(Section):
         pattern=r"^https?://",
         description="Endpoint for every AWS call, http(s)://HOST[:PORT]; null: AWS itself.",
     )
-    credentials: Literal["chain", "platform"] = Field(
+    credentials: Annotated[
+        Literal["chain", "platform"],
+        BeforeValidator(lambda value: "platform" if value == "placeholder" else value),  # records of older sweeps
+    ] = Field(
         default="chain",
         description="chain: boto3's usual search; platform: the key of the local platform at endpoint_url, which lies "
         "in its state folder for its own user.",

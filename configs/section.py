@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializationInfo
+
+HIDDEN = "(hidden)"
+WITH_SECRETS = {"with_secrets": True}
+"""Context of a dump that is written nowhere: model_dump(mode="json", context=WITH_SECRETS) has the values too."""
+
+
+def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str, str]:
+    """Serialises a mapping whose values may be secrets: JSON of a config is what Prefect, records and reports keep."""
+    return value if (info.context or {}).get("with_secrets") else dict.fromkeys(value, HIDDEN)
 
 
 class Section(BaseModel):

@@ -60,7 +60,18 @@ class _MayBeEmpty:
         return TypeAdapter(self.kind).json_schema()
 
 
-Settings = Annotated[dict[str, Any] | None, _MayBeEmpty(dict[str, Any])]
+_REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"}
+_NO_SECRETS: dict[str, Any] = {
+    # Prefect keeps a run's parameters, so its server refuses values that may be secrets before it writes them down.
+    "patternProperties": {
+        r"^training\.environment$": {"type": "object", "additionalProperties": _REFERENCE},
+        r"^training\.environment\.": _REFERENCE,
+        r"^image\.build_args(\.|$)": {"maxProperties": 0, "maxLength": 0},
+        r"^(training|image)$": {"maxProperties": 0},
+    }
+}
+_Settings = Annotated[dict[str, Any], Field(json_schema_extra=_NO_SECRETS)]
+Settings = Annotated[_Settings | None, _MayBeEmpty(_Settings)]
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:

@@ -12,6 +12,7 @@ from flows.preflight import check_requests, plan_offline
 from scaling import names
 from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.request import ResolvedInputs, build_request
+from scaling.secrets import hide_secrets
 from tasks.dataset import scan_directory, split_uri
 from tasks.image import read_context
 from tasks.image_bases import with_container
@@ -47,7 +48,7 @@ def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
 
 
 def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]]:
-    """Every point's request; the image's digest, known only once it is built, is spelled as zeros."""
+    """Every point's request without its secrets; the image's digest, not known yet, is spelled as zeros."""
     platform = config.platform
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
@@ -56,7 +57,7 @@ def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]
         dataset_uri=_dataset_uri(config),
         source_uri=_source_uri(config),
     )
-    return [build_request(config, point, inputs) for point in plan.points]
+    return [hide_secrets(build_request(config, point, inputs)) for point in plan.points]
 
 
 def _container(config: BenchmarkConfig) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from configs.models import BenchmarkConfig
+from configs.section import WITH_SECRETS
 
 METRICS_FILE = "metrics.json"
 REPORT_JSON = "report.json"
@@ -61,7 +62,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     are measured.
     Bucket, region and role count. Local paths count by their last part.
     """
-    asked = config.model_dump(mode="json", exclude=_NOT_MEASURED)
+    asked = config.model_dump(mode="json", exclude=_NOT_MEASURED, context=WITH_SECRETS)
     if not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:

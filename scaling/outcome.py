@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from scaling.failure import name_host, read_failure
+from scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 """`measured`: the numbers were given by the user as a table; who ran them, and on what, is not known here."""
@@ -263,7 +264,7 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
     if status == "Completed":
         return None
     if reason := description.get("FailureReason"):
-        return str(reason)
+        return hide_in_text(str(reason))
     if description.get("SecondaryStatus") == "MaxRuntimeExceeded":
         limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
         return f"MaxRuntimeExceeded: the job ran into its limit of {limit} s (training.max_runtime_seconds)"

@@ -1,4 +1,10 @@
-"""Values that must not be repeated: configs say "no secrets here", but reports and records are passed around."""
+"""What must not be repeated: configs say "no secrets here", but reports, records and logs are passed around.
+
+Hidden are (1) every value of a container's environment and of an image's build arguments, whatever its name; (2) every
+text under a name that looks like a secret's; (3) within any text, what has the shape of a secret. The shapes are those
+of detect-secrets 1.5.0 (its plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack,
+Stripe, Telegram) and of the issuers' own documents; the library itself reads files and brings an HTTP client.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +13,117 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-HIDDEN = "(hidden)"
+from configs.section import HIDDEN
+
+_CLOSED_SECTIONS = frozenset({"environment", "Environment", "build_args", "environmentVariablesOverride"})
+"""Mappings of which no value is shown: of a config, and of the requests to SageMaker and CodeBuild."""
+
 # HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer, max_tokens and our own
 # platform.credentials ("chain") are not.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SECRET_WORDS = frozenset({"token", "secret", "password", "passwd", "passphrase", "pass", "pwd", "apikey", "pat"})
-_SECRET_ENDINGS = ("token", "secret", "password", "passwd", "passphrase", "apikey", "accesskey")
-_KEY_KINDS = frozenset({"api", "access", "private", "secret", "auth", "account", "encryption", "signing"})
-_USERINFO = re.compile(r"(?<=://)[^/\s@]+@")
+_SECRET_WORDS = frozenset(
+    {"token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey", "apikeys"}
+    | {"pat", "auth", "authorization", "bearer", "jwt", "cookie", "cookies", "webhook", "webhooks", "dsn", "pin"}
+)
+_SECRET_ENDINGS = (
+    "token", "secret", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey", "accesskey",
+)  # fmt: skip
+_OPEN_WORDS = frozenset({"compass", "bypass", "encompass", "surpass", "trespass", "underpass", "overpass"})
+_KEY_KINDS = frozenset(
+    {"api", "access", "private", "secret", "auth", "account", "encryption", "signing", "ssh", "deploy"}
+)
+_OPEN_KEY_KINDS = frozenset(
+    {
+        "s3",
+        "3",
+        "object",
+        "primary",
+        "foreign",
+        "public",
+        "sort",
+        "partition",
+        "cache",
+        "index",
+        "metric",
+        "group",
+        "column",
+    }
+)
+"""What FOO_KEY is about where it is an environment variable and no secret."""
+
+_SHAPES = tuple(
+    (re.compile(pattern), shown)
+    for pattern, shown in (
+        # user:password@ of a URL; a password that holds a slash is known by its colon, which no port follows
+        (r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@", f"{HIDDEN}@"),
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----|[\s\S]*)", HIDDEN),
+        (r"https://hooks\.slack\.com/(?:services|workflows)/\S+", HIDDEN),
+        (r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\S+", HIDDEN),
+        (r"https://[\w-]+\.webhook\.office\.com/\S+", HIDDEN),
+        (
+            r"(?i)(?<=[?&])((?:[\w.-]{0,60}(?:token|secret|password|signature|api_?key)|key|sig|auth|code)=)[^&\s\"']+",
+            rf"\1{HIDDEN}",
+        ),
+        (r"(?i)\b(bearer\s+)(?=\S{6})[^\s\"',;]+", rf"\1{HIDDEN}"),
+        (r"(?i)\b(basic\s+)(?=[A-Za-z0-9+/]*[\d=])[A-Za-z0-9+/]{8,}={0,2}", rf"\1{HIDDEN}"),
+        (
+            r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key"
+            r"|authorization|cookie)[\"']?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)(?:\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
+            rf"\1{HIDDEN}",
+        ),
+        (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", HIDDEN),  # AWS
+        (r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}", HIDDEN),
+        (r"\bgl(?:pat|dt|ft|rt|cbt)-[\w-]{16,}", HIDDEN),  # GitLab
+        (r"\bxox[abeoprs]-[\w-]{10,}|\bxapp-[\w-]{10,}", HIDDEN),  # Slack
+        (r"\bsk-[\w-]{16,}", HIDDEN),  # OpenAI, Anthropic
+        (r"\b[rsp]k_(?:live|test)_\w{10,}|\bwhsec_\w{16,}", HIDDEN),  # Stripe
+        (r"\bhf_[A-Za-z0-9]{16,}", HIDDEN),  # Hugging Face
+        (r"\bnpm_[A-Za-z0-9]{20,}|\bpypi-[\w-]{20,}|\bdckr_pat_[\w-]{20,}", HIDDEN),
+        (r"\bAIza[\w-]{30,}|\bya29\.[\w-]{10,}|\bGOCSPX-[\w-]{10,}", HIDDEN),  # Google
+        (r"\bSG\.[\w-]{10,}\.[\w-]{10,}|\bkey-[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b", HIDDEN),  # SendGrid, Mailgun, Twilio
+        (r"\b\d{8,10}:[\w-]{35}\b", HIDDEN),  # Telegram
+        (r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),  # JSON Web Token
+    )
+)
+"""(shape, what stands in its place), tried in this order."""
 
 
 def hide_secrets(value: Any) -> Any:
-    """The value with every text under a name that looks like a secret's replaced, and URLs without their user part."""
+    """The plain value with its secrets replaced; numbers, booleans and null stay as they are."""
     if isinstance(value, Mapping):
-        return {
-            key: HIDDEN if isinstance(entry, str) and is_secret_name(str(key)) else hide_secrets(entry)
-            for key, entry in value.items()
-        }
+        return {key: _entry(str(key), entry) for key, entry in value.items()}
     if isinstance(value, str):
-        return _USERINFO.sub(f"{HIDDEN}@", value)
+        return hide_in_text(value)
     return [hide_secrets(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def hide_in_text(text: str) -> str:
+    """The text with what has the shape of a secret replaced."""
+    for shape, shown in _SHAPES:
+        text = shape.sub(shown, text)
+    return text
 
 
 def is_secret_name(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
-    pairs = pairwise(words)
+    pairs = [*pairwise(words)]
+    is_variable = name.isupper() and bool(pairs)
     return (
         not _SECRET_WORDS.isdisjoint(words)
-        or any(word.endswith(_SECRET_ENDINGS) for word in words)
-        or any(kind in _KEY_KINDS and key == "key" for kind, key in pairs)
+        or any(word.endswith(_SECRET_ENDINGS) and word not in _OPEN_WORDS for word in words)
+        or any(kind in _KEY_KINDS and key in ("key", "keys") for kind, key in pairs)
+        or (is_variable and words[-1] == "key" and words[-2] not in _OPEN_KEY_KINDS)
     )
+
+
+def _entry(name: str, value: Any) -> Any:
+    return _hide_all(value) if name in _CLOSED_SECTIONS or is_secret_name(name) else hide_secrets(value)
+
+
+def _hide_all(value: Any) -> Any:
+    """Every text in the value replaced; of a mapping the names stay, and of CodeBuild's list of variables too."""
+    if isinstance(value, Mapping):
+        return {key: entry if key in ("name", "type") else _hide_all(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hide_all(entry) for entry in value]
+    return HIDDEN if isinstance(value, str) else value

@@ -14,6 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scaling.secrets import hide_in_text
 from tasks.errors import error_code, is_passing
 from tasks.polling import CallBudget, Clock
 from tasks.results import LOG_GROUP
@@ -70,6 +71,7 @@ class LogFollower:
         if shown < len(lines):
             self._say_left_out(job_name, len(lines) - shown)
         for _, text in lines[len(lines) - shown :]:
+            text = hide_in_text(text)
             cut = len(text) - MAX_LINE_CHARACTERS
             logger.info("%s", text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out")
 

@@ -6,6 +6,8 @@ import collections
 import logging
 from collections.abc import Iterable
 
+from scaling.secrets import hide_in_text
+
 LAST_LINES = 20
 MAX_LINES_AT_ONCE = 10
 
@@ -19,7 +21,7 @@ class BuildOutput:
 
     def add(self, lines: Iterable[str]) -> None:
         """Log what is new since the last call: the last few lines, and how many were left out."""
-        new = [line for line in lines if line.strip()]
+        new = [hide_in_text(line) for line in lines if line.strip()]
         self._last.extend(new)
         left_out = len(new) - MAX_LINES_AT_ONCE
         if left_out > 0:

@@ -7,6 +7,8 @@ a job that is there already is ours and is adopted, whoever started it.
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -30,6 +32,7 @@ from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
 logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0
 """How long the description and the tags of a job that was just made may be unknown."""
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class QuotaReached(JobRefused):
@@ -47,7 +50,7 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
     existing = describe(sagemaker, name)
     if existing is None:
         try:
-            create(sagemaker, request)
+            create(sagemaker, with_variables(request, os.environ))
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise QuotaReached(f"{name}: {error}") from error
         except sagemaker.exceptions.ResourceInUse:
@@ -61,6 +64,23 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
             return {"TrainingJobName": name, "TrainingJobStatus": "InProgress"}
     _check_digest(sagemaker, existing, request, clock)
     return existing
+
+
+def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """The request with each environment value ${NAME} replaced by that variable. Raises JobRefused where it is not set.
+
+    Done as late as this, so that the job's name, its digest and every record are made of the reference, not the secret.
+    """
+    environment = dict(request.get("Environment", {}))
+    for name, value in environment.items():
+        if reference := _REFERENCE.fullmatch(value):
+            if reference[1] not in variables:
+                raise JobRefused(
+                    f"training.environment.{name} is {value}, and {reference[1]} is not set where the flow runs; "
+                    "set it in the environment of the command or of the worker"
+                )
+            environment[name] = variables[reference[1]]
+    return {**request, "Environment": environment} if environment else dict(request)
 
 
 def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock) -> None:

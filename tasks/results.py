@@ -15,6 +15,7 @@ from prefect import task
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.failure import MAX_LINES
+from scaling.secrets import hide_in_text
 from tasks.errors import best_effort, error_code
 from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
 
@@ -115,7 +116,7 @@ def _last_events(logs: Any, job_name: str, lines: int) -> list[tuple[int, str]]:
         events = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, limit=lines, startFromHead=False)[
             "events"
         ]
-        merged += [(event["timestamp"], f"{host}: {event['message'].rstrip()}") for event in events]
+        merged += [(event["timestamp"], f"{host}: {hide_in_text(event['message'].rstrip())}") for event in events]
     return merged
 
 

@@ -132,11 +132,28 @@ def test_bounds_of_the_form_are_the_configs_own() -> None:
         ({"distribution": "ddp"}, "'ddp' is not one of"),
         ({"budget_usd": 0}, "0 is less than or equal to the minimum of 0"),
         ({"repeats": "three"}, "'three' is not"),
+        ({"settings": {"training.environment": {"HF_TOKEN": "s3cr3t"}}}, "does not match"),
+        ({"settings": {"training.environment.HF_TOKEN": "s3cr3t"}}, "does not match"),
+        (
+            {"settings": {"training": {"environment": {"HF_TOKEN": "s3cr3t"}}}},
+            "too many properties|non-empty|expected to",
+        ),
+        ({"settings": {"image.build_args": {"INDEX": "s3cr3t"}}}, "too many properties|non-empty|expected to"),
+        ({"settings": {"image.build_args.INDEX": "s3cr3t"}}, "too long|expected to"),
     ],
 )
 def test_server_refuses_an_invalid_value_and_names_it(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         validate(parameters, schema_of(scaling_benchmark_from_preset), raise_on_error=True, preprocess=True)
+
+
+def test_a_form_takes_a_secret_as_the_name_of_a_variable_of_the_worker() -> None:
+    for settings in (
+        {"training.environment": {"HF_TOKEN": "${HF_TOKEN}"}},
+        {"training.environment.HF_TOKEN": "${HF_TOKEN}"},
+    ):
+        validate({"settings": settings}, schema_of(scaling_benchmark_from_preset), raise_on_error=True, preprocess=True)
+        assert config_of_run({"settings": settings}).training.environment == {"HF_TOKEN": "${HF_TOKEN}"}
 
 
 def test_run_itself_refuses_bounds_too() -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from configs import models
 from configs.load import ConfigError, load_config, parse_config
 from configs.models import BenchmarkConfig
+from configs.section import WITH_SECRETS
 from scaling.names import config_digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -275,3 +276,23 @@ def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
     message = "image.build_args go with a build, and none is made: .*leave out build_args, or set image.context"
     with pytest.raises(ConfigError, match=message):
         make_config(image=image, training=OWN_CODE["training"])
+
+
+def test_a_message_shows_no_value_that_may_be_a_secret(raw_config: dict[str, Any]) -> None:
+    raw_config["training"]["environment"] = {"PIN": 12345678}
+    raw_config["image"]["build_args"] = {"INDEX": ["s3cr3t"]}
+    with pytest.raises(ConfigError) as refused:
+        parse_config(raw_config, origin="c.yaml")
+    assert "training.environment.PIN: Input should be a valid string" in str(refused.value)
+    assert "12345678" not in str(refused.value) and "s3cr3t" not in str(refused.value)
+
+
+def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(raw_config: dict[str, Any]) -> None:
+    raw_config["training"]["environment"] = {"A": "s3cr3t"}
+    raw_config["image"]["build_args"] = {"B": "s3cr3t"}
+    config = parse_config(raw_config, origin="c.yaml")
+    assert "s3cr3t" not in config.model_dump_json() + repr(config)
+    assert "s3cr3t" not in str(config.model_dump(mode="json"))
+    assert config.model_dump(mode="json", context=WITH_SECRETS)["training"]["environment"] == {"A": "s3cr3t"}
+    other = config.model_copy(update={"training": config.training.model_copy(update={"environment": {"A": "other"}})})
+    assert config_digest(other) != config_digest(config), "another value is another benchmark"

@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from configs.models import BenchmarkConfig
+from configs.section import WITH_SECRETS
 from flows.cli import main
 from scaling import names
 
@@ -31,7 +32,7 @@ def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
 def write_config(config: BenchmarkConfig, folder: Path) -> Path:
     """The config as a file for `nodesweep run`."""
     path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json", context=WITH_SECRETS)))
     return path
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from prefect.client.orchestration import get_client
 
 import flows.outcomes
 import flows.sweep
 import tasks.jobs
 from configs.models import BenchmarkConfig
+from flows.offline import plan_of, requests_of
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from flows.stop import stop_sweep
@@ -108,8 +110,17 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
 
 
 def test_records_of_a_sweep_hold_no_secret(served: SimpleNamespace, pipeline_config: Configs) -> None:
-    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"environment": {"HF_TOKEN": "s3cr3t"}})
+    """Of the bucket, of this machine, and of Prefect's database: parameters, logs and artifacts."""
+    environment = {"HF_TOKEN": "s3cr3t", "PLAIN": "s3cr3t"}
+    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"environment": environment})
     result = scaling_benchmark(config)
+    with get_client(sync_client=True) as prefect:
+        runs = prefect.read_flow_runs(limit=200)
+        kept = [run.model_dump_json() for run in runs]
+        for path in ("/logs/filter", "/artifacts/filter", "/task_runs/filter"):
+            kept.append(prefect.request("POST", path, json={"limit": 200}).text)
+    assert any('"PLAIN":"(hidden)"' in one for one in kept) and "s3cr3t" not in "".join(kept)
+    assert "s3cr3t" not in json.dumps(requests_of(config, plan_of(config)))
     key = names.sweep_config_key(config.platform.prefix, result.sweep_id)
     stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
     assert b"s3cr3t" not in stored and b"(hidden)" in stored

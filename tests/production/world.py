@@ -18,6 +18,7 @@ import httpx
 from botocore.config import Config
 
 from configs.presets import config_of_preset
+from configs.section import WITH_SECRETS
 from infra.worker.machine import HOST, Machine
 from scaling import names
 from tasks.local_keys import local_session
@@ -114,7 +115,7 @@ class World:
         """The same as a file for `nodesweep run`."""
         config = config_of_preset("local", self.settings(benchmark, **changes))
         path = self.machine.folder / f"{benchmark}.json"
-        path.write_text(config.model_dump_json())
+        path.write_text(config.model_dump_json(context=WITH_SECRETS))
         return path
 
     @property

@@ -15,7 +15,7 @@ from scaling.plan import plan_sweep
 from scaling.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
 from tasks.job_calls import stop
-from tasks.jobs import JobLimits, QuotaReached, describe, submit, watch_training_jobs
+from tasks.jobs import JobLimits, QuotaReached, describe, submit, watch_training_jobs, with_variables
 from tests.tasks.lagging_platform import LaggingPlatform
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -208,3 +208,13 @@ def test_a_lost_connection_does_not_spare_the_other_jobs() -> None:
     with pytest.raises(JobRefused, match="a: Connection was closed"):
         stop(Sagemaker(), ["a", "b"])
     assert asked == ["a", "b"]
+
+
+def test_a_reference_becomes_the_variable_when_the_job_is_started() -> None:
+    request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "B": "a ${B}"}}
+    sent = with_variables(request, {"TOKEN_OF_MINE": "s3cr3t"})
+    assert sent == {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "s3cr3t", "B": "a ${B}"}}
+    assert request["Environment"]["HF_TOKEN"] == "${TOKEN_OF_MINE}"
+    assert with_variables({"TrainingJobName": "a"}, {}) == {"TrainingJobName": "a"}
+    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE is not"):
+        with_variables(request, {})

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from configs.catalogue import load_catalogue
 from configs.load import load_config
 from configs.models import BenchmarkConfig
+from configs.section import WITH_SECRETS
 from flows.cli import main
 from flows.history import show_history
 from flows.report import report_sweep
@@ -149,7 +150,7 @@ def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
     """`plan --online`, for nodes of AWS in a VPC, with file systems and an image that exists."""
     outputs = {"subnets": ["subnet-0123456789abcdef0"], "security_group_ids": ["sg-0123456789abcdef0"]}
     uri = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/{first.image.repository}:latest"
-    raw = first.model_dump(mode="json")
+    raw = first.model_dump(mode="json", context=WITH_SECRETS)
     raw["training"]["vpc"] = outputs
     raw["training"]["extra_channels"] = {
         "lustre": {"type": "FSxLustre", "id": "fs-0123456789abcdef0", "directory_path": "/fsx/data"},

@@ -72,7 +72,7 @@ def test_config_policy_and_title(make_outcomes, make_report, make_config):
     report = make_report(make_outcomes({1: 9}), config=config, provenance={"aws": {"secret_access_key": "s3cr3t"}})
     assert (report.title, report.policy) == ("bench", "fixed_global")
     assert report.policy_label == "strong scaling (fixed global batch)"
-    assert report.config["training"]["environment"] == {"HF_TOKEN": HIDDEN, "TOKENIZER": "bert"}
+    assert report.config["training"]["environment"] == {"HF_TOKEN": HIDDEN, "TOKENIZER": HIDDEN}
     assert report.config["platform"]["credentials"] == "chain"
     assert "s3cr3t" not in str(report.to_dict())
 
