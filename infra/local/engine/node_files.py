@@ -21,11 +21,12 @@ from typing import Any
 
 from infra.local.engine.containment import hosts_text
 from infra.local.interfaces import JobSpec, Node
+from infra.local.node_tree import open_file
 
 GROUP_NAME = "homogeneousCluster"
 NETWORK_INTERFACE = "lo"
 CONTAINER_INTERFACE = "eth0"
-_MAX_FAILURE_CHARACTERS = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
+_MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
 _FOLDERS = ("code", "model", "checkpoints", "input/config", "input/data", "output/data", "output/intermediate")
 
 
@@ -33,7 +34,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a small text file so that nobody ever reads half of it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         file.write(text)
-    os.chmod(file.name, 0o644)
+        os.fchmod(file.fileno(), 0o644)  # not by its name, which may be a link by now where a node has the folder
     os.replace(file.name, path)
 
 
@@ -155,8 +156,8 @@ def _channel_config(channel: Mapping[str, Any]) -> dict[str, str]:
 def failure_text(node: Node) -> str | None:
     """What the node wrote about its failure to output/failure, or None."""
     try:
-        with (node.opt_ml / "output" / "failure").open(errors="replace") as file:
-            text = file.read(_MAX_FAILURE_CHARACTERS)
+        with open_file(node.opt_ml, "output/failure") as file:
+            text = file.read(_MAX_FAILURE_BYTES).decode(errors="replace")
     except OSError:
         return None
     return text.strip() or None

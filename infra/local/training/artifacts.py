@@ -6,13 +6,14 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.interfaces import Node
+from infra.local.node_tree import file_names, open_file
 from infra.local.s3_objects import S3Location
 
 _GZIP_LEVEL = 1
@@ -26,42 +27,51 @@ class ArtifactUploadError(Exception):
 
 def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) -> None:
     """model.tar.gz of every node's model folder; one object per file where the URI is a folder."""
-    files = _merged([node.opt_ml / "model" for node in nodes])
+    files = _merged(nodes, "model")
     if model_uri.endswith("/"):
-        for name, path in files.items():
-            _upload(s3, path, S3Location.parse(model_uri + name))
+        for name, node in files.items():
+            with _opened(node, "model", name) as file:
+                _upload(s3, file, S3Location.parse(model_uri + name))
     elif files:
-        _upload_archive(s3, files, S3Location.parse(model_uri), scratch)
+        _upload_archive(s3, files, "model", S3Location.parse(model_uri), scratch)
 
 
 def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: Path) -> None:
     """output.tar.gz of every node's output/data folder; nothing where all are empty."""
-    files = _merged([node.opt_ml / "output" / "data" for node in nodes])
+    files = _merged(nodes, "output/data")
     if files:
-        _upload_archive(s3, files, S3Location.parse(f"{output_prefix}/output.tar.gz"), scratch)
+        _upload_archive(s3, files, "output/data", S3Location.parse(f"{output_prefix}/output.tar.gz"), scratch)
 
 
-def _merged(folders: Sequence[Path]) -> dict[str, Path]:
-    """Relative name -> file, over all nodes; where several nodes wrote the same name, the first node's counts."""
-    files: dict[str, Path] = {}
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                files.setdefault(path.relative_to(folder).as_posix(), path)
+def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
+    """Name in the folder -> the node that has it; where several nodes wrote the same name, the first of them."""
+    files: dict[str, Node] = {}
+    for node in nodes:
+        for name in file_names(node.opt_ml, folder):
+            files.setdefault(name, node)
     return files
 
 
-def _upload_archive(s3: Any, files: Mapping[str, Path], target: S3Location, scratch: Path) -> None:
+def _opened(node: Node, folder: str, name: str) -> IO[bytes]:
+    try:
+        return open_file(node.opt_ml, f"{folder}/{name}")
+    except OSError as error:
+        raise ArtifactUploadError(f"Artifact upload failed:{error}") from error
+
+
+def _upload_archive(s3: Any, files: Mapping[str, Node], folder: str, target: S3Location, scratch: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=scratch, suffix=".tar.gz") as temporary:
         with tarfile.open(fileobj=temporary, mode="w:gz", compresslevel=_GZIP_LEVEL, dereference=True) as archive:
-            for name, path in files.items():
-                archive.add(path, arcname=name, recursive=False)
+            for name, node in files.items():
+                with _opened(node, folder, name) as file:
+                    archive.addfile(archive.gettarinfo(arcname=name, fileobj=file), file)
         temporary.flush()
-        _upload(s3, Path(temporary.name), target)
+        temporary.seek(0)
+        _upload(s3, temporary, target)
 
 
-def _upload(s3: Any, path: Path, target: S3Location) -> None:
+def _upload(s3: Any, file: IO[bytes], target: S3Location) -> None:
     try:
-        s3.upload_file(str(path), target.bucket, target.key, Config=_TRANSFER)
+        s3.upload_fileobj(file, target.bucket, target.key, Config=_TRANSFER)
     except (S3UploadFailedError, ClientError, BotoCoreError) as error:
         raise ArtifactUploadError(f"Artifact upload failed:{error}") from error

@@ -7,6 +7,7 @@ removes stays in S3. A file that changes while it is read is uploaded again in t
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -19,6 +20,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.interfaces import Node
+from infra.local.node_tree import file_names, open_file
 from infra.local.periodic import PeriodicThread
 from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
 
@@ -108,27 +110,25 @@ class FolderSync:
     def _upload_changes(self) -> None:
         """What can't be uploaded is tried again in the next pass: the sync must not end the job."""
         for folder in self._folders:
-            for name, path in self._files(folder).items():
+            for name, node in self._files(folder).items():
+                path, key = folder.on(node) / name, folder.target.key + name
                 try:
-                    status = path.stat()
-                    version = (str(path), status.st_mtime_ns, status.st_size)
-                    key = folder.target.key + name
-                    if self._uploaded.get(key) != version:
-                        self._s3.upload_file(str(path), folder.target.bucket, key, Config=_TRANSFER)
-                        self._uploaded[key] = version
+                    with open_file(node.opt_ml, f"{folder.path}/{name}") as file:
+                        version = _version(path, os.fstat(file.fileno()))
+                        if self._uploaded.get(key) != version:
+                            self._s3.upload_fileobj(file, folder.target.bucket, key, Config=_TRANSFER)
+                            self._uploaded[key] = version
                 except FileNotFoundError:
                     continue  # the program has replaced or removed it meanwhile
                 except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
                     logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
 
-    def _files(self, folder: SyncedFolder) -> dict[str, Path]:
-        """Name below the folder -> file, over all nodes; the first node's counts."""
-        found: dict[str, Path] = {}
+    def _files(self, folder: SyncedFolder) -> dict[str, Node]:
+        """Name below the folder -> the node that has it; the first of several."""
+        found: dict[str, Node] = {}
         for node in self._nodes:
-            root = folder.on(node)
-            for path in sorted(root.rglob("*")):
-                if path.is_file():
-                    found.setdefault(path.relative_to(root).as_posix(), path)
+            for name in file_names(node.opt_ml, folder.path):
+                found.setdefault(name, node)
         return found
 
     def _download(self, folder: SyncedFolder) -> None:
@@ -149,5 +149,8 @@ class FolderSync:
 
     def _note_restored(self, key: str, path: Path) -> None:
         """What has just come from S3 needn't go back; of several nodes' copies, the first counts."""
-        status = path.stat()
-        self._uploaded.setdefault(key, (str(path), status.st_mtime_ns, status.st_size))
+        self._uploaded.setdefault(key, _version(path, path.stat()))
+
+
+def _version(path: Path, status: os.stat_result) -> tuple[str, int, int]:
+    return str(path), status.st_mtime_ns, status.st_size

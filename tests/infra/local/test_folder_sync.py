@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -22,8 +22,8 @@ class RecordingS3:
         self.refused = refused
         self.uploads: list[tuple[str, str]] = []
 
-    def upload_file(self, path: str, bucket: str, key: str, Config: Any) -> None:
-        text = Path(path).read_text()
+    def upload_fileobj(self, file: IO[bytes], bucket: str, key: str, Config: Any) -> None:
+        text = file.read().decode()
         if key == self.refused:
             raise ClientError({"Error": {"Code": "SlowDown", "Message": "Reduce your request rate"}}, "PutObject")
         self.uploads.append((key, text))
@@ -66,8 +66,7 @@ def test_what_could_not_be_uploaded_is_tried_again(tmp_path: Path, caplog: pytes
 def test_file_that_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3, nodes = RecordingS3(), nodes_with(tmp_path, algo1_kept="1")
     sync = FolderSync(s3, [FOLDER], nodes)
-    kept = nodes[0].opt_ml / "checkpoints" / "kept"
-    monkeypatch.setattr(sync, "_files", lambda folder: {"gone": kept.with_name("gone"), "kept": kept})
+    monkeypatch.setattr(sync, "_files", lambda folder: {"gone": nodes[0], "kept": nodes[0]})
     sync._upload_changes()
     assert s3.uploads == [("cp/kept", "1")]
 
