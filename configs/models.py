@@ -132,7 +132,7 @@ class ImageConfig(Section):
         description="Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up for "
         "platform.region; under kind smp_v2 the SMP container.",
     )
-    build_args: dict[str, str] = Field(
+    build_args: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default_factory=dict,
         repr=False,
         description="Further build arguments. They enter the image's identity; no secrets here.",

@@ -1,20 +1,34 @@
-"""YAML that means what it says: repeated keys, circular references and bottomless nesting are refused by line."""
+"""YAML that means what it says, within limits, from whoever it comes.
+
+Repeated keys, circular references and bottomless nesting are refused by line. So is a document that is large, or that
+becomes large when its aliases are written out: seven levels of ten aliases are 300 characters and ten million values.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 import yaml
 
 MAX_DEPTH = 50
+MAX_CHARACTERS = 1 << 20
+MAX_NODES = 100_000
+"""Values and keys of the document with every alias written out. The largest shipped file has some 2,000."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str) -> Any:
-    """The document as plain Python values. Raises yaml.YAMLError, which mostly names line and column."""
+    """The document as plain Python values, none shared. Raises yaml.YAMLError, which mostly names line and column."""
+    if len(text) > MAX_CHARACTERS:
+        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
+    if found := _SURROGATE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise yaml.YAMLError(f"line {line} holds half a character (a lone surrogate, or a byte that is not UTF-8)")
     try:
-        return yaml.load(text, Loader=_StrictLoader)
+        return _unshared(yaml.load(text, Loader=_StrictLoader))
     except ValueError as error:  # of Python's own int or date: 2026-13-01
         raise yaml.YAMLError(str(error)) from None
 
@@ -25,6 +39,18 @@ class _StrictLoader(yaml.SafeLoader):
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._open_anchors: list[str | None] = []  # of the nodes around the current one
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _weigh(node, {})
+        return node
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        if _SURROGATE.search(node.value):
+            raise _error("this text holds half a character (a lone surrogate)", node.start_mark)
+        return node
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
@@ -46,6 +72,26 @@ class _StrictLoader(yaml.SafeLoader):
             if counts[key.tag, key.value] > 1:
                 raise _error(f"the key {key.value!r} stands more than once in this section", key.start_mark)
         return node
+
+
+def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many nodes this one is with its aliases written out. Each is weighed once, so that a bomb costs nothing."""
+    weight = known.get(id(node))
+    if weight is None:
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        pairs = isinstance(node, yaml.MappingNode)
+        parts = (part for child in children for part in child) if pairs else children
+        weight = known[id(node)] = 1 + sum(_weigh(part, known) for part in parts)
+        if weight > MAX_NODES:
+            raise _error(f"with its aliases written out this is more than {MAX_NODES} values", node.start_mark)
+    return weight
+
+
+def _unshared(value: Any) -> Any:
+    """The value with a copy in place of every alias, so that a change of one section is not one of its twin."""
+    if isinstance(value, dict):
+        return {key: _unshared(entry) for key, entry in value.items()}
+    return [_unshared(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _error(message: str, mark: Any) -> yaml.MarkedYAMLError:

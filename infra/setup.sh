@@ -15,6 +15,7 @@ fi
 uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 # uv installs in seconds what pip does in minutes; it comes by pip, at the locked version.
 "$venv/bin/uv" --version 2>/dev/null | grep -qF " $uv_version " ||
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+    sed -n '/^uv==/,/[^\\]$/p' requirements.lock | # its lines of the lock, hashes and all
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin
 "$venv/bin/uv" pip sync --quiet --python "$venv/bin/python" --require-hashes --compile-bytecode requirements.lock
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps -e .

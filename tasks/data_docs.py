@@ -20,6 +20,7 @@ FILES_SHOWN = 200
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Data Docs: {{ report.dataset }}</title>
 <style>

@@ -296,3 +296,10 @@ def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(raw_config
     assert config.model_dump(mode="json", context=WITH_SECRETS)["training"]["environment"] == {"A": "s3cr3t"}
     other = config.model_copy(update={"training": config.training.model_copy(update={"environment": {"A": "other"}})})
     assert config_digest(other) != config_digest(config), "another value is another benchmark"
+
+
+@pytest.mark.parametrize("override", ["name=\udcff", "\udcff=1", 'name="\\ud800"', 'training.environment.A="\\udc00"'])
+def test_half_a_character_is_a_message(tmp_path: Path, raw_config: dict[str, Any], override: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(write(tmp_path / "c.yaml", raw_config), [override])
+    str(refused.value).encode(errors="backslashreplace")

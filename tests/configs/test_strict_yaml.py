@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 import yaml
 
 from configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
-from configs.strict_yaml import MAX_DEPTH, parse_yaml
+from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, parse_yaml
+
+
+def bomb(levels: int, merge: bool = False) -> str:
+    """Ten aliases of the level before on each level: 10^levels values."""
+    lines = ["a0: &a0 {x: 1}" if merge else "a0: &a0 [x]"]
+    for level in range(1, levels + 1):
+        aliases = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} {{<<: [{aliases}]}}" if merge else f"a{level}: &a{level} [{aliases}]")
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -17,11 +28,20 @@ from configs.strict_yaml import MAX_DEPTH, parse_yaml
         ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "nested more than 50 levels deep"),
         ("[" * 20_000, "nested more than 50 levels deep"),
         ("a: 2026-13-01", "month must be in 1..12"),
+        (bomb(7), r"with its aliases written out this is more than 100000 values\s.*line 6"),
+        (bomb(40), "with its aliases written out"),
+        (bomb(7, merge=True), "with its aliases written out"),
+        ("[" + "x, " * MAX_NODES + "x]", "more than 100000 values"),
+        ("# " + "x" * MAX_CHARACTERS, "it has 1048578 characters; at most 1048576 are read"),
+        ('a: "\\ud800"', r"this text holds half a character .*\s.*line 1"),
+        ("a: 1\nb: \udcff", "line 2 holds half a character"),
     ],
 )
 def test_what_would_be_read_as_something_else_is_refused(text: str, message: str) -> None:
+    began = time.process_time()
     with pytest.raises(yaml.YAMLError, match=message):
         parse_yaml(text)
+    assert time.process_time() - began < 10, "a refusal is quick; a bomb of 40 levels would never end"
 
 
 @pytest.mark.parametrize(
@@ -49,3 +69,9 @@ def test_a_catalogue_with_a_repeated_key_is_refused(tmp_path) -> None:
     (tmp_path / "instances.yaml").write_text(text + "\ninstances: []\n", encoding="utf-8")
     with pytest.raises(yaml.YAMLError, match="the key 'instances' stands more than once"):
         load_catalogue(tmp_path / "instances.yaml")
+
+
+def test_an_aliased_section_and_its_twin_are_two() -> None:
+    read = parse_yaml("a: &x {y: {z: 1}, l: [1]}\nb: *x\n")
+    read["a"]["y"]["z"], read["a"]["l"][0] = 2, 2
+    assert read["b"] == {"y": {"z": 1}, "l": [1]}

@@ -111,7 +111,8 @@ def test_failing_command_is_named_with_its_phase(platform, context):
     build = run_build(platform, context, "broken")
     phase = next(phase for phase in build["phases"] if phase["phaseType"] == "BUILD")
     assert (build["buildStatus"], phase["phaseStatus"]) == ("FAILED", "FAILED")
-    assert phase["contexts"][0]["message"].startswith("Error while executing command: docker build")
+    message = phase["contexts"][0]["message"]
+    assert message.startswith("Error while executing command: ") and "docker build" in message
     assert "on the way" in build_log(platform, build)
     assert "POST_BUILD" not in [phase["phaseType"] for phase in build["phases"]]  # on-failure: ABORT
     with pytest.raises(platform.ecr.exceptions.ImageNotFoundException):

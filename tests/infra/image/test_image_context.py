@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,26 @@ def test_the_buildspec_pushes_what_it_builds() -> None:
     assert '--tag "$IMAGE_REPO_URI:$IMAGE_TAG"' in phases["build"]["commands"][0]
     assert phases["post_build"]["commands"] == ['docker push "$IMAGE_REPO_URI:$IMAGE_TAG"']
     assert all(phase["on-failure"] == "ABORT" for phase in phases.values())
+
+
+def test_a_build_argument_is_one_word_of_the_command_whatever_it_holds(tmp_path: Path) -> None:
+    """Blanks and line breaks would be options of `docker build`: --network=host, another --tag, --secret."""
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > "$0.words"\n')
+    docker.chmod(0o755)
+    hostile = {
+        "BUILD_ARG_BLANKS": "a --network=host --tag evil .",
+        "BUILD_ARG_LINES": "b\nBUILD_ARG_PLANTED=--push\n--secret id=x",
+        "BUILD_ARG_SHELL": "$(touch planted) `touch planted` \"; touch planted; '*",
+        "BUILD_ARG_EMPTY": "",
+    }
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "IMAGE_REPO_URI": "repo", "IMAGE_TAG": "v1", **hostile}
+    [command] = yaml.safe_load((IMAGE / "buildspec.yml").read_text())["phases"]["build"]["commands"]
+    subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=30)
+    words = (tmp_path / "docker.words").read_text().split("\0")[:-1]
+    assert words[0] == "build" and words[-3:] == ["--tag", "repo:v1", "."]
+    pairs = list(zip(words[1:-3:2], words[2:-3:2], strict=True))
+    assert {option for option, _ in pairs} == {"--build-arg"}
+    given = dict(value.split("=", 1) for _, value in pairs)
+    assert given == {name.removeprefix("BUILD_ARG_"): value for name, value in hostile.items()}
+    assert not (tmp_path / "planted").exists()

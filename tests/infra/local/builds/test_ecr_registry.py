@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from infra.local.access import Gate, access_keys
 from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.front import Front
-from infra.local.in_process import client_factory
+from infra.local.in_process import OWN_KEY_ID, client_factory
 from infra.local.moto_backend import moto_application, reset_state
 
 A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -18,9 +19,10 @@ def registry():
 
 
 @pytest.fixture
-def clients(registry):
+def clients(registry, tmp_path):
     reset_state()
-    made = client_factory(Front(registry.wrap(moto_application("000000000000")), dict))
+    gate = Gate(access_keys(tmp_path), OWN_KEY_ID)
+    made = client_factory(Front(registry.wrap(moto_application("000000000000")), dict, gate))
     registry.connect(made)
     return made
 
