@@ -134,8 +134,12 @@ def _create_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
     """Tags in the request need AddTags too, and its role has to be passed."""
     job = place.arn("sagemaker", f"training-job/{request['TrainingJobName']}")
     tags = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in request["Tags"]}
+    limits = {
+        "sagemaker:InstanceTypes": request["ResourceConfig"]["InstanceType"],
+        "sagemaker:MaxRuntimeInSeconds": str(request["StoppingCondition"]["MaxRuntimeInSeconds"]),
+    }
     return [
-        Access("sagemaker:CreateTrainingJob", job, tags),
+        Access("sagemaker:CreateTrainingJob", job, tags | limits),
         Access("sagemaker:AddTags", job, tags),
         Access("iam:PassRole", request["RoleArn"], {"iam:PassedToService": "sagemaker.amazonaws.com"}),
     ]

@@ -82,10 +82,10 @@ def _parts(grants: Iterable[Grant]) -> set[str]:
 def conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str]) -> bool:
     """Every operator on every key; a key that the call does not carry fails it, less with …IfExists."""
     for operator, keys in conditions.items():
-        compare = _OPERATORS[operator.removesuffix("IfExists")]
+        compare = _OPERATORS[operator.removesuffix("IfExists").removeprefix(_EVERY_VALUE)]
         for key, wanted in keys.items():
             if key not in context:
-                if not operator.endswith("IfExists"):
+                if not operator.endswith("IfExists") and not operator.startswith(_EVERY_VALUE):
                     return False
             elif not any(compare(str(one), context[key]) for one in as_list(wanted)):
                 return False
@@ -106,10 +106,17 @@ def _equal(wanted: str, found: str) -> bool:
     return wanted == found
 
 
+def _at_most(wanted: str, found: str) -> bool:
+    return float(found) <= float(wanted)
+
+
+_EVERY_VALUE = "ForAllValues:"
+"""Of a key with several values; here none has more than one. Without the key the condition holds."""
 _OPERATORS: dict[str, Callable[[str, str], bool]] = {
     "StringEquals": _equal,
     "StringLike": matches,
     "ArnEquals": matches,  # as IAM: both Arn operators take wildcards
     "ArnLike": matches,
     "Bool": _equal,
+    "NumericLessThanEquals": _at_most,
 }

@@ -179,11 +179,33 @@ def test_pipeline_does_all_that_it_may(calls: list[ApiCall], pipeline_policies: 
     assert unused(pipeline_policies, accesses) == []
 
 
+_RUNTIME, _TYPES = "sagemaker:MaxRuntimeInSeconds", "sagemaker:InstanceTypes"
+
+
+def test_the_stack_may_name_instance_types_and_a_runtime(platform: SimpleNamespace) -> None:
+    limits = {"TrainingInstanceTypes": "ml.m5.large,ml.g5.*", "MaxRuntimeSeconds": "3600"}
+    names = {"BucketName": "limited", "RepositoryName": "limited", "CodeBuildProjectName": "limited-image"}
+    stack = deploy(platform.endpoint, "limited", CreateTrainingLogGroup="false", **names, **limits)
+    policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])
+    sweep = "local-20261121000000-0123abcd"
+    job = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job/{sweep}-n1-r1-a1-0123"
+    tagged = {"aws:RequestTag/nodesweep:sweep-id": sweep}
+    for runtime, instance, allowed in (
+        ("3600", "ml.m5.large", True),
+        ("3600", "ml.g5.xlarge", True),
+        ("3601", "ml.m5.large", False),
+        ("60", "ml.p5.48xlarge", False),
+    ):
+        access = Access("sagemaker:CreateTrainingJob", job, tagged | {_RUNTIME: runtime, _TYPES: instance})
+        assert bool(grants_used(policies, access)) == allowed, access
+
+
 def test_other_things_are_refused(platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]]) -> None:
     bucket, role = platform.stack.outputs["BucketName"], platform.stack.outputs["ExecutionRoleArn"]
     job = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job"
     sweep, name = "local-20261121000000-0123abcd", "local-20261121000000-0123abcd-n1-r1-a1-0123"
     tag = "nodesweep:sweep-id"
+    tagged = {f"aws:RequestTag/{tag}": sweep}
     for access in (
         Access("s3:PutObject", f"arn:aws:s3:::{bucket}/raw/a"),
         Access("s3:GetObject", "arn:aws:s3:::other/nodesweep/sweeps/a"),
@@ -191,6 +213,9 @@ def test_other_things_are_refused(platform: SimpleNamespace, pipeline_policies: 
         Access("s3:DeleteObject", f"arn:aws:s3:::{bucket}/nodesweep/sweeps/{sweep}/config.json"),
         Access("sagemaker:CreateTrainingJob", f"{job}/somebody-elses", {f"aws:RequestTag/{tag}": sweep}),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}"),
+        Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "432001", _TYPES: "ml.m5.large"}),
+        Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "60", _TYPES: "p5.48xlarge"}),
+        Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged),
         Access("sagemaker:StopTrainingJob", f"{job}/{name}"),
         Access("iam:PassRole", role),
         Access("iam:PassRole", role, {"iam:PassedToService": "lambda.amazonaws.com"}),

@@ -166,8 +166,11 @@ def test_what_costs_by_the_hour_is_off_by_default() -> None:
 
 
 def test_what_was_measured_outlives_the_stack() -> None:
-    kept = {name for name, one in template()["Resources"].items() if one.get("DeletionPolicy") == "Retain"}
-    assert kept == {"Bucket", "Key"}
+    """And the log group that the jobs of others in the account write to."""
+    resources = template()["Resources"]
+    kept = {name for name, one in resources.items() if one.get("DeletionPolicy") == "Retain"}
+    assert kept == {"Bucket", "Key", "TrainingLogs"}
+    assert all(resources[name]["UpdateReplacePolicy"] == "Retain" for name in kept)
 
 
 def test_outputs_are_those_that_config_init_reads() -> None:
