@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import gc
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import click
 
 from flows.cli_input import check_sweep_id, config_of_sweep, read_config, with_goals, with_tolerance
+from flows.output import print_in_any_encoding, print_rendered, print_text
 
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig
@@ -44,6 +44,7 @@ output_option = click.option(
 @click.version_option(package_name="nodesweep")
 def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
+    print_in_any_encoding()
     atexit.register(gc.freeze)  # else Python looks through all that was imported as it ends, for 2 s
 
 
@@ -132,7 +133,7 @@ def run(config: Path, overrides: tuple[str, ...], resume: str | None, detach: bo
 
         result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None)
     show(result.report)
-    click.echo(f"report: {result.folder / 'report.html'}")
+    print_text(f"report: {result.folder / 'report.html'}")
     check_points(benchmark, result)
 
 
@@ -150,8 +151,8 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
         from flows.detach import start_detached_sweep
 
         sweep = start_detached_sweep(benchmark)
-    click.echo("\n".join(sweep.job_names))
-    click.echo(f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}")
+    print_text("\n".join(sweep.job_names))
+    print_text(f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}")
     if sweep.refused:
         fail(f"{len(sweep.refused)} jobs were not accepted:\n" + "\n".join(sweep.refused), RUN_FAILED)
 
@@ -176,7 +177,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     if collected is None:
         fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
     show(collected.report)
-    click.echo(f"report: {collected.folder / 'report.html'}")
+    print_text(f"report: {collected.folder / 'report.html'}")
     from flows.scaling_benchmark import check_points
 
     check_points(benchmark, collected)
@@ -200,9 +201,9 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
         from flows.preflight import plan_online
 
         sweep_plan, notices = plan_online(benchmark, sweep_plan)
-    click.echo(describe_plan(benchmark, sweep_plan))
+    print_text(describe_plan(benchmark, sweep_plan))
     for notice in notices:
-        click.echo(f"notice: {notice}")
+        print_text(f"notice: {notice}")
     refuse_problems(sweep_plan.problems)
 
 
@@ -221,7 +222,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     benchmark = read_config(config, overrides)
     sweep_plan = plan_of(benchmark)
     refuse_problems(sweep_plan.problems)
-    click.echo(json.dumps(requests_of(benchmark, sweep_plan), indent=2))
+    print_text(json.dumps(requests_of(benchmark, sweep_plan), indent=2))
 
 
 @main.command()
@@ -285,7 +286,7 @@ def report(
 
             made, folder = report_sweep(benchmark, str(sweep_id))
     show(made)
-    click.echo(f"report: {folder / 'report.html'}")
+    print_text(f"report: {folder / 'report.html'}")
 
 
 @main.command()
@@ -308,13 +309,13 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     from flows.session import flow_session
 
     if benchmark.platform.autostart and not answers(benchmark.platform):
-        click.echo(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
+        print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
         return
     with flow_session(benchmark.platform, autostart=False):
         from flows.stop import stop_sweep
 
         stopped = stop_sweep(benchmark.platform, sweep_id)
-    click.echo("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
+    print_text("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
 
 
 @main.command()
@@ -357,16 +358,11 @@ def compare(
     except ComparisonError as error:
         fail(str(error), BAD_INPUT)
     if as_json:
-        print_whole(comparison.model_dump_json(indent=2))
+        print_text(comparison.model_dump_json(indent=2))
     else:
-        from rich.console import Console
-
         from scaling.compare_render import render_comparison_terminal
 
-        console = Console()
-        with console.capture() as rendered:
-            console.print(render_comparison_terminal(comparison))
-        print_whole(rendered.get().removesuffix("\n"))
+        print_rendered(render_comparison_terminal(comparison))
     if comparison.regressions or comparison.lost:
         sys.exit(RUN_FAILED)
 
@@ -408,7 +404,7 @@ def init(stack: str, region: str | None, endpoint_url: str | None, output: Path 
     from flows.init_config import init_config
 
     text = init_config(stack, region, endpoint_url, output, force)
-    click.echo(text.rstrip("\n") if output is None else f"{output} is written; next: nodesweep plan {output} --online")
+    print_text(text.rstrip("\n") if output is None else f"{output} is written; next: nodesweep plan {output} --online")
 
 
 @config_group.command()
@@ -418,7 +414,7 @@ def init(stack: str, region: str | None, endpoint_url: str | None, output: Path 
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config file; says everything that is wrong with it."""
     benchmark = read_config(config, overrides)
-    click.echo(f"{config} is valid: benchmark {benchmark.name}, node counts {list(benchmark.sweep.node_counts)}")
+    print_text(f"{config} is valid: benchmark {benchmark.name}, node counts {list(benchmark.sweep.node_counts)}")
 
 
 @config_group.command()
@@ -427,7 +423,7 @@ def schema() -> None:
     """Print the JSON Schema of a config, every field with its description."""
     from configs.models import BenchmarkConfig
 
-    click.echo(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
+    print_text(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
 
 
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
@@ -444,21 +440,11 @@ def refuse_problems(problems: tuple[str, ...]) -> None:
         raise PreflightRefused(problems)
 
 
-def print_whole(text: str) -> None:
-    """Print it; a reader that has seen enough (`| head`) is no error and leaves the exit code as it is."""
-    try:
-        click.echo(text)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def show(made: Any) -> None:
     """The report's table on the terminal."""
-    from rich.console import Console
-
     from scaling.report.render import render_terminal
 
-    Console().print(render_terminal(made))
+    print_rendered(render_terminal(made))
 
 
 if __name__ == "__main__":

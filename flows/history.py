@@ -10,6 +10,7 @@ import click
 
 from configs.models import BenchmarkConfig
 from flows.local_platform import running_platform
+from flows.output import print_rendered, print_text
 from scaling.formats import nodes_text
 from scaling.history import HistoryError, Trend, parse_history, read_history
 from scaling.history_render import history_plot, render_history_terminal
@@ -25,17 +26,15 @@ def show_history(config: BenchmarkConfig, benchmark: str, nodes: int | None) -> 
 
     Raises HistoryError where the bucket has no history of that name, none that can be read or none of that node count.
     """
-    from rich.console import Console
-
     with running_platform(config.platform):
         files = _files(aws_client("s3", config.platform), config, benchmark)
     trends = read_history(_readable(files), nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
         raise HistoryError(f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(files)}")
-    Console().print(render_history_terminal(benchmark, trends))
+    print_rendered(render_history_terminal(benchmark, trends))
     paths = write_plots(Path(config.report.directory), benchmark, trends)
-    click.echo("\n".join(f"plot: {path}" for path in paths) or "no plot: no two sweeps of the same conditions")
+    print_text("\n".join(f"plot: {path}" for path in paths) or "no plot: no two sweeps of the same conditions")
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:

@@ -14,6 +14,7 @@ from configs.models import ParityConfig, ReportConfig
 from scaling import names
 from scaling.cost import Price, price_of, unknown_price
 from scaling.measured import MeasuredTableError, read_measured
+from scaling.measured_columns import BadCell, text
 from scaling.measured_text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
 from scaling.outcome import JobOutcome
 from tasks.files import write_files
@@ -35,7 +36,7 @@ def report_table(
     which final metric is the better one; without it, any other than the baseline's counts as worse. Raises
     MeasuredTableError.
     """
-    name = names.report_folder_name(table.stem)
+    name, region = names.report_folder_name(table.stem), _readable_region(region)
     with _no_cyclic_collection():
         from scaling.report.render import render_files  # most of the imports; these too go faster without collection
 
@@ -90,6 +91,14 @@ def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]
     except OSError as error:
         raise MeasuredTableError(f"{_printable(str(table))}: cannot be read: {error.strerror}") from None
     return read_measured(body, goal)
+
+
+def _readable_region(region: str | None) -> str | None:
+    """As the table's own column is read: what it holds is shown on terminals and in files."""
+    try:
+        return None if region is None else text(region)
+    except BadCell as error:
+        raise MeasuredTableError(f"--region: {error}") from None
 
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:

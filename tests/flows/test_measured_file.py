@@ -49,6 +49,12 @@ def test_a_name_with_control_characters_does_not_reach_the_message(tmp_path: Pat
     assert "?[2Jnowhere?.csv" in message and "\x1b" not in message
 
 
+@pytest.mark.parametrize("region", ["us-east-1\x1b[31m", "us\neast", "\u202eus-east-1", "x" * 1000])
+def test_a_region_with_control_characters_reaches_no_report(table: Path, region: str) -> None:
+    message = refusal(table, region)
+    assert "--region: expected at most" in message and region not in message
+
+
 @pytest.mark.parametrize(
     ("start", "reason"),
     [

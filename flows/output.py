@@ -1,0 +1,34 @@
+"""What a command prints: on a terminal of any encoding, and to a reader that may stop reading."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+import click
+
+
+def print_in_any_encoding() -> None:
+    """Let stdout show a question mark where its encoding lacks a character, rather than end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def print_text(text: str) -> None:
+    """Print it; a reader that has seen enough (`| head`) is no error and leaves the exit code as it is."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_rendered(renderable: Any) -> None:
+    """Print one of rich's renderables, as wide as the terminal."""
+    from rich.console import Console
+
+    console = Console()
+    with console.capture() as rendered:
+        console.print(renderable)
+    print_text(rendered.get().removesuffix("\n"))
