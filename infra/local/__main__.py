@@ -39,6 +39,17 @@ DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
+    try:
+        return _carry_out(options)
+    except SettingsError as error:
+        parser.error(str(error))
+    except ServerStartError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    """The command's exit code. Raises SettingsError and ServerStartError."""
     state_dir = options.state_dir.resolve()
     if options.command == "stop":
         print("stopped" if daemon.stop(state_dir, options.port) else "was not running")
@@ -51,27 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(answer, indent=2))
         return 0 if answer["running"] else 1
     if options.command == "join":
-        return _join(options, state_dir)
-    try:
-        config = _server_config(options, state_dir)
-    except SettingsError as error:
-        parser.error(str(error))
-    try:
-        _start_or_serve(options.command, config)
-    except ServerStartError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-def _join(options: argparse.Namespace, state_dir: Path) -> int:
-    try:
         joined = daemon.join(state_dir, options.port, options.owner_pid)
-    except ServerStartError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
-    return 0 if joined else 1
+        print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
+        return 0 if joined else 1
+    _start_or_serve(options.command, _server_config(options, state_dir))
+    return 0
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:

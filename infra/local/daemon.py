@@ -28,6 +28,8 @@ from infra.local.server_contract import (
     STATUS_PATH,
     ServerConfig,
     ServerStartError,
+    make_state_dir,
+    open_lock,
 )
 from infra.local.settings import digest
 from infra.local.state.files import read_json
@@ -61,7 +63,7 @@ class RunningServer:
 def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS) -> str:
     """The endpoint of the folder's server, started if none runs. Raises ServerStartError with the server's reason."""
     deadline = time.monotonic() + deadline_seconds
-    config.state_dir.mkdir(parents=True, exist_ok=True)
+    make_state_dir(config.state_dir)
     with _start_lock(config.state_dir, deadline):
         _wait_for_stopping_server(config, deadline)
         found = find_server(config.state_dir)
@@ -118,7 +120,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, de
 @contextmanager
 def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
     """One start at a time per folder, so that a second one finds the first one's server instead of a held lock."""
-    with (state_dir / "start.lock").open("a") as file:
+    with open_lock(state_dir, "start.lock") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,7 +21,7 @@ from infra.local.local_platform import Platform
 from infra.local.moto_backend import QuietRequestHandler
 from infra.local.owners import add_owner, forget_owners, watch_owners
 from infra.local.process_identity import start_ticks
-from infra.local.server_contract import HOST, SERVER_FILE, ServerConfig, ServerStartError
+from infra.local.server_contract import HOST, SERVER_FILE, ServerConfig, ServerStartError, make_state_dir, open_lock
 from infra.local.settings import SettingsError
 from infra.local.simulation.execution import Simulation
 from infra.local.state.files import read_json, write_json
@@ -118,7 +118,7 @@ def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
 @contextmanager
 def running(config: ServerConfig, make_engine: EngineFactory) -> Iterator[str]:
     """The platform served from threads of this process, as its endpoint URL, until the block is left."""
-    config.state_dir.mkdir(parents=True, exist_ok=True)
+    make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config.port) as listener:
         endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
@@ -172,8 +172,8 @@ def _make_platform(config: ServerConfig, endpoint: str, engine: Engine | Simulat
 @contextmanager
 def _state_dir_lock(state_dir: Path) -> Iterator[None]:
     """One server per state folder; the kernel drops the lock with the process, however it ends."""
-    state_dir.mkdir(parents=True, exist_ok=True)
-    with (state_dir / _LOCK_FILE).open("a") as file:
+    make_state_dir(state_dir)
+    with open_lock(state_dir, _LOCK_FILE) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 HOST = "127.0.0.1"
 """Loopback only: the platform runs what it is sent, and its HTTP is plain."""
@@ -23,6 +24,29 @@ JOBS_STOP_DEADLINE_SECONDS = 140.0
 
 class ServerStartError(Exception):
     """The server can't start; the message says why and what to do."""
+
+
+def make_state_dir(state_dir: Path) -> None:
+    """Make the folder where it isn't there. Raises ServerStartError."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(state_dir, error) from error
+
+
+def open_lock(state_dir: Path, name: str) -> TextIO:
+    """The folder's file of that name, for a lock. Raises ServerStartError."""
+    try:
+        return (state_dir / name).open("a")
+    except OSError as error:
+        raise _unusable(state_dir, error) from error
+
+
+def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
+    reason = error.strerror or str(error)
+    return ServerStartError(
+        f"--state-dir {state_dir} can't be used: {reason}; give a folder that can be made and written to"
+    )
 
 
 @dataclass(frozen=True)

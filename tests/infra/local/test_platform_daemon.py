@@ -214,3 +214,15 @@ def test_bad_arguments(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("command", ["start", "serve", "join", "leave"])
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "file", "file/below", "x" * 300])
+def test_a_state_folder_that_cannot_be_is_one_line(tmp_path: Path, command: str, folder: str) -> None:
+    (tmp_path / "file").touch()
+    owner = ["--owner-pid", str(os.getpid())] if command in ("join", "leave") else []
+    ended = run(command, "--port", "0", "--state-dir", str(tmp_path / folder), *owner)
+    assert ended.returncode == 1 and ended.stdout == ""
+    [line] = ended.stderr.splitlines()
+    assert line.startswith(f"--state-dir {tmp_path / folder} can't be used: ")
+    assert line.endswith("; give a folder that can be made and written to")
