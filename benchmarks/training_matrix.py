@@ -361,6 +361,19 @@ def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
+def table(releases: Mapping[str, Any]) -> str:
+    """What the image's README says of a result."""
+    lines = ["| PyTorch | Python | NumPy | ddp | fsdp |", "|---|---|---|---|---|"]
+    for version in (container.torch for container in CONTAINERS):
+        entry = releases[version]
+        held = entry.get("versions", {})
+        ddp = fsdp = {"ok": "ran"}.get(entry["outcome"], entry["outcome"])
+        if release(version) < FIRST_RELEASE[FSDP2]:
+            fsdp = "refused" if entry["outcome"] == "ok" else entry["outcome"]
+        lines.append(f"| {version} | {held.get('python', '')} | {held.get('numpy', '')} | {ddp} | {fsdp} |")
+    return "\n".join(lines)
+
+
 def main(argv: Sequence[str]) -> int:
     """Test, print, store."""
     options = _parse(argv)
@@ -373,8 +386,7 @@ def main(argv: Sequence[str]) -> int:
         if container.torch in options.versions:
             results[container.torch] = try_release(container, uv, options.keep)
             store(options.output, results)
-    for version, result in results.items():
-        print(f"PyTorch {version}: {result['outcome']}")
+    print(table(json.loads(options.output.read_text())["releases"]))
     return 0 if all(result["outcome"] == "ok" for result in results.values()) else 1
 
 
