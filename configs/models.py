@@ -5,7 +5,6 @@ Every model is frozen and refuses unknown keys; every field says when to change 
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +13,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_serializer
 
 from configs.distribution import DistributionConfig
 from configs.job import ChannelName, InputMode, JobFeatures
-from configs.section import Section, hide_values
+from configs.section import Section, hide_values, is_finite
 from configs.urls import is_loopback_with_port, url_problem
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
@@ -41,7 +40,7 @@ class ExpectationConfig(Section):
     @field_validator("kwargs")
     @classmethod
     def _finite(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if not _is_finite(value):
+        if not is_finite(value):
             raise ValueError("holds .inf or .nan; leave the argument out where there is no bound")
         return value
 
@@ -491,12 +490,3 @@ class BenchmarkConfig(Section):
                 "training": self.training.model_copy(update={"source_dir": source_dir}),
             }
         )
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether no number in plain nested values is an infinity or NaN."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_is_finite, value.values()))
-    return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializationInfo
@@ -14,6 +15,15 @@ WITH_SECRETS = {"with_secrets": True}
 def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str, str]:
     """Serialises a mapping whose values may be secrets: JSON of a config is what Prefect, records and reports keep."""
     return value if (info.context or {}).get("with_secrets") else dict.fromkeys(value, HIDDEN)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether no number in plain nested values is an infinity or NaN."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(is_finite, value.values()))
+    return all(map(is_finite, value)) if isinstance(value, list | tuple) else True
 
 
 class Section(BaseModel):

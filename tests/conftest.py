@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import hypothesis
 import pytest
 from moto import mock_aws
 
@@ -20,6 +21,9 @@ from tasks.image import read_context
 from tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# A busy machine makes an example late, never wrong.
+hypothesis.settings.register_profile("nodesweep", deadline=None)
+hypothesis.settings.load_profile("nodesweep")
 
 _RAW: dict[str, Any] = {
     "name": "bench",

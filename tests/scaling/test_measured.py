@@ -273,7 +273,7 @@ def test_a_long_or_hostile_cell_is_cut_and_escaped():
     ),
     st.sampled_from(",;\t"),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_times_parse_back_exactly(rows, separator):
     table = "".join(f"{nodes}{separator}{seconds!r}\n" for nodes, seconds in [("nodes", "train_seconds"), *rows])
     table = table.replace("'", "")
@@ -281,7 +281,7 @@ def test_times_parse_back_exactly(rows, separator):
 
 
 @given(st.permutations([(n, r, 100.0 / n + r) for n in (1, 2, 4) for r in (1, 2, 3)]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_order_of_the_rows_does_not_matter(rows):
     def facts(table_rows):
         lines = "".join(f"{nodes},{repeat},{seconds}\n" for nodes, repeat, seconds in table_rows)
