@@ -69,7 +69,7 @@ def check_distribution(config: BenchmarkConfig, instance: InstanceType) -> tuple
         training=config.training,
         node_counts=config.sweep.node_counts,
         instance=instance,
-        image=image_facts(config, instance),
+        image=image_facts(config),
         ships_program=is_shipped_program(config),
         processes_per_node=processes_per_node(config.training.distribution, instance),
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
-from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 
 Device = Literal["gpu", "cpu", "neuron"]
@@ -78,33 +77,15 @@ def keeps_its_base(config: BenchmarkConfig) -> bool:
     return is_shipped_program(config) and PurePath(config.image.build_args.get("REQUIREMENTS", "")).stem == _ON_DLC
 
 
-def image_facts(config: BenchmarkConfig, instance: InstanceType) -> ImageFacts | None:
-    """The container that the job runs or is built on, None where its name tells nothing."""
+def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
+    """The container that the job runs or is built on, None where its name tells nothing.
+
+    `image.framework` is looked up before the rules are asked (tasks.image_bases.with_container).
+    """
     if config.image.uri is not None:
         return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])
-    built_on = not keeps_its_base(config)
-    if config.image.framework is not None:
-        return _framework_facts(config, instance, built_on)
-    return parse_image(config.image.base_image or "", built_on=built_on, field="image.base_image")
-
-
-def _framework_facts(config: BenchmarkConfig, instance: InstanceType, built_on: bool) -> ImageFacts | None:
-    """The container that `image.framework` will be resolved to; None where that is not one of `PYTORCH`."""
-    framework = config.image.framework
-    assert framework is not None
-    device = framework.accelerator or ("cpu" if instance.accelerators == 0 else "gpu")
-    if device == "neuron" or instance.family.startswith("trn") or config.training.distribution.kind == "smp_v2":
-        return None
-    version = _whole_version(framework.version)
-    return ImageFacts(
-        uri=f"AWS's container of PyTorch {framework.version}",
-        repository="pytorch" if version[:2] >= _NEW_FAMILY else "pytorch-training",
-        version=version,
-        device=device,
-        cuda=_CUDA_OF_VERSION.get(version[:2]) if device == "gpu" else None,
-        extended=built_on,
-        field="image.framework",
-    )
+    base = config.image.base_image or ""
+    return parse_image(base, built_on=not keeps_its_base(config), field="image.base_image")
 
 
 def parse_image(

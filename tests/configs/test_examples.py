@@ -46,6 +46,7 @@ BROKEN = [
      ["kind smp_v2 needs the SMP container", "strategy smp needs the SMP container"]),
     ("examples/torchrun_p4d", "training.instance_type=ml.p2.16xlarge", ["no code for the K80"]),
     ("examples/mpi_g5", "training.instance_type=ml.p6-b200.48xlarge", ["no code for the B200"]),
+    ("examples/own_code_g5", "training.instance_type=ml.p6-b200.48xlarge", ["no code for the B200"]),
     ("examples/trainium_trn1", "training.instance_type=ml.trn2.48xlarge", ["the world size is unknown; set it"]),
 ]  # fmt: skip
 
@@ -85,10 +86,9 @@ def test_the_model_parallel_example_is_the_documented_one() -> None:
 
 
 def test_own_code_without_a_context_runs_in_awss_container_as_it_is() -> None:
-    pytest.importorskip("sagemaker.core.image_uris", reason="sagemaker-core is an optional dependency")
     result = CliRunner().invoke(main, ["requests", str(CONFIGS / "examples" / "own_code_g5.yaml")])
     for request in json.loads(result.stdout):
         container = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311"
         assert request["AlgorithmSpecification"]["TrainingImage"] == container
-        assert request["Environment"]["SAGEMAKER_PROGRAM"] == "plain_ddp.py"
+        assert json.loads(request["HyperParameters"]["sagemaker_program"]) == "plain_ddp.py"
         assert json.loads(request["HyperParameters"]["sagemaker_submit_directory"]).startswith("s3://nodesweep-")

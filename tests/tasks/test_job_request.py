@@ -94,12 +94,12 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def platforms(platform: PlatformConfig) -> list[PlatformConfig]:
+def platforms(platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch) -> list[PlatformConfig]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
     regions = ("us-east-1", "eu-west-1")
     return [
-        platform.model_copy(
-            update={"endpoint_url": f"http://127.0.0.1:{port}", "region": region, "credentials": "placeholder"}
-        )
+        platform.model_copy(update={"endpoint_url": f"http://127.0.0.1:{port}", "region": region})
         for port, region in enumerate(regions, start=1)
     ]
 

@@ -107,13 +107,6 @@ def test_what_was_built_on_a_container_may_have_another_cuda(image, training, ch
     assert len(about("no code for the V100", hints)) == 1
 
 
-def test_a_framework_version_is_held_to_the_gpu_too(check):
-    image = {**SHIPPED, "framework": {"version": "2.10"}}
-    (problem,) = about("no code", check(TORCHRUN, "ml.p3.16xlarge", image)[0])
-    assert problem.startswith("image.framework: AWS's container of PyTorch 2.10 holds CUDA 13.0")
-    assert about("no code", check(TORCHRUN, "ml.p3.16xlarge", {**SHIPPED, "framework": {"version": "2.6"}})[0]) == []
-
-
 @pytest.mark.parametrize("image", ["123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:cu133", "mine:1"])
 def test_nothing_is_assumed_of_an_unknown_image(image, check):
     assert about("CUDA", [*check(TORCHRUN, "ml.p3.16xlarge", {"uri": image})[0]]) == []

@@ -75,16 +75,6 @@ def test_another_program_has_needs_of_its_own(image, training, check):
     assert problems == []
 
 
-def test_a_framework_version_is_held_to_the_program(check):
-    image = {
-        "context": "infra/image",
-        "framework": {"version": "2.0.1"},
-        "build_args": {"REQUIREMENTS": "requirements-on-dlc.txt"},
-    }
-    (problem,) = check(TORCHRUN, "ml.p4d.24xlarge", image)[0]
-    assert problem.startswith("image.framework: AWS's container of PyTorch 2.0.1 holds PyTorch 2.0.1, and the shipped")
-
-
 @pytest.mark.parametrize(
     ("distribution", "instance_type", "base_image", "own", "fitting"),
     [
