@@ -35,7 +35,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
     for platform in serve_platform(tmp_path_factory.mktemp("platform")):
         # Hyperparameters travel JSON-encoded, so the fake engine sees its program's name in quotes.
         platform.engine.programs.update(
-            {'"scaling"': train, '"broken-at-2"': broken_at_2, '"endless"': endless_program}
+            {
+                '"scaling"': train,
+                '"broken-at-2"': broken_at_2,
+                '"endless"': endless_program,
+                '"lingering"': lingering,
+            }
         )
         yield platform
 
@@ -51,6 +56,12 @@ def broken_at_2(job: JobSpec, node: Node, say: Callable[[str], None], stop: thre
     if job.instance_count == 2:
         raise ValueError("ExecuteUserScriptError: boom")
     train(job, node, say, stop)
+
+
+def lingering(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    """Until it is stopped, and for two seconds more: meanwhile its job is Stopping and no warm pool Available."""
+    stop.wait()
+    time.sleep(2.0)
 
 
 @pytest.fixture

@@ -141,13 +141,13 @@ def test_sweep_whose_jobs_are_known_late_runs_to_its_report(
 
 @pytest.fixture
 def running(pipeline_config: Configs, served: SimpleNamespace) -> Iterator[Callable[..., tuple[BenchmarkConfig, str]]]:
-    """running(name): two endless jobs of a sweep that a thread runs; (config, sweep)."""
+    """running(name): two jobs of a sweep that a thread runs, which take two seconds to stop; (config, sweep)."""
     threads: list[threading.Thread] = []
     ended: list[BaseException] = []
 
     def start(name: str, **training: Any) -> tuple[BenchmarkConfig, str]:
         config = pipeline_config(
-            "endless", name=name, training=training, sweep={"node_counts": [1, 2], "max_parallel_jobs": 2}
+            "lingering", name=name, training=training, sweep={"node_counts": [1, 2], "max_parallel_jobs": 2}
         )
         sweep = f"{name}-20261120000001-{names.config_digest(config)[:8]}"
 
@@ -193,7 +193,7 @@ def test_cancel_releases_the_warm_pools(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = pipeline_config(
-        "endless", name="poolcancel", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+        "lingering", name="poolcancel", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
     )
     interrupt_at(monkeypatch, flows.sweep, "watch_training_jobs", 1)
     with pytest.raises(KeyboardInterrupt):
@@ -206,7 +206,7 @@ def test_detached_sweep_keeps_no_pool_once_it_is_stopped_or_collected(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> None:
     sections: dict[str, Any] = {"training": {"keep_alive_seconds": 3600}, "sweep": {"max_parallel_jobs": 3}}
-    stopped = start_detached_sweep(pipeline_config("endless", name="poolstopped", **sections))
+    stopped = start_detached_sweep(pipeline_config("lingering", name="poolstopped", **sections))
     config = pipeline_config("scaling", name="poolcollected", **sections)
     stop_sweep(config.platform, stopped.sweep_id)
     collected = start_detached_sweep(config)
@@ -226,7 +226,7 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
     """The flow's own process was killed; the hook knows only the run."""
     late(30.0, 3.0)
     config = pipeline_config(
-        "endless", name="hooked", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+        "lingering", name="hooked", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
     )
     sweep = start_detached_sweep(config).sweep_id
     monkeypatch.setattr(flows.deployed, "config_of_run", lambda parameters: config)
