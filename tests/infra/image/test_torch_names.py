@@ -6,6 +6,7 @@ as they are, and kept in .whl/. What only a running program shows is for `make m
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,9 +54,24 @@ def wheel(requirement: str) -> Path:
     return path
 
 
+def pinned(package: str) -> Path:
+    """The wheel that the image adds to a container."""
+    (requirement,) = re.findall(rf"^{package}==\S+", (IMAGE / "requirements-on-dlc.txt").read_text(), re.MULTILINE)
+    return wheel(requirement)
+
+
 def sources(version: str) -> Sources:
-    (pinned,) = re.findall(r"^pytorch-lightning==\S+", (IMAGE / "requirements-on-dlc.txt").read_text(), re.MULTILINE)
-    return Sources(wheel(f"torch=={version}"), wheel(pinned))
+    return Sources(wheel(f"torch=={version}"), pinned("pytorch-lightning"))
+
+
+@cache
+def imports_of_torch(path: Path) -> set[str]:
+    """What a wheel's modules import from torch whenever they are imported: at their top, under no condition."""
+    with zipfile.ZipFile(path) as archive:
+        modules = [ast.parse(archive.read(name)) for name in archive.namelist() if name.endswith(".py")]
+    nodes = [node for module in modules for node in module.body if isinstance(node, ast.ImportFrom) and not node.level]
+    names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
+    return {name for name in names if name.startswith("torch.")}
 
 
 def test_the_releases_are_those_that_the_configs_name_and_all_between() -> None:
@@ -74,6 +91,15 @@ def test_a_release_has_every_name_and_argument_that_the_program_uses(version: st
     uses = program_uses()
     assert len({use.name for use in uses}) > 50
     assert find_problems(uses, sources(version), release(version), FIRST_RELEASE) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_release_has_what_lightning_and_torchmetrics_import_from_it(version: str) -> None:
+    read = sources(version)
+    names = imports_of_torch(pinned("pytorch-lightning")) | imports_of_torch(pinned("torchmetrics"))
+    assert len(names) > 50
+    assert [name for name in sorted(names) if read.find(name) is None] == []
 
 
 @pytest.mark.slow
