@@ -77,9 +77,7 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def two_nodes(
-    trainings: Trainings, *arguments: str, prefix: str = "127.0.9", program: Path = TRAIN
-) -> list[subprocess.Popen[str]]:
+def two_nodes(trainings: Trainings, *arguments: str, prefix: str = "127.0.9") -> list[subprocess.Popen[str]]:
     hosts, port = [f"{prefix}.1", f"{prefix}.2"], free_port()
     shared = {"SM_HOSTS": json.dumps(hosts), "MASTER_PORT": port, "SM_NETWORK_INTERFACE_NAME": "lo"}
-    return [trainings.start(*arguments, program=program, node=host, SM_CURRENT_HOST=host, **shared) for host in hosts]
+    return [trainings.start(*arguments, node=host, SM_CURRENT_HOST=host, **shared) for host in hosts]
