@@ -71,6 +71,7 @@ def _import(modules: Sequence[str]) -> None:
     try:
         for module in modules:
             importlib.import_module(module)
+        gc.freeze()  # what was imported stays: later looks leave it out
     finally:
         gc.enable()
 

@@ -35,9 +35,9 @@ def preflight(config: BenchmarkConfig) -> SweepPlan:
     Nothing is asked of the platform where a rule is broken that needs no platform. Raises PreflightRefused with every
     problem; where the budget is one, an event says so.
     """
-    begin_import()  # for check_requests(); most of what comes before it waits for the platform
     plan = plan_offline(config)
     _refuse(config, plan)
+    begin_import()  # for check_requests(); what comes before it waits for the platform
     plan, notices = plan_online(config, plan, look_up_price, ask_platform)
     for notice in notices:
         logger.info("notice: %s", notice)

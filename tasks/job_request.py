@@ -33,8 +33,8 @@ _MODULE = "sagemaker.core.resources"
 
 
 def begin_import() -> None:
-    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import."""
-    threading.Thread(target=_import_core, name="import-sagemaker-core", daemon=True).start()
+    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import, as does the process's end."""
+    threading.Thread(target=_import_core, name="import-sagemaker-core").start()
 
 
 def _import_core() -> Any:
@@ -87,8 +87,8 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
     arguments = codec.transform(request, "CreateTrainingJobRequest")
     job = resources.TrainingJob
     try:
-        # Without the decorator that fills in the defaults of a SageMaker config file on this machine, or in S3: the
-        # request is the one that the plan shows and the job's digest names, wherever it is sent from.
+        # Without the decorator that reads a SageMaker defaults file, on this machine or in S3: the request is the one
+        # that the plan shows and the job's digest names, wherever it is sent from.
         job.create.__wrapped__(job, **arguments, session=_Sender(request, send), region="")
     except ValidationError as error:
         return tuple(_problems(error))

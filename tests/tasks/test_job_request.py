@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import socket
@@ -231,18 +232,23 @@ def test_upper_bounds_patterns_and_enumerations_are_not_told(request_: dict[str,
     assert request_problems({**request_, "TrainingJobName": "no_underscores", "ResourceConfig": resources}) == ()
 
 
-def test_the_sdks_defaults_file_changes_nothing(
-    request_: dict[str, Any], client: Any, wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+def test_no_defaults_file_of_the_sdk_is_read(
+    request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vpc = {"security_group_ids": ["sg-theirs"], "subnets": ["subnet-theirs"]}
-    resources = {"GlobalDefaults": {"vpc_config": vpc}, "TrainingJob": {"role_arn": "theirs"}}
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps({"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Resources": resources}}}))
-    monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(path))
+    """It lies on this machine or in S3, and would give a job the network of whoever sends it."""
+    read: list[Any] = []
+
+    def load(*asked: Any) -> dict[str, Any]:
+        read.append(asked)
+        vpc = {"security_group_ids": ["sg-theirs"], "subnets": ["subnet-theirs"]}
+        return {"SageMaker": {"PythonSDK": {"Resources": {"GlobalDefaults": {"vpc_config": vpc}}}}}
+
+    config = importlib.import_module("sagemaker.core.config.config_manager").SageMakerConfig
+    config.load_default_configs_for_resource_name.cache_clear()  # kept for the process
+    monkeypatch.setattr(config, "load_sagemaker_config", load)
     create(client, request_)
-    [(_, _, body)] = wire.sent
-    assert body == request_
-    assert capfd.readouterr() == ("", "")
+    assert read == []
+    assert [body for _, _, body in wire.sent] == [request_]
 
 
 def test_the_jobs_environment_reaches_no_log(
