@@ -7,8 +7,10 @@ retries hold (tasks/platform.py), several platforms stay apart in one process, a
 are. sagemaker-core sends its usage data from other classes only, and nothing of it is logged below a warning: its
 debug lines would show the job's environment.
 
-Importing it takes 1.5 to 3 s, so nothing does until a request is checked or sent; begin_import() does so beside other
-work.
+Importing it takes 1 to 2 s of a processor beside what a run imports anyway, so nothing does until a request is checked
+or sent: a run does while Prefect's server starts (flows/cli.py), or in a thread (begin_import). `nodesweep plan` takes
+about 2 s of a processor more for it, and uses it still: what checks a request there is what sends it
+(benchmarks/results/sagemaker_core_import-2026-11-22.json).
 """
 
 from __future__ import annotations
