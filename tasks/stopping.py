@@ -77,16 +77,13 @@ def end_jobs(
     released; at most STOPPING_SECONDS and what the release takes. Raises JobRefused, once all else is done, for jobs
     that could not be asked.
     """
-    ending = _Ending(sagemaker, job_names)
-    deadline, settled = clock.monotonic() + STOPPING_SECONDS, clock.monotonic() + SETTLE_SECONDS
+    ending = _Ending(sagemaker, job_names, clock)
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
         ending.stop()
         ending.add(listed, claimed)
         ending.stop()
-        ending.look(clock.monotonic())
-        if not ending.moving and (not ending.unknown or clock.monotonic() >= settled):
-            break
-        if clock.monotonic() >= deadline:
+        ending.look()
+        if ending.is_late or (not ending.moving and (not ending.unknown or ending.is_settled)):
             break
         clock.sleep(pause)
     for name in sorted(ending.moving - ending.failures.keys()):
@@ -101,18 +98,30 @@ def end_jobs(
 class _Ending:
     """What is known of each job: not `over` until a list or a description says so."""
 
-    def __init__(self, sagemaker: Any, job_names: Iterable[str]) -> None:
-        self._sagemaker = sagemaker
+    def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
+        self._sagemaker, self._clock = sagemaker, clock
+        self._deadline, self._settled = clock.monotonic() + STOPPING_SECONDS, clock.monotonic() + SETTLE_SECONDS
         self._names = set(job_names)
         self.asked: set[str] = set()
         self._over: set[str] = set()
         self.unknown: set[str] = set()
         self.with_pool: set[str] = set()
         self._stopping: set[str] = set()
+        self._denied: set[str] = set()
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         """Jobs that the last try could not stop, and why."""
+
+    @property
+    def is_late(self) -> bool:
+        """Looked at before every call: a platform that does not answer takes minutes to say so of each job."""
+        return self._clock.monotonic() >= self._deadline
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether lists, descriptions and tags have had the time to know every job that was ever accepted."""
+        return self._clock.monotonic() >= self._settled
 
     @property
     def moving(self) -> set[str]:
@@ -122,6 +131,8 @@ class _Ending:
 
     def add(self, listed: Summaries, claimed: Callable[[], Iterable[str]]) -> None:
         """Take in further jobs, and those that have ended."""
+        if self.is_late:
+            return
         with best_effort("the claims of the sweep's jobs can't be read; those that are listed are stopped"):
             self._names.update(claimed())
         with best_effort("the sweep's jobs can't be listed; those that are known by name are stopped"):
@@ -135,8 +146,14 @@ class _Ending:
                         self.with_pool.add(name)
 
     def stop(self) -> None:
-        """Ask each that has not ended and was not asked yet; one failure does not spare the rest."""
-        for name in sorted(self._names - self._over - self.asked - self._refused):
+        """Ask each that has not ended and was not asked yet; one failure does not spare the rest.
+
+        A denial is asked again, too: the stack's role may stop jobs by their tags, which a new job has late.
+        """
+        for name in sorted(self._names - self._over - self.asked - self._refused - self._stopping):
+            if self.is_late:
+                self.failures.setdefault(name, f"SageMaker did not answer within {STOPPING_SECONDS:.0f} s")
+                continue
             try:
                 self._sagemaker.stop_training_job(TrainingJobName=name)
             except (BotoCoreError, ClientError) as error:
@@ -144,21 +161,24 @@ class _Ending:
                 if error_code(error) not in ("ValidationException", "ResourceNotFound"):
                     self.failures[name] = str(error)
                     if not is_passing(error):
-                        self._refused.add(name)
+                        self._denied.add(name)
                 continue
             self.asked.add(name)
+            self._denied.discard(name)
             self.failures.pop(name, None)
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """Describe each whose state decides whether there is more to wait for; the end of one that stops is listed."""
         for name in sorted(self._names - self._over - self._refused - (self._stopping - self.with_pool)):
-            if name in self._stopping and now - self._described_at[name] < _DESCRIBE_SECONDS:
+            now = self._clock.monotonic()
+            if self.is_late or (name in self._stopping and now - self._described_at[name] < _DESCRIBE_SECONDS):
                 continue
             self._described_at[name] = now
             with best_effort(f"{name} can't be described"):
                 description = describe(self._sagemaker, name)
                 if description is None:
                     self.unknown.add(name)
+                    self.failures.pop(name, None)
                     continue
                 self.unknown.discard(name)
                 if description["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
@@ -166,8 +186,11 @@ class _Ending:
                 if description["TrainingJobStatus"] in TERMINAL:
                     self._over.add(name)
                     self.failures.pop(name, None)
-                elif name in self.asked and description["TrainingJobStatus"] == "Stopping":
+                elif description["TrainingJobStatus"] == "Stopping":  # whoever asked it to
                     self._stopping.add(name)
+                    self.failures.pop(name, None)
+                elif name in self._denied and self.is_settled:
+                    self._refused.add(name)
 
 
 def stop_sweep_jobs_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()) -> list[str]:

@@ -192,6 +192,6 @@ def test_report_is_at_the_current_price(pipeline_config: Configs, monkeypatch: p
 
 def test_the_rules_see_the_container_that_the_framework_stands_for(make_config: Configs) -> None:
     training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}}
-    image = {"framework": {"version": "2.5.1", "python": "py311"}}
+    image = {"framework": {"version": "2.6.0", "python": "py312"}}
     hints = plan_of(make_config(training=training, image=image)).hints
-    assert any("pytorch-training:2.5.1-gpu-py311 has nothing for kind smddp" in hint for hint in hints)
+    assert any("pytorch-training:2.6.0-gpu-py312 has nothing for kind smddp" in hint for hint in hints)

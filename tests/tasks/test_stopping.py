@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from scaling import names
 from tasks.errors import JobRefused
@@ -82,7 +82,7 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
 def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    platform = LaggingPlatform()
+    platform = LaggingPlatform(stop_seconds=600)
     platform.add(*JOBS)
     stop, tries = platform.stop_training_job, iter(range(100))
 
@@ -132,4 +132,54 @@ def test_the_pool_of_a_job_that_runs_on_is_left_to_it() -> None:
     platform = LaggingPlatform()
     platform.add(*JOBS, keep_alive=600)
     assert release_pools(platform, JOBS, platform.time.clock) == []
+    assert platform.time.seconds < 5
+
+
+@pytest.mark.parametrize("describe_lag", [6.0, 20.0])
+def test_a_role_that_may_stop_jobs_by_their_tag_is_denied_until_the_tag_is_known(
+    describe_lag: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IAM answers AccessDenied, not "not found", while aws:ResourceTag has no value."""
+    platform = LaggingPlatform(list_lag=1e6, describe_lag=describe_lag)
+    platform.add(*JOBS)
+    stop = platform.stop_training_job
+
+    def by_tag(TrainingJobName: str) -> None:
+        job = platform.jobs.get(TrainingJobName)
+        if job is None or platform.time.seconds < job.created_at + describe_lag + 4:
+            raise error("AccessDeniedException", "not authorized", "StopTrainingJob")
+        stop(TrainingJobName)
+
+    monkeypatch.setattr(platform, "stop_training_job", by_tag)
+    never_sent = names.job_name(SWEEP, 16, 1, 1, "abcd")
+    assert sorted(end(platform, *JOBS, never_sent)) == sorted(JOBS)
+    assert statuses(platform) == {"Stopping"}
+
+
+def test_an_outage_ends_at_the_deadline_and_not_once_for_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = LaggingPlatform()
+    many = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in range(1, 51)]
+    platform.add(*many)
+
+    def unreachable(**_: object) -> None:
+        platform.time.clock.sleep(80)
+        raise EndpointConnectionError(endpoint_url="https://api.sagemaker.invalid")
+
+    for call in ("stop_training_job", "describe_training_job", "list_training_jobs"):
+        monkeypatch.setattr(platform, call, unreachable)
+    with pytest.raises(JobRefused, match="did not answer within 300 s"):
+        end(platform, *many)
+    assert platform.time.seconds < STOPPING_SECONDS + 200
+
+
+def test_a_job_that_somebody_else_has_stopped_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = LaggingPlatform(stop_seconds=200)
+    platform.add(JOBS[0])
+    platform.stop_training_job(JOBS[0])
+
+    def not_twice(TrainingJobName: str) -> None:
+        raise error("ValidationException", "The job is in status Stopping", "StopTrainingJob")
+
+    monkeypatch.setattr(platform, "stop_training_job", not_twice)
+    end(platform, JOBS[0])
     assert platform.time.seconds < 5

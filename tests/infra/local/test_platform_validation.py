@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
 from infra.local.model_validation import compile_pattern, service_model
+from tasks.local_keys import local_session
 from tests.infra.local.platform_client import job_request, resources, wait_for_end
 
 NAME_PATTERN = "[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
@@ -215,5 +217,6 @@ def _patterns(shape: Any, seen: set[str]) -> set[str]:
 
 def _post(endpoint: str, target: str, body: str, headers: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
     request = AWSRequest("POST", endpoint + "/", {"X-Amz-Target": target, **(headers or {})}, body)
+    SigV4Auth(local_session(endpoint, "us-east-1").get_credentials(), "sagemaker", "us-east-1").add_auth(request)
     answer = URLLib3Session().send(request.prepare())
     return answer.status_code, json.loads(answer.content)
