@@ -42,7 +42,7 @@ from scaling.names import pretty_json
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGE = REPOSITORY / "infra" / "image"
 sys.path.append(str(IMAGE))
-from training.torch_versions import FIRST_RELEASE, FSDP2  # noqa: E402  (imports no torch)
+from training.torch_versions import FIRST_RELEASE, FSDP2_ON_CPUS  # noqa: E402  (imports no torch)
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENTS = REPOSITORY / ".nodesweep" / "matrix"
@@ -216,7 +216,7 @@ def plan_checks(trainer: Trainer, container: Container) -> list[tuple[str, str, 
     ]
     for strategy in ("ddp", "fsdp"):
         asked = (*QUICK, "--strategy", strategy)
-        if strategy == "fsdp" and release(container.torch) < FIRST_RELEASE[FSDP2]:
+        if strategy == "fsdp" and release(container.torch) < FIRST_RELEASE[FSDP2_ON_CPUS]:
             checks.append(("2 ranks, fsdp", "refused", partial(trainer.refusal, *asked, ranks=2)))
             continue
         checks.append((f"2 ranks over gloo, killed and resumed, {strategy}", "ok", partial(resumes, 2, *asked)))
@@ -368,7 +368,7 @@ def table(releases: Mapping[str, Any]) -> str:
         entry = releases[version]
         held = entry.get("versions", {})
         ddp = fsdp = {"ok": "ran"}.get(entry["outcome"], entry["outcome"])
-        if release(version) < FIRST_RELEASE[FSDP2]:
+        if release(version) < FIRST_RELEASE[FSDP2_ON_CPUS]:
             fsdp = "refused" if entry["outcome"] == "ok" else entry["outcome"]
         lines.append(f"| {version} | {held.get('python', '')} | {held.get('numpy', '')} | {ddp} | {fsdp} |")
     return "\n".join(lines)

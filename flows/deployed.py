@@ -79,7 +79,8 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
     config = config_of_run(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
         sweep = flow_run.parameters.get("sweep_id") or names.sweep_id(config, flow_run.expected_start_time)
-        stop_sweep_jobs_now(config.platform, sweep)
+        if names.sweep_matches(sweep, config):  # an id in the form may be another config's
+            stop_sweep_jobs_now(config.platform, sweep)
 
 
 def config_of_run(parameters: dict[str, Any]) -> BenchmarkConfig:

@@ -17,7 +17,8 @@ from scaling.plan import SweepPlan
 from tasks.errors import JobRefused, PreflightRefused, SweepStopped
 from tasks.owner import SweepOwner
 from tasks.polling import STOP
-from tasks.storage import ensure_bucket
+from tasks.stopping import stop_sweep_jobs
+from tasks.storage import ensure_bucket, is_sweep_stopped
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -68,7 +69,8 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
-    if len(accepted) + len(refused) < len(plan.points):
+    if is_sweep_stopped(config.platform, sweep):  # perhaps before SageMaker knew the last job that was accepted
+        stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(
             f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)} of its jobs had started"
         )

@@ -91,10 +91,14 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) 
         ensure_bucket(config.platform)
         inputs, provenance = _continue_sweep(config, sweep) if resume else start_sweep(config, sweep)
     except BaseException as error:
-        if sweep is not None and (resume or begun_with is not None) and is_cancel(error):  # it may have jobs that run
+        is_ours = sweep is not None and names.sweep_matches(sweep, config)  # an id may be mistyped
+        if sweep is not None and is_ours and (resume or begun_with is not None) and is_cancel(error):
             end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
     logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
+    if resume and begun_with is None:  # the platform did not answer then: the mark that is there is an earlier stop's
+        s3 = aws_client("s3", config.platform)
+        begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
     with owned(config.platform, inputs.sweep_id) as owner:
         outcomes = run_sweep(config, plan, inputs, owner, earlier_mark)

@@ -97,6 +97,7 @@ class _Sweep:
         self.active: dict[str, _Attempt] = {}
         self._earlier: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
+        self._never_sent: set[str] = set()
         self._earlier_places: frozenset[tuple[int, int, int] | None] = frozenset()
         self.outcomes: list[JobOutcome] = []
         self.slots = NodeSlots(config.sweep.concurrency_limit)
@@ -109,7 +110,8 @@ class _Sweep:
     @property
     def known(self) -> list[str]:
         """Every job that this run knows of the sweep, whoever started it."""
-        return sorted({*self._earlier, *self._others, *self.active, *(outcome.job_name for outcome in self.outcomes)})
+        had_outcome = {outcome.job_name for outcome in self.outcomes} - self._never_sent
+        return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -158,6 +160,7 @@ class _Sweep:
                     return
                 if reason := self._limit_reached(name):
                     self._withdraw(name)
+                    self._never_sent.add(name)
                     self._refuse(attempt, name, reason)
                     continue
                 self._allowance.count(name)
@@ -174,6 +177,7 @@ class _Sweep:
                 if _may_wait_for_quota(self.config, error, attempt, bool(self.active)):
                     self.waiting.appendleft(attempt)
                     return
+                self._never_sent.add(name)
                 self._refuse(attempt, name, str(error))
                 continue
             # One that has ended since it was started here is settled with the others that end.
@@ -213,6 +217,7 @@ class _Sweep:
 
     def _settle_earlier(self, attempt: _Attempt, description: Mapping[str, Any]) -> None:
         """A job that an earlier run ended: a completed one is the result, any other one gets a new attempt."""
+        self._allowance.settle(description)
         outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
         self.outcomes.append(outcome)
         logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)

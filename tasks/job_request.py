@@ -87,15 +87,19 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
     logging.getLogger(_MODULE).setLevel(logging.WARNING)
     codec = importlib.import_module("sagemaker.core.utils.code_injection.codec")
     arguments = codec.transform(request, "CreateTrainingJobRequest")
-    job = resources.TrainingJob
+    job, sender = resources.TrainingJob, _Sender(request, send)
     try:
         # Without the decorator that reads a SageMaker defaults file, on this machine or in S3: the request is the one
         # that the plan shows and the job's digest names, wherever it is sent from.
-        job.create.__wrapped__(job, **arguments, session=_Sender(request, send), region="")
-    except ValidationError as error:
-        return tuple(_problems(error))
-    except _ChangedRequest as error:
-        return (str(error),)
+        job.create.__wrapped__(job, **arguments, session=sender, region="")
+    except Exception as error:
+        if sender.was_accepted:  # the job is there, whatever sagemaker-core makes of its description
+            return ()
+        if isinstance(error, ValidationError):
+            return tuple(_problems(error))
+        if isinstance(error, _ChangedRequest):
+            return (str(error),)
+        raise
     return ()
 
 
@@ -108,6 +112,7 @@ class _Sender(boto3.Session):
 
     def __init__(self, request: Mapping[str, Any], send: Callable[..., Any]) -> None:
         self._request, self._send = dict(request), send  # not boto3's own: nothing is read from this machine
+        self.was_accepted = False
 
     def client(self, *_: Any, **__: Any) -> _Sender:
         """Of whatever service: the others are made and never called."""
@@ -119,7 +124,9 @@ class _Sender(boto3.Session):
         changed = [name for name in members if _filled(typed.get(name)) != _filled(self._request.get(name))]
         if changed:
             raise _ChangedRequest(f"sagemaker-core does not know all of {', '.join(changed)}; a newer one may")
-        return self._send(**self._request)
+        answer = self._send(**self._request)
+        self.was_accepted = True
+        return answer
 
     def describe_training_job(self, **asked: Any) -> dict[str, Any]:
         """create() ends by describing the job. Answered here: a call that fails would lose a job that was accepted."""

@@ -27,7 +27,7 @@ from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 from tasks.polling import CallBudget, Clock, intervals
 from tasks.stopping import list_of
 from tasks.storage import read_stop_mark
-from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
+from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, JobWait, watch
 
 logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0
@@ -159,13 +159,29 @@ def watch_training_jobs(
     follower = _log_follower(platform)
     follower.begin(job_names, log_since)
     sagemaker = aws_client("sagemaker", platform)
-    return watch(sagemaker, job_names, poll_seconds, limits, Clock(), _call_budget(platform), follower.poll, is_stopped)
+    return watch(
+        sagemaker,
+        job_names,
+        poll_seconds,
+        limits,
+        Clock(),
+        _call_budget(platform),
+        follower.poll,
+        is_stopped,
+        _waits(platform),
+    )
 
 
 @lru_cache(maxsize=64)
 def _call_budget(platform: PlatformConfig) -> CallBudget:
     """One for all watches of this process, since each watch ends with the first job and the next one begins at once."""
     return CallBudget(CALLS_PER_SECOND, BURST_CALLS, Clock())
+
+
+@lru_cache(maxsize=64)
+def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
+    """Of the jobs that watches of this process still wait for."""
+    return {}
 
 
 @lru_cache(maxsize=64)

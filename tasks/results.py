@@ -59,7 +59,7 @@ class _Unusable(Exception):
 
 def _metrics_in(archive: Any) -> bytes | None:
     """The content of the metrics.json that is nearest to the archive's root, None without one."""
-    found: tuple[int, bytes] | None = None
+    found: tuple[int, bytes | _Unusable] | None = None
     unpacked_bytes = 0
     with tarfile.open(fileobj=archive, mode="r|*") as tar:
         for member in tar:
@@ -73,10 +73,15 @@ def _metrics_in(archive: Any) -> bytes | None:
                 continue
             if found is None or depth < found[0]:
                 if member.size > _MAX_METRICS_BYTES:
-                    raise _Unusable(f"its {member.name} has {member.size} bytes, {_MAX_METRICS_BYTES} are read at most")
+                    said = f"its {member.name} has {member.size} bytes, {_MAX_METRICS_BYTES} are read at most"
+                    found = (depth, _Unusable(said))
+                    continue
                 stream = tar.extractfile(member)
                 found = (depth, stream.read() if stream else b"")
-    return found[1] if found else None
+    content = found[1] if found else None
+    if isinstance(content, _Unusable):
+        raise content
+    return content
 
 
 def _parse_metrics(content: bytes | None) -> Any:

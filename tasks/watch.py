@@ -52,17 +52,24 @@ class JobLimits:
 
 
 @dataclass
+class JobWait:
+    """Since when a job is waited for, by the watcher's clock; it outlives a watch, which ends with any job's end."""
+
+    looked_at: float
+    stopped_at: float | None = None
+    stop_accepted: bool = False
+    unknown_since: float | None = None
+
+
+@dataclass
 class _Job:
     """What is known of a job. Times without a date are the watcher's own clock."""
 
     name: str
-    looked_at: float
+    wait: JobWait
     summary: Mapping[str, Any] | None = None
     description: dict[str, Any] | None = None
     check_after: datetime | None = None
-    stopped_at: float | None = None
-    stop_accepted: bool = False
-    unknown_since: float | None = None
     given_up: str | None = None
     followed_at: float = float("-inf")
 
@@ -91,20 +98,25 @@ def watch(
     budget: CallBudget,
     follow: Callable[[str], None] = lambda job_name: None,
     is_stopped: Callable[[], bool] = lambda: False,
+    waits: dict[str, JobWait] | None = None,
 ) -> list[dict[str, Any]]:
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
 
     `follow` is called for jobs that train or have just ended, each call one of the budget, in turn. `is_stopped` is
     asked at every look; once it says so all jobs are stopped. A job past one of its limits is stopped and waited for.
     A job that does not end within 300 s of being stopped, or that nobody has known for as long, is given up: it is
-    returned as it was last described, not terminal, and its FailureReason says why. Says how the jobs stand. A
-    ClientError of a list or a describe passes, and nothing is lost by it.
+    returned as it was last described, not terminal, and its FailureReason says why. `waits` keeps these 300 s from one
+    watch of a job to the next. Says how the jobs stand. A ClientError of a list or a describe passes, and nothing is
+    lost by it.
     """
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped)
+    waits = {} if waits is None else waits
+    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.look()
         if ended:
+            for description in ended:
+                waits.pop(description["TrainingJobName"], None)
             return ended
         if changed:
             pauses = intervals(poll_seconds, 4 * poll_seconds)
@@ -121,13 +133,15 @@ class _Watcher:
         budget: CallBudget,
         follow: Callable[[str], None],
         is_stopped: Callable[[], bool],
+        waits: dict[str, JobWait],
     ) -> None:
         self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
-        self._jobs = {name: _Job(name, clock.monotonic()) for name in job_names}
+        now = clock.monotonic()
+        self._jobs = {name: _Job(name, waits.setdefault(name, JobWait(looked_at=now))) for name in job_names}
         self._listed: set[str] = set()
         self._pages = 0
-        self._listed_at = self._listed_fully_at = clock.monotonic()
+        self._listed_at = self._listed_fully_at = now
         self._platform_time: datetime | None = None
         name = job_names[0] if len(job_names) == 1 else f"{len(job_names)} jobs"
         self._progress = Progress(name, logger, clock)
@@ -144,7 +158,7 @@ class _Watcher:
             if job.ended is None and job.name not in first_seen and self._budget.try_take(SPARE_CALLS):
                 self._describe(job, paid=True)
         for job in self._jobs.values():
-            if job.ended is None and stops_all and job.stopped_at is None:
+            if job.ended is None and stops_all and job.wait.stopped_at is None:
                 self._stop(job, "belongs to a sweep that was stopped")
             if job.ended is None:
                 self._keep_to_limits(job)
@@ -205,7 +219,7 @@ class _Watcher:
         """Describe the jobs that the list has not shown for a while; returns those that changed."""
         now = self._clock.monotonic()
         missing = [job for job in self._jobs.values() if job.name not in self._listed]
-        due = [job for job in missing if now - job.looked_at >= UNLISTED_SECONDS]
+        due = [job for job in missing if now - job.wait.looked_at >= UNLISTED_SECONDS]
         described = [(job, self._describe(job)) for job in due]
         return [job for job, description in described if description is not None and self._take_in(job, description)]
 
@@ -214,23 +228,23 @@ class _Watcher:
         if not paid:
             self._budget.take()
         description = describe(self._sagemaker, job.name)
-        now = job.looked_at = self._clock.monotonic()
+        now = job.wait.looked_at = self._clock.monotonic()
         if description is None:
-            job.unknown_since = now if job.unknown_since is None else job.unknown_since
-            if now - job.unknown_since >= STOPPING_SECONDS:
+            job.wait.unknown_since = now if job.wait.unknown_since is None else job.wait.unknown_since
+            if now - job.wait.unknown_since >= STOPPING_SECONDS:
                 job.given_up = f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s; resume the sweep to try again"
             return None
-        job.unknown_since = None
+        job.wait.unknown_since = None
         job.description = description
         job.check_after = _limit_at(description, self._limits)
         return description
 
     def _keep_to_limits(self, job: _Job) -> None:
         """Stop a job that is past a limit, and give up one that was stopped and goes on."""
-        if job.stopped_at is not None:
-            if not job.stop_accepted:
+        if job.wait.stopped_at is not None:
+            if not job.wait.stop_accepted:
                 self._ask_to_stop(job)
-            if self._clock.monotonic() > job.stopped_at + STOPPING_SECONDS:
+            if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
                 self._describe(job)  # the list may be behind
                 if job.ended is None:
                     job.given_up = (
@@ -245,18 +259,18 @@ class _Watcher:
 
     def _stop(self, job: _Job, problem: str) -> None:
         logger.warning("%s %s and is being stopped", job.name, problem)
-        job.stopped_at = self._clock.monotonic()
+        job.wait.stopped_at = self._clock.monotonic()
         self._ask_to_stop(job)
 
     def _ask_to_stop(self, job: _Job) -> None:
         """Where it is not accepted the job has ended, is not known yet, or the call failed: then it is asked again."""
         self._budget.take()
         try:
-            job.stop_accepted = bool(stop(self._sagemaker, [job.name]))
+            job.wait.stop_accepted = bool(stop(self._sagemaker, [job.name]))
         except JobRefused as error:
             logger.warning("%s", error)
         else:
-            if not job.stop_accepted:
+            if not job.wait.stop_accepted:
                 self._describe(job)
 
     def _say(self, changed: Sequence[_Job]) -> None:

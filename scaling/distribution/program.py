@@ -13,6 +13,8 @@ PROGRAM_TORCH = (2, 1)
 """The oldest PyTorch that the shipped program runs on."""
 FSDP_TORCH = (2, 6)
 """`torch.distributed.fsdp.fully_shard`, FSDP 2, is there from PyTorch 2.6 on (its release notes)."""
+FSDP_TORCH_ON_CPUS = (2, 7)
+"""Without a GPU it ends at its first step on 2.6 (benchmarks/training_matrix.py)."""
 
 _ARGUMENT_OF_KIND = {"smddp": ("backend", "smddp"), "smp_v2": ("strategy", "smp"), "trainium": ("backend", "xla")}
 
@@ -27,10 +29,12 @@ def program_has_its_torch(job: Job) -> list[str]:
             f"{image.field}: {image.uri} holds PyTorch {image.version_text}, and the shipped program runs on 2.1 and "
             "later; use a newer container, or your own code (training.source_dir)"
         ]
-    if job.training.hyperparameters.get("strategy") == "fsdp" and image.version < FSDP_TORCH:
+    needs = FSDP_TORCH_ON_CPUS if image.device == "cpu" else FSDP_TORCH
+    if job.training.hyperparameters.get("strategy") == "fsdp" and image.version < needs:
+        where, first = " on CPUs" if image.device == "cpu" else "", ".".join(map(str, needs))
         return [
-            f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch has from 2.6 on, and "
-            f"{image.uri} holds {image.version_text}; use strategy ddp, or a container of 2.6 or later"
+            f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch has{where} from {first} "
+            f"on, and {image.uri} holds {image.version_text}; use strategy ddp, or a container of {first} or later"
         ]
     return []
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import training_matrix
 from benchmarks.training_matrix import CONTAINERS, STEPS, CheckError, Container, Trainer, plan_checks, store, table
 
-NEW, OLD = Container("2.6.0", "3.12"), Container("2.5.1", "3.11")
+NEW, OLD = Container("2.7.1", "3.12"), Container("2.5.1", "3.11")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ class Recorded(Trainer):
     def __init__(self, scratch: Path, **metrics: Any) -> None:
         super().__init__(Path("python"), scratch)
         self._metrics = {"resumed_at_step": 5, "interruptions": 1, "steps": STEPS, "step_seconds": [0.1] * (STEPS - 5)}
-        world, versions = {"world_size": 2, "backend": "gloo"}, {"torch": "2.6.0+cpu"}
+        world, versions = {"world_size": 2, "backend": "gloo"}, {"torch": "2.7.1+cpu"}
         self._metrics |= {"world": world, "versions": versions, "final_metric": {"value": 0.9}, **metrics}
 
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:

@@ -315,6 +315,54 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
     assert scaling_benchmark(config, sweep, resume=True).missing_points == 0, "an earlier stop does not hold a resume"
 
 
+def test_ctrl_c_on_the_resume_of_another_configs_sweep_leaves_that_one_alone(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = pipeline_config("endless", name="theirs", sweep={"node_counts": [1]})
+    [job] = start_crashed_sweep(theirs, monkeypatch)
+    monkeypatch.setattr(flows.scaling_benchmark, "preflight", interrupted_preflight)
+    sweep = job.rsplit("-n1-", 1)[0]
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep, resume=True)
+    assert statuses(served, "theirs") == ["InProgress"]
+    stop_sweep(theirs.platform, sweep)
+
+
+def interrupted_preflight(config: BenchmarkConfig) -> None:
+    raise KeyboardInterrupt
+
+
+def test_resume_whose_first_look_at_the_mark_failed_goes_on(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("scaling", name="markless", sweep={"node_counts": [1]})
+    sweep = f"markless-20261120000001-{names.config_digest(config)[:8]}"
+    interrupt_at(monkeypatch, flows.sweep, "submit_training_job", 1)
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(config, sweep)
+    stop_sweep(config.platform, sweep)
+    monkeypatch.setattr(flows.scaling_benchmark, "_earlier_run", lambda *_: None)
+    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0
+
+
+def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop has looked at everything by the time the job is accepted, after pauses of a throttled create."""
+    config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
+    submit = flows.sweep.submit_training_job
+
+    def stopped_meanwhile(platform: Any, request: Any, label: str) -> Any:
+        stop_sweep(platform, request["TrainingJobName"].rsplit("-n1-", 1)[0])
+        return submit(platform, request, label)
+
+    monkeypatch.setattr(flows.sweep, "submit_training_job", stopped_meanwhile)
+    monkeypatch.setattr(tasks.stopping, "SETTLE_SECONDS", 0.5)
+    with pytest.raises(SweepStopped):
+        start_detached_sweep(config)
+    assert statuses(served, "lastlate") == ["Stopped"]
+
+
 @pytest.mark.parametrize("policy", ["stop", "leave"])
 def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
     pipeline_config: Configs,

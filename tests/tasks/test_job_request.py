@@ -166,6 +166,20 @@ def test_platforms_of_one_process_do_not_mix(
     assert len(wire.sent) == 40
 
 
+def test_a_job_that_was_accepted_is_no_refusal_whatever_sagemaker_core_makes_of_it(
+    request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """create() reads the job again once it is sent; a release that wants more of it must not lose a paid job."""
+    from sagemaker.core.resources import TrainingJob
+
+    def wants_more(*_: Any, **__: Any) -> None:
+        TrainingJob.model_validate({"training_job_name": 1, "no_such_member": 2})
+
+    monkeypatch.setattr(TrainingJob, "get", wants_more)
+    create(client, request_)
+    assert len(wire.sent) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "error"),
     [

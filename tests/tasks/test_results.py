@@ -132,6 +132,12 @@ def test_the_metrics_nearest_to_the_root_count(s3: Any) -> None:
     assert read_metrics(s3, "bucket", "k") == {"n": 2}
 
 
+def test_a_larger_one_further_down_does_not_hide_the_one_at_the_root(s3: Any) -> None:
+    files = {"checkpoints/metrics.json": b" " * (9 * 1024 * 1024), "metrics.json": b'{"n": 1}'}
+    s3.put_object(Bucket="bucket", Key="k", Body=archive(files))
+    assert read_metrics(s3, "bucket", "k") == {"n": 1}
+
+
 def test_log_tail_merges_the_nodes_by_time(aws: Callable[[str], Any]) -> None:
     logs = aws("logs")
     start = int(time.time() * 1000)  # the service refuses events older than 14 days

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from benchmarks.watch_calls import START, Case, SimulatedPlatform, SimulatedTime, busiest_window, run_case
 from tasks.polling import CallBudget, Cancelled, Clock
-from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, common_prefix, overdue, watch
+from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, JobWait, common_prefix, overdue, watch
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 POLL_SECONDS = 15.0
@@ -347,6 +347,24 @@ def test_job_that_never_stops_does_not_hold_the_run_for_ever() -> None:
     assert "it did not stop within 300 s of being asked to" in given_up["FailureReason"]
     assert 900.0 < platform.time.seconds <= 900.0 + 2 * LONGEST_PAUSE_SECONDS + 2.0
     assert platform.stopped == ["a"]
+
+
+def test_job_that_never_stops_is_given_up_in_time_though_others_end_all_the_while() -> None:
+    """A watch ends with the first job that does; the next one goes on with what was asked of the others."""
+    platform = SimulatedPlatform(SimulatedTime(), stop_seconds=1e9)
+    platform.add("s-stubborn", (0.0, "Starting"))
+    clock, waits = platform.time.clock, dict[str, JobWait]()
+    budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
+    for place in range(200):
+        platform.add(f"s-{place}", (0.0, "Training"), (platform.time.seconds + 60.0, "Completed"))
+        names = ["s-stubborn", f"s-{place}"]
+        ended = watch(platform, names, POLL_SECONDS, LIMITS, clock, budget, waits=waits)
+        if given_up := [one for one in ended if one["TrainingJobName"] == "s-stubborn"]:
+            break
+    assert "it did not stop within 300 s of being asked to" in given_up[0]["FailureReason"]
+    assert platform.time.seconds < 900.0 + 3 * LONGEST_PAUSE_SECONDS
+    assert platform.stopped == ["s-stubborn"]
+    assert "s-stubborn" not in waits
 
 
 def test_end_that_the_list_has_not_got_yet_is_seen_before_a_stop_is_given_up() -> None:

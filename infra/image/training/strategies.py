@@ -14,7 +14,7 @@ from training.cluster import Cluster
 from training.errors import UserError
 from training.models import BasicBlock
 from training.process_group import SageMakerEnvironment
-from training.torch_versions import FSDP2, require
+from training.torch_versions import FSDP2, FSDP2_ON_CPUS, require
 
 
 class XlaDDPStrategy(DDPStrategy):
@@ -39,6 +39,8 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
     which is set up already)."""
     if kind == "fsdp":
         require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
+        if not torch.cuda.is_available():
+            require(FSDP2_ON_CPUS, "--strategy fsdp without a GPU", "use ddp, or a container with a later PyTorch")
     if kind == "smp" and not torch.cuda.is_available():
         raise UserError("--strategy smp needs a GPU per process, and torch finds none here: use ddp or fsdp")
     if kind != "ddp" and backend == "xla":

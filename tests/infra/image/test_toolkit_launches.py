@@ -26,7 +26,7 @@ from configs.presets import PRESETS_DIRECTORY, preset_names
 from infra.local.engine import ProcessImageStore
 from infra.local.engine.node_environment import node_environment
 from infra.local.engine.node_files import make_nodes
-from infra.local.interfaces import JobSpec
+from infra.local.interfaces import AccessKey, JobSpec
 from scaling.distribution import option_of, processes_per_node, ranks_per_replica
 from scaling.plan import PlannedPoint, plan_sweep
 from scaling.request import ResolvedInputs, build_request
@@ -38,6 +38,7 @@ COMMANDS = Path(__file__).with_name("toolkit_commands.py")
 NODE_COUNTS = (1, 8)
 AWS_ENVIRONMENT = {"SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main"}
 DEADLINE_SECONDS = 300
+KEY = AccessKey("LOCALNODE0", "of-the-node")
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ def launches(
             image_environment = shipped_environment if is_shipped else AWS_ENVIRONMENT
             jobs.append((preset, config, point, instance))
             for node in (nodes[0], nodes[-1])[: 2 if count > 1 else 1]:
-                environment = node_environment(job, node, shipped, image_environment, 1.0, "http://127.0.0.1:9", "test")
+                environment = node_environment(
+                    job, node, shipped, image_environment, 1.0, "http://127.0.0.1:9", KEY, "test"
+                )
                 environment["PATH"] = f"{tools}:{environment['PATH']}"
                 questions.append({"key": (preset, count, node.host), "environment": environment})
     (folder / "nodes.json").write_text(json.dumps(questions))

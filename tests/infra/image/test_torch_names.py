@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from training.torch_versions import FIRST_RELEASE, FSDP2, FUSED_OPTIMIZERS, OLDEST
+from training.torch_versions import FIRST_RELEASE, FSDP2, FSDP2_ON_CPUS, FUSED_OPTIMIZERS, OLDEST
 
 from benchmarks.training_matrix import CONTAINERS, release
 from tests.infra.image.program_names import Use, find_problems, find_uses
@@ -123,7 +123,8 @@ def test_the_table_of_first_releases_is_true() -> None:
     """Not a release too late either: what is there is used."""
     for version in RELEASES:
         read, at = sources(version), release(version)
-        assert (read.find(FSDP2) is not None) == (at >= FIRST_RELEASE[FSDP2]), version
+        for name in (FSDP2, FSDP2_ON_CPUS):
+            assert (read.find(name) is not None) == (at >= FIRST_RELEASE[name]), (name, version)
         helper = read.read("torch/utils/_foreach_utils.py")
         (devices,) = re.findall(r"def _get_fused_kernels_supported_devices.*?return \[(.*?)\]", helper, re.DOTALL)
         assert ('"cpu"' in devices) == (at >= FIRST_RELEASE[FUSED_OPTIMIZERS]), version

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 from training.errors import UserError
-from training.torch_versions import FSDP2, FUSED_OPTIMIZERS, require, require_oldest, torch_has
+from training.torch_versions import (
+    FIRST_RELEASE,
+    FSDP2,
+    FSDP2_ON_CPUS,
+    FUSED_OPTIMIZERS,
+    require,
+    require_oldest,
+    torch_has,
+)
 
 from tests.infra.image.training_processes import TRAIN
 
@@ -17,12 +25,18 @@ def pretend(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "fsdp", "fused"),
-    [("2.3.0+cu121", False, False), ("2.4.1", False, True), ("2.6.0a0+git1", True, True), ("2.14.1", True, True)],
+    ("version", "has"),
+    [
+        ("2.3.0+cu121", set()),
+        ("2.4.1", {FUSED_OPTIMIZERS}),
+        ("2.6.0a0+git1", {FUSED_OPTIMIZERS, FSDP2}),
+        ("2.7.0", {FUSED_OPTIMIZERS, FSDP2, FSDP2_ON_CPUS}),
+        ("2.14.1", {FUSED_OPTIMIZERS, FSDP2, FSDP2_ON_CPUS}),
+    ],
 )
-def test_what_a_release_has(monkeypatch: pytest.MonkeyPatch, version: str, fsdp: bool, fused: bool) -> None:
+def test_what_a_release_has(monkeypatch: pytest.MonkeyPatch, version: str, has: set[str]) -> None:
     pretend(monkeypatch, version)
-    assert (torch_has(FSDP2), torch_has(FUSED_OPTIMIZERS)) == (fsdp, fused)
+    assert {name for name in FIRST_RELEASE if torch_has(name)} == has
 
 
 def test_a_refusal_names_the_release_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +81,8 @@ for name in (*names, "pytorch_lightning.plugins.environments"):
     if parent:
         setattr(sys.modules[parent], child, sys.modules[name])
 import torch
-torch.__version__ = "2.5.1+cu124"
+torch.__version__ = sys.argv[1]
+torch.cuda = types.SimpleNamespace(is_available=lambda: False)
 from training.cluster import Cluster
 from training.errors import UserError
 from training.strategies import build_strategy
@@ -80,9 +95,22 @@ for nodes in (1, 2):
 """
 
 
-def test_one_node_and_two_refuse_fsdp_where_torch_lacks_it() -> None:
+@pytest.mark.parametrize(
+    ("version", "needs"),
+    [
+        (
+            "2.5.1+cu124",
+            "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard), this is 2.5.1+",
+        ),
+        (
+            "2.6.0",
+            "--strategy fsdp without a GPU needs PyTorch 2.7 or later (torch.cpu.Stream.record_event), this is 2.6",
+        ),
+    ],
+)
+def test_one_node_and_two_refuse_fsdp_where_torch_lacks_it(version: str, needs: str) -> None:
     """Both, or a sweep would pay for its baseline before it learns. On real old releases: make matrix."""
-    done = subprocess.run([sys.executable, "-c", STRATEGIES], cwd=TRAIN.parent, capture_output=True, text=True)
+    command = [sys.executable, "-c", STRATEGIES, version]
+    done = subprocess.run(command, cwd=TRAIN.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    needs = "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard), this is 2.5.1+cu124: "
     assert [line.startswith(needs) for line in done.stdout.splitlines()] == [True, True], done.stdout
