@@ -4,7 +4,7 @@ The platform runs what it is sent, and any user of the machine reaches its port.
 read the state folder, by a signature with a key from the file `aws-credentials` in it. The file has the form of AWS's
 shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name it. The key of the profile `default` may call
 everything; the key of the profile `node` is what training jobs get, and reaches S3, logs and metrics. Signatures are
-recomputed, since an access key id is no secret: it stands in every presigned URL.
+recomputed, since an access key id is no secret: it stands in every presigned URL. Such a URL reads its one object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
-from infra.local.api import ApiError, read_body
+from infra.local.api import CBOR_PATH, ApiError, read_body
 from infra.local.interfaces import AccessKey
 from infra.local.server_contract import CREDENTIALS_FILE
 from infra.local.state.files import write_atomically
@@ -112,7 +112,11 @@ class Gate:
             return _answer(kind, "wrong signature")
         if claim.expires_at is not None and claim.expires_at < datetime.now(UTC).timestamp():
             return _answer(kind, "expired")
-        is_open = not _opens_back_door(environ) and (claim.key_id != self._node_id or _is_for_nodes(environ, claim))
+        is_open = (
+            not _opens_back_door(environ)
+            and (not claim.is_presigned or _reads_an_object(environ, claim))
+            and (claim.key_id != self._node_id or _is_for_nodes(environ, claim))
+        )
         return None if is_open else _answer(kind, "denied")
 
 
@@ -180,13 +184,18 @@ def _opens_back_door(environ: Mapping[str, Any]) -> bool:
     return str(environ.get("PATH_INFO", "")).startswith(_MOTO_PATH)
 
 
+def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
+    """All that a presigned URL is good for: it signs neither the target header nor a body, which name other calls."""
+    has_body = environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
+    names_call = "HTTP_X_AMZ_TARGET" in environ or CBOR_PATH.match(environ.get("PATH_INFO", "")) is not None
+    reads = claim.service == "s3" and environ.get("REQUEST_METHOD") in ("GET", "HEAD")
+    return reads and not has_body and not names_call
+
+
 def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """By everything that decides where a request goes: the signed service, the target header, and the path."""
+    """By the signed service and by the target header, since both decide where a request goes."""
     prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
-    if _opens_back_door(environ) or claim.service not in _NODE_SERVICES or (prefix and prefix not in _NODE_TARGETS):
-        return False
-    # Without the header moto looks for the service in a request's body, which a presigned URL doesn't sign.
-    return not claim.is_presigned or environ.get("REQUEST_METHOD") in ("GET", "HEAD")
+    return claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
 
 
 def _kind(environ: Mapping[str, Any], claim: _Claim | None) -> str:
@@ -204,7 +213,10 @@ _BAD_SIGNATURE = (
     "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
     "and signing method."
 )
-_NOT_FOR_NODES = "A training job's access key reaches S3, logs and metrics, and nothing else of the platform."
+_DENIED = (
+    "A training job's access key reaches S3, logs and metrics, and a presigned URL reads one object; nothing else of "
+    "the platform."
+)
 _WORDS = {
     ("s3", "no key"): ("AccessDenied", "Access Denied"),
     ("s3", "unknown key"): (
@@ -217,12 +229,12 @@ _WORDS = {
     ("json", "unknown key"): ("UnrecognizedClientException", _BAD_TOKEN),
     ("json", "wrong signature"): ("InvalidSignatureException", _BAD_SIGNATURE),
     ("json", "expired"): ("InvalidSignatureException", "Signature expired"),
-    ("json", "denied"): ("AccessDeniedException", _NOT_FOR_NODES),
+    ("json", "denied"): ("AccessDeniedException", _DENIED),
     ("query", "no key"): ("MissingAuthenticationToken", "Request is missing Authentication Token"),
     ("query", "unknown key"): ("InvalidClientTokenId", _BAD_TOKEN),
     ("query", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
     ("query", "expired"): ("RequestExpired", "Request has expired"),
-    ("query", "denied"): ("AccessDenied", _NOT_FOR_NODES),
+    ("query", "denied"): ("AccessDenied", _DENIED),
 }  # fmt: skip
 """(kind of service, what is wrong) -> AWS's code and message."""
 _EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")

@@ -16,6 +16,8 @@ SIMULATED_ACCOUNT_ID = "000000000001"
 """The account of a platform whose jobs are simulated: a report recognises their ARNs by it. No AWS account either."""
 
 DEFAULT_REGION = "us-east-1"
+CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
+"""Where a request of AWS's other protocol, rpc-v2-cbor, names what it calls."""
 _CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]*/\d{8}/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request")
 _CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
 """SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
@@ -60,6 +62,8 @@ class JsonService:
     """One service of the platform's own: the actions it answers and those it refuses rather than leave to moto."""
 
     target_prefix: str
+    signing_name: str
+    """The service in the credential scope of its requests."""
     actions: Mapping[str, Action]
     refused: frozenset[str]
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True

@@ -12,14 +12,13 @@ from wsgiref.types import StartResponse, WSGIApplication
 from werkzeug.wrappers import Response
 
 from infra.local.access import Gate
-from infra.local.api import DEFAULT_REGION, ApiError, JsonService, credential_scope, decode_request, read_body
+from infra.local.api import CBOR_PATH, ApiError, JsonService, credential_scope, decode_request, read_body
 from infra.local.faults.injector import FaultInjector
 from infra.local.in_process import is_own_call
 from infra.local.server_contract import STATUS_PATH
 from infra.local.simulation import elsewhere
 
 _JSON_CONTENT_TYPE = "application/x-amz-json-1.1"
-_CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
 _VIRTUAL_HOST = re.compile(r"^(?P<bucket>[a-z0-9][a-z0-9.-]+)\.localhost(:\d+)?$")
 
@@ -78,24 +77,23 @@ class Front:
             return _json(200 if status["running"] else 503, status)
         if refusal := self._gate.refusal(environ):
             return refusal
-        if cbor := _CBOR_PATH.match(environ.get("PATH_INFO", "")):
+        if cbor := CBOR_PATH.match(environ.get("PATH_INFO", "")):
             raise ApiError(
                 "UnknownOperationException",
                 f"{cbor['target']}.{cbor['action']} came by rpc-v2-cbor; the local platform speaks JSON 1.1 only. "
                 "Use a client that sends application/x-amz-json-1.1 (boto3, AWS CLI v1).",
             )
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
-        service = self._services.get(prefix)
+        service, scope = self._services.get(prefix), credential_scope(environ)
         is_watched = self._faults is not None and self._faults.watches(prefix, action) and not is_own_call(environ)
         if service is None and not is_watched:
             return None
         request = decode_request(read_body(environ))
         if self._faults is not None and is_watched:
             self._faults.check_call(prefix, action, request)
-        if service is None or not service.answers(action, request):
+        if service is None or scope is None or scope.service != service.signing_name:
             return None
-        scope = credential_scope(environ)
-        return _json(200, service.call(action, scope.region if scope else DEFAULT_REGION, request))
+        return _json(200, service.call(action, scope.region, request)) if service.answers(action, request) else None
 
     def _pass_to_moto(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         _use_path_style(environ)

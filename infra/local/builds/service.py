@@ -60,6 +60,7 @@ class Builds:
         """The service as the front dispatches to it; projects themselves stay moto's."""
         return JsonService(
             target_prefix="CodeBuild_20161006",
+            signing_name="codebuild",
             actions={
                 "StartBuild": self.start,
                 "BatchGetBuilds": self.batch_get,

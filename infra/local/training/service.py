@@ -25,6 +25,7 @@ def training_service(jobs: TrainingJobs, clients: ClientFactory) -> JsonService:
     api = TrainingApi(jobs, clients)
     return JsonService(
         target_prefix="SageMaker",
+        signing_name="sagemaker",
         actions={
             "CreateTrainingJob": api.create,
             "DescribeTrainingJob": api.describe,

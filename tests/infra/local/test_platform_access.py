@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import stat
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
 
 from infra.local.access import access_keys
 from tests.infra.local.platform_client import client, job_request
@@ -109,6 +113,96 @@ def test_a_presigned_url_opens_one_object_until_it_expires(platform: SimpleNames
     ):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(refused, timeout=10)
+
+
+def send(url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET") -> tuple[int, str]:
+    """Status and text of the answer to exactly this request."""
+    request = urllib.request.Request(url, data=body or None, headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+JSON = "application/x-amz-json-1.1"
+CREATE, BUILD = json.dumps(job_request("by-link")).encode(), b'{"projectName": "nodesweep-image"}'
+
+
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+@pytest.mark.parametrize("owner", ["user", "node"])
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"X-Amz-Target": "SageMaker.CreateTrainingJob", "Content-Type": JSON}, CREATE),
+        ({"X-Amz-Target": "CodeBuild_20161006.StartBuild", "Content-Type": JSON}, BUILD),
+        ({"X-Amz-Target": "SageMaker.ListTrainingJobs", "Content-Type": JSON}, b""),
+        ({"X-Amz-Target": "Logs_20140328.DescribeLogGroups", "Content-Type": JSON}, b""),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, b"Action=CreateUser&UserName=n&Version=2010-05-08"),
+        ({"Transfer-Encoding": "chunked"}, b""),
+    ],
+)
+def test_a_link_opens_its_object_and_calls_nothing(
+    platform: SimpleNamespace, version: str, owner: str, headers: dict[str, str], body: bytes
+) -> None:
+    """The signature in a link covers none of these headers, and no body."""
+    key = getattr(access_keys(platform.state_dir), owner)
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
+    place = {"Bucket": "results", "Key": "linked"}
+    platform.s3.put_object(**place, Body=b"shared")
+    url = s3.generate_presigned_url("get_object", place)
+    if "Transfer-Encoding" in headers:
+        status, text = send_chunked(url)
+    else:
+        status, text = send(url, headers, body)
+    assert status in (400, 403) and "AccessDenied" in text, text
+    assert platform.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
+    assert send(url, {}) == (200, "shared")
+
+
+def send_chunked(url: str) -> tuple[int, str]:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}", body=iter([b"x"]), encode_chunked=True,
+                           headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_a_link_reads_and_writes_nothing(platform: SimpleNamespace, version: str) -> None:
+    key = access_keys(platform.state_dir).user
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
+    url = s3.generate_presigned_url("delete_object", {"Bucket": "results", "Key": "linked"})
+    status, text = send(url, {}, method="DELETE")
+    assert status == 403 and "AccessDenied" in text
+
+
+def test_a_link_of_another_service_opens_nothing(platform: SimpleNamespace) -> None:
+    key = access_keys(platform.state_dir).user
+    sts = client_with(platform, "sts", key.id, key.secret)
+    assert "AccessDenied" in send(sts.generate_presigned_url("get_caller_identity", HttpMethod="GET"), {})[1]
+
+
+def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
+    key = access_keys(platform.state_dir).user
+    s3 = client_with(platform, "s3", key.id, key.secret)
+    place = {"Bucket": "service", "Key": "SageMaker/operation/ListTrainingJobs"}
+    assert "AccessDenied" in send(s3.generate_presigned_url("get_object", place), {})[1]
+
+
+def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespace) -> None:
+    """A signature for S3 covers no target header that it does not name, so the scope has to be the service's too."""
+    key = access_keys(platform.state_dir).user
+    sagemaker = client_with(platform, "sagemaker", key.id, key.secret)
+    sagemaker.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")
+    sagemaker._request_signer._signing_name = "s3"
+    with pytest.raises((ClientError, ResponseParserError)):
+        sagemaker.create_training_job(**job_request("signed-for-s3"))
+    assert platform.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
 
 
 def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> None:
