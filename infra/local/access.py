@@ -28,16 +28,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
-from infra.local.api import CBOR_PATH, ApiError, read_body
+from infra.local.api import CBOR_PATH, SCOPE, ApiError, authorization, read_body
 from infra.local.interfaces import AccessKey
 from infra.local.server_contract import CREDENTIALS_FILE
 from infra.local.state.files import write_atomically
 
-_SCOPE = r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[a-z0-9-]+)/aws4_request"
-_HEADER = re.compile(
-    rf"Credential={_SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
-)
-_PRESIGNED = re.compile(rf"^{_SCOPE}$")
+_PRESIGNED = re.compile(SCOPE)
 _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
@@ -122,8 +118,8 @@ class Gate:
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
     """Of the Authorization header, or of a presigned URL where there is no header; None for anything else or less."""
-    if header := environ.get("HTTP_AUTHORIZATION", ""):
-        if found := _HEADER.search(header):
+    if environ.get("HTTP_AUTHORIZATION", ""):
+        if found := authorization(environ):
             names, date = tuple(found["headers"].split(";")), environ.get("HTTP_X_AMZ_DATE", "")
             return _Claim(found["id"], found["signature"], found["service"], found["region"], names, date)
         return None
@@ -131,7 +127,7 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
     try:
         if "AWSAccessKeyId" in query:  # Signature Version 2: boto3's default for S3 in the oldest regions
             return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", expires_at=float(query["Expires"]))
-        if found := _PRESIGNED.match(query.get("X-Amz-Credential", "")):
+        if found := _PRESIGNED.fullmatch(query.get("X-Amz-Credential", "")):
             names, date = tuple(query["X-Amz-SignedHeaders"].split(";")), query["X-Amz-Date"]
             signed_at = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
             expires_at = signed_at + float(query["X-Amz-Expires"])

@@ -18,7 +18,10 @@ SIMULATED_ACCOUNT_ID = "000000000001"
 DEFAULT_REGION = "us-east-1"
 CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
 """Where a request of AWS's other protocol, rpc-v2-cbor, names what it calls."""
-_CREDENTIAL_SCOPE = re.compile(r"Credential=[^/]*/\d{8}/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request")
+SCOPE = r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request"
+_AUTHORIZATION = re.compile(
+    rf"AWS4-HMAC-SHA256 Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
+)
 _CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
 """SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
 
@@ -45,16 +48,25 @@ def validation_error(message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class CredentialScope:
-    """Which service and region a SigV4 header names."""
+    """Who has signed with Signature Version 4, for which service and region."""
 
+    key_id: str
     service: str
     region: str
 
 
+def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
+    """The parts of a Signature Version 4 header; None where there is no header, or one of any other form.
+
+    moto takes the scope from a fixed place in it, so what precedes or follows the one form could name another service.
+    """
+    return _AUTHORIZATION.fullmatch(environ.get("HTTP_AUTHORIZATION", ""))
+
+
 def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
     """The scope of a signed request, None for an unsigned or presigned one."""
-    match = _CREDENTIAL_SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
-    return CredentialScope(match["service"], match["region"]) if match else None
+    found = authorization(environ)
+    return CredentialScope(found["id"], found["service"], found["region"]) if found else None
 
 
 @dataclass(frozen=True)

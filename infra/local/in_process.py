@@ -20,6 +20,8 @@ from botocore.config import Config
 from moto.core.request import Request
 from werkzeug.test import run_wsgi_app
 
+from infra.local.api import credential_scope
+
 _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
 """One attempt: a call that doesn't leave the process has no passing errors to wait for."""
@@ -54,7 +56,8 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 def is_own_call(environ: Mapping[str, Any]) -> bool:
     """Whether a request comes from the platform itself."""
-    return f"Credential={OWN_KEY_ID}/" in environ.get("HTTP_AUTHORIZATION", "")
+    scope = credential_scope(environ)
+    return scope is not None and scope.key_id == OWN_KEY_ID
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:

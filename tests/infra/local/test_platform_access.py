@@ -15,7 +15,10 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 from botocore import UNSIGNED
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
@@ -241,6 +244,29 @@ def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNames
     codebuild.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")
     codebuild._request_signer._signing_name = "logs"
     assert code_of(codebuild.start_build, projectName="nodesweep-image") == "AccessDeniedException"
+
+
+@pytest.mark.parametrize("service", ["iam", "ecr", "sagemaker", "cloudformation"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "AWS4-HMAC-SHA256 x/20200101/us-east-1/{service}/aws4_request, {rest}",
+        "AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/{service}/aws4_request, {rest}",
+        "AWS4-HMAC-SHA256 {rest}, Credential=x/20200101/us-east-1/{service}/aws4_request",
+        "x {rest}",
+    ],
+)
+def test_not_by_a_second_scope_in_the_header(platform: SimpleNamespace, service: str, form: str) -> None:
+    """Whoever reads the header, gate or moto, has to read the same service in it."""
+    node = access_keys(platform.state_dir).node
+    url = f"{platform.endpoint}/"
+    request = AWSRequest("GET", url, {"Content-Type": "application/x-www-form-urlencoded"})
+    S3SigV4Auth(Credentials(node.id, node.secret), "s3", "us-east-1").add_auth(request)
+    plain = dict(request.headers)
+    assert "ListAllMyBucketsResult" in send(url, plain)[1]
+    rest = plain["Authorization"].removeprefix("AWS4-HMAC-SHA256 ")
+    status, text = send(url, {**plain, "Authorization": form.format(service=service, rest=rest)})
+    assert status == 403 and "MissingAuthenticationToken" in text, text
 
 
 def test_keys_are_their_owners_alone_and_stay(platform: SimpleNamespace) -> None:

@@ -8,7 +8,7 @@ import pytest
 from werkzeug.test import Client
 
 from infra.local.access import AccessKeys, Gate
-from infra.local.api import _CREDENTIAL_SCOPE
+from infra.local.api import credential_scope
 from infra.local.front import Front
 from infra.local.interfaces import AccessKey
 
@@ -32,4 +32,7 @@ def test_status_is_not_for_web_pages(headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("region", ["..", "us/east", "a b"])
 def test_region_is_no_path(region: str) -> None:
-    assert _CREDENTIAL_SCOPE.search(f"Credential=x/20260101/{region}/sagemaker/aws4_request") is None
+    header = "AWS4-HMAC-SHA256 Credential=x/20260101/{}/sagemaker/aws4_request, SignedHeaders=host, Signature=0f"
+    assert credential_scope({"HTTP_AUTHORIZATION": header.format(region)}) is None
+    known = credential_scope({"HTTP_AUTHORIZATION": header.format("us-east-1")})
+    assert known is not None and (known.key_id, known.service, known.region) == ("x", "sagemaker", "us-east-1")
