@@ -27,10 +27,7 @@ def parse_yaml(text: str) -> Any:
     if found := _SURROGATE.search(text):
         line = text.count("\n", 0, found.start()) + 1
         raise yaml.YAMLError(f"line {line} holds half a character (a lone surrogate, or a byte that is not UTF-8)")
-    try:
-        return _unshared(yaml.load(text, Loader=_StrictLoader))
-    except ValueError as error:  # of Python's own int or date: 2026-13-01
-        raise yaml.YAMLError(str(error)) from None
+    return _unshared(yaml.load(text, Loader=_StrictLoader))
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -39,6 +36,7 @@ class _StrictLoader(yaml.SafeLoader):
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._open_anchors: list[str | None] = []  # of the nodes around the current one
+        self._node_count = 0
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
@@ -59,10 +57,21 @@ class _StrictLoader(yaml.SafeLoader):
             raise _error(f"*{anchor} refers to a value that it is part of", event.start_mark)
         if len(self._open_anchors) == MAX_DEPTH:
             raise _error(f"nested more than {MAX_DEPTH} levels deep", event.start_mark)
+        self._node_count += 1
+        if self._node_count > MAX_NODES:
+            raise _error(f"this is more than {MAX_NODES} values", event.start_mark)
         self._open_anchors.append(anchor)
         node = super().compose_node(parent, index)
         self._open_anchors.pop()
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError) as error:  # of Python's own int, float or date: 2026-13-01
+            raise _error(f"this is no {_short(node.tag)}: {error}", node.start_mark) from None
+        except (LookupError, AttributeError):  # PyYAML expects what it has resolved itself: !!bool x, !!int ""
+            raise _error(f"this is no {_short(node.tag)}", node.start_mark) from None
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -72,6 +81,10 @@ class _StrictLoader(yaml.SafeLoader):
             if counts[key.tag, key.value] > 1:
                 raise _error(f"the key {key.value!r} stands more than once in this section", key.start_mark)
         return node
+
+
+def _short(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _weigh(node: yaml.Node, known: dict[int, int]) -> int:

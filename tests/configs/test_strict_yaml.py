@@ -5,6 +5,7 @@ import time
 import pytest
 import yaml
 
+from configs import strict_yaml
 from configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
 from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, parse_yaml
 
@@ -28,10 +29,17 @@ def bomb(levels: int, merge: bool = False) -> str:
         ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "nested more than 50 levels deep"),
         ("[" * 20_000, "nested more than 50 levels deep"),
         ("a: 2026-13-01", "month must be in 1..12"),
+        ('a: !!int ""', r"this is no !!int\s.*line 1, column 4"),
+        ('a: !!float ""', "this is no !!float"),
+        ("a: !!float x", "this is no !!float"),
+        ("a: !!timestamp x", "this is no !!timestamp"),
+        ("a: !!bool x", "this is no !!bool"),
+        ("a: !!int [1]", "expected a scalar node"),
         (bomb(7), r"with its aliases written out this is more than 100000 values\s.*line 6"),
         (bomb(40), "with its aliases written out"),
         (bomb(7, merge=True), "with its aliases written out"),
         ("[" + "x, " * MAX_NODES + "x]", "more than 100000 values"),
+        ("\n".join(["- 1"] * 200_000), r"more than 100000 values\s.*line 100000"),
         ("# " + "x" * MAX_CHARACTERS, "it has 1048578 characters; at most 1048576 are read"),
         ('a: "\\ud800"', r"this text holds half a character .*\s.*line 1"),
         ("a: 1\nb: \udcff", "line 2 holds half a character"),
@@ -42,6 +50,12 @@ def test_what_would_be_read_as_something_else_is_refused(text: str, message: str
     with pytest.raises(yaml.YAMLError, match=message):
         parse_yaml(text)
     assert time.process_time() - began < 10, "a refusal is quick; a bomb of 40 levels would never end"
+
+
+def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict_yaml, "MAX_NODES", 10)
+    with pytest.raises(yaml.YAMLError, match=r"more than 10 values\s.*line 10, column 3"):
+        parse_yaml("- x\n" * 20 + "]")  # the bracket at the end is never read
 
 
 @pytest.mark.parametrize(
