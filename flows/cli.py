@@ -91,6 +91,8 @@ def explain(error: Exception) -> tuple[str, int]:
     prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
     if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
         return f"PREFECT_API_URL is not a URL: {prefect_error}", BAD_INPUT
+    if isinstance(prefect_error, httpx.HTTPStatusError) and prefect_error.response.status_code == 401:
+        return "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md", RUN_FAILED
     if isinstance(prefect_error, httpx.HTTPError):  # boto3 speaks no httpx: only Prefect's API is called by it
         reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
         return f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it", RUN_FAILED

@@ -48,6 +48,8 @@ def main() -> int:
 
 def _automations(notification_block: str | None, remove: bool) -> int:
     """At the server of PREFECT_API_URL."""
+    import httpx
+
     from infra.worker import automations  # seconds of Prefect, which the other verbs don't need
 
     try:
@@ -55,6 +57,12 @@ def _automations(notification_block: str | None, remove: bool) -> int:
     except automations.AutomationError as error:
         print(f"nodesweep: {error}", file=sys.stderr)
         return 2
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != 401:
+            raise
+        wanted = "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+        print(f"nodesweep: {wanted}", file=sys.stderr)
+        return 1
     print("\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names) or "there was none")
     return 0
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from prefect.exceptions import PrefectHTTPStatusError
 
 from configs.models import PlatformConfig
 from flows import local_platform
@@ -259,6 +261,15 @@ def test_a_prefect_api_that_cannot_be_used_is_one_message(url: str, code: int, m
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_prefect_server_that_wants_its_password_says_so() -> None:
+    """Prefect's client raises its own subclass of httpx's error."""
+    for kind in (httpx.HTTPStatusError, PrefectHTTPStatusError):
+        request = httpx.Request("POST", "http://127.0.0.1:4200/api/flows/")
+        error = kind("Client error '401 Unauthorized'", request=request, response=httpx.Response(401, request=request))
+        message = "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+        assert explain(error) == (message, 1)
 
 
 @pytest.mark.parametrize(

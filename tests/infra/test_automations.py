@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +11,9 @@ import pytest
 from prefect.events import Event
 from prefect.server.events.schemas.automations import EventTrigger
 from prefect.server.events.schemas.events import ReceivedEvent
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from infra.worker.__main__ import _automations
 from infra.worker.automations import PREFIX, notifications
 from tasks.report import announce_budget, announce_regression
 
@@ -51,3 +55,26 @@ def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
         "nodesweep: budget of {{ event.resource.name }}",
         "{{ event.payload.message }}",
     )
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_a_server_that_wants_its_password_says_so(remove: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_GET
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}):
+                code = _automations(None, remove)
+        finally:
+            server.shutdown()
+    assert code == 1
+    said = "nodesweep: Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+    assert capsys.readouterr().err.splitlines()[-1] == said
