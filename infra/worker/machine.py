@@ -78,6 +78,8 @@ def up(machine: Machine) -> None:
     """Start what does not run yet, in order; a second call changes nothing. Raises MachineError."""
     machine.folder.mkdir(parents=True, exist_ok=True)
     if not machine.auth_file.exists():
+        for name in ("worker", "server"):  # of a version without a password
+            _stop(machine, name)
         write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())  # mode 600
     _platform(machine, "start", SERVER_START_SECONDS)
     server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))

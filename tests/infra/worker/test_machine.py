@@ -1,0 +1,30 @@
+"""`make up`: what it does to a machine that an earlier version started, without starting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.worker import machine as machines
+from infra.worker.machine import Machine, up
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `up` does to the processes, in order."""
+    done: list[str] = []
+    monkeypatch.setattr(machines, "_platform", lambda machine, verb, seconds: done.append(f"{verb} platform"))
+    monkeypatch.setattr(machines, "_start", lambda machine, name, *rest: done.append(f"start {name}"))
+    monkeypatch.setattr(machines, "_stop", lambda machine, name: done.append(f"stop {name}"))
+    monkeypatch.setattr(machines, "_deploy", lambda machine: done.append("deploy"))
+    return done
+
+
+def test_processes_that_know_no_password_are_stopped_once(tmp_path: Path, steps: list[str]) -> None:
+    starts = ["start platform", "start server", "deploy", "start worker"]
+    up(Machine(tmp_path))
+    assert steps == ["stop worker", "stop server", *starts]
+    steps.clear()
+    up(Machine(tmp_path))
+    assert steps == starts
