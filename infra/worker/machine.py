@@ -60,7 +60,8 @@ class Machine:
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.api_url,
             CLIENT_AUTH: self.auth_file.read_text().strip(),
-            "PREFECT_UI_API_URL": self.api_url,  # under another host name the UI can't reach its API
+            # Under another host name the UI can't reach its API; that of a proxy in front is the caller's to name.
+            "PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL") or self.api_url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_LOGGING_EXTRA_LOGGERS": "nodesweep",
             "PREFECT_WORKER_QUERY_SECONDS": "3",

@@ -28,3 +28,13 @@ def test_processes_that_know_no_password_are_stopped_once(tmp_path: Path, steps:
     steps.clear()
     up(Machine(tmp_path))
     assert steps == starts
+
+
+def test_the_uis_address_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path)
+    machine.auth_file.write_text("user:password\n")
+    monkeypatch.delenv("PREFECT_UI_API_URL", raising=False)
+    assert machine.environment["PREFECT_UI_API_URL"] == machine.api_url
+    monkeypatch.setenv("PREFECT_UI_API_URL", "https://sweeps.example/api")
+    assert machine.environment["PREFECT_UI_API_URL"] == "https://sweeps.example/api"
+    assert machine.environment["PREFECT_API_URL"] == machine.api_url
