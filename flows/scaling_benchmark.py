@@ -12,6 +12,7 @@ from typing import Any
 from prefect import flow
 from prefect.runtime import flow_run
 
+from configs.load import parse_config
 from configs.models import BenchmarkConfig
 from flows.ending import end_sweep, is_cancel
 from flows.preflight import preflight
@@ -22,7 +23,7 @@ from flows.sweep import run_sweep
 from scaling import names
 from scaling.report import ScalingReport
 from scaling.request import ResolvedInputs
-from scaling.secrets import hide_secrets
+from scaling.secrets import hide_in_config
 from tasks.errors import PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
 from tasks.files import recall_sweep, remember_sweep
 from tasks.owner import SweepOwner, owned
@@ -162,10 +163,12 @@ def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Resolved
     sweep = sweep_id or names.sweep_id(config, flow_run.scheduled_start_time or datetime.now(UTC))
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep)
+    recorded = hide_in_config(config)
+    parse_config(recorded, origin=f"the record of {sweep}")  # as a report or a stop will, which need no secret
     inputs, provenance = prepare_inputs(config, sweep)
     record = {
         "schema_version": 1,
-        "config": hide_secrets(config.model_dump(mode="json")),  # read again for a report or a stop, which need none
+        "config": recorded,
         "inputs": {"image_uri": inputs.image_uri, "dataset_uri": inputs.dataset_uri, "source_uri": inputs.source_uri},
         "provenance": provenance,
     }

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 
 _CLOSED_SECTIONS = frozenset({"environment", "Environment", "build_args", "environmentVariablesOverride"})
@@ -51,6 +52,11 @@ _OPEN_KEY_KINDS = frozenset(
 )
 """What FOO_KEY is about where it is an environment variable and no secret."""
 
+_IS_A_NUMBER = (
+    r"[\"']?\s*[=:]\s*[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)(?![^\s,;&\"'}\])])"
+)
+"""After "token": loss_per_token=0.5 and token: 17 are measurements; a number of ten digits and more may be a secret."""
+
 _SHAPES = tuple(
     (re.compile(pattern), shown)
     for pattern, shown in (
@@ -67,15 +73,20 @@ _SHAPES = tuple(
         (r"(?i)\b(bearer\s+)(?=\S{6})[^\s\"',;]+", rf"\1{HIDDEN}"),
         (r"(?i)\b(basic\s+)(?=[A-Za-z0-9+/]*[\d=])[A-Za-z0-9+/]{8,}={0,2}", rf"\1{HIDDEN}"),
         (
-            r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key"
-            r"|authorization|cookie)[\"']?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)(?:\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
+            r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|account[_-]?key"
+            r"|token(?!" + _IS_A_NUMBER + r")|authorization"
+            r"|cookie)[\"']?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)(?:\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
             rf"\1{HIDDEN}",
         ),
         (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", HIDDEN),  # AWS
         (r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}", HIDDEN),
         (r"\bgl(?:pat|dt|ft|rt|cbt)-[\w-]{16,}", HIDDEN),  # GitLab
         (r"\bxox[abeoprs]-[\w-]{10,}|\bxapp-[\w-]{10,}", HIDDEN),  # Slack
-        (r"\bsk-[\w-]{16,}", HIDDEN),  # OpenAI, Anthropic
+        (  # OpenAI, Anthropic: random characters, not names of things, such as sk-training-images
+            r"\bsk-(?:(?=(?:[\w-]{0,80}[_-])?(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{20})"
+            r"|(?=[\w-]{40})(?=[\w-]{0,80}\d)(?=[\w-]{0,80}[A-Z])(?=[\w-]{0,80}[a-z]))[\w-]{20,}",
+            HIDDEN,
+        ),
         (r"\b[rsp]k_(?:live|test)_\w{10,}|\bwhsec_\w{16,}", HIDDEN),  # Stripe
         (r"\bhf_[A-Za-z0-9]{16,}", HIDDEN),  # Hugging Face
         (r"\bnpm_[A-Za-z0-9]{20,}|\bpypi-[\w-]{20,}|\bdckr_pat_[\w-]{20,}", HIDDEN),
@@ -95,6 +106,20 @@ def hide_secrets(value: Any) -> Any:
     if isinstance(value, str):
         return hide_in_text(value)
     return [hide_secrets(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
+    """The config's JSON for a record or a report, which is read back as a config.
+
+    The environment and build arguments are hidden by the model. Of the rest only those texts are touched that no more
+    than the training program and the validation read; buckets, names, tags, channels and patterns stay what they are.
+    """
+    plain = config.model_dump(mode="json")
+    training = plain["training"]
+    training["hyperparameters"] = hide_secrets(training["hyperparameters"])
+    for expectation in plain["dataset"]["expectations"]:
+        expectation["kwargs"] = hide_secrets(expectation["kwargs"])
+    return plain
 
 
 def hide_in_text(text: str) -> str:

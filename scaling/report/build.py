@@ -17,7 +17,7 @@ from scaling.report.caveats import Evidence, find_caveats
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
-from scaling.secrets import hide_secrets
+from scaling.secrets import hide_in_config, hide_secrets
 from scaling.speedup import Run, SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
@@ -94,7 +94,7 @@ def analyse(
         recommendation=recommendation,
         fits=_fits(rows, conditions.batch_policy, clock),
         caveats=find_caveats(evidence),
-        config=hide_secrets(config.model_dump(mode="json")) if config is not None else None,
+        config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
     return Analysis(report, runs)

@@ -17,6 +17,7 @@ import flows.outcomes
 import flows.sweep
 import tasks.jobs
 from configs.models import BenchmarkConfig
+from flows.cli_input import config_of_sweep
 from flows.offline import plan_of, requests_of
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
@@ -127,6 +128,22 @@ def test_records_of_a_sweep_hold_no_secret(served: SimpleNamespace, pipeline_con
     assert "s3cr3t" not in (result.folder / "sweep.json").read_text()
     assert report_sweep(config, result.sweep_id)[0].headline == result.report.headline
     assert scaling_benchmark(config, resume=True).sweep_id == result.sweep_id
+
+
+def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
+    pipeline_config: Configs, tmp_path: Path
+) -> None:
+    tags = {"auth": "x", "CostCenter": "token:1"}
+    patterns = {"loss_per_token": "token=([0-9.]+)(?:;|$)"}
+    given = pipeline_config("scaling").training.hyperparameters
+    training = {"tags": tags, "metric_definitions": patterns, "hyperparameters": {"api-key": "s3cr3t"} | given}
+    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training=training)
+    result = scaling_benchmark(config)
+    remembered = config_of_sweep(result.sweep_id, None, tmp_path / "reports")
+    assert remembered.training.tags == tags and remembered.training.metric_definitions == patterns
+    report = report_sweep(config, result.sweep_id)[0]
+    assert report.config["training"]["tags"] == tags
+    assert "s3cr3t" not in json.dumps(report.config) + (result.folder / "sweep.json").read_text()
 
 
 def test_report_made_with_another_config_shows_what_was_measured(pipeline_config: Configs) -> None:

@@ -1,8 +1,13 @@
 """Names under which a text is not repeated, and texts that are none to repeat."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from scaling.secrets import HIDDEN, hide_in_text, hide_secrets, is_secret_name
+from configs.load import parse_config
+from configs.models import BenchmarkConfig
+from scaling.secrets import HIDDEN, hide_in_config, hide_in_text, hide_secrets, is_secret_name
 
 SECRET = [
     "HF_TOKEN", "wandb-api-key", "WANDB_API_KEY", "access-key", "AWS_SECRET_ACCESS_KEY", "authToken", "PGPASSWORD",
@@ -36,6 +41,9 @@ PLAIN = [
     "https://host:8080/@scope/simple", "step=28; validation_accuracy=0.89", "the bearer of news", "basic training",
     "http://127.0.0.1:4570/bucket/key", "ml.p3.16xlarge",
     "digest sha256:0123456789abcdef", "sweep local-20261122042715-433a4c94",
+    "acme-sk-training-data-prod", "sk-training-images-prod", "sk-image-builds-production", "sk-image-builds-2026-11-22",
+    "loss_per_token=0.5; step=3", "seconds_per_token: 1.5e-06", '{"loss_per_token": 2.25}', "token=17", "token=nan",
+    "loss-per-token=-.5,",
 ]  # fmt: skip
 
 
@@ -57,6 +65,26 @@ def test_a_secret_is_known_by_its_shape_wherever_it_stands(text: str) -> None:
         shown = hide_in_text(whole)
         assert X[:20] not in shown and "IOSFODNN" not in shown and HIDDEN in shown
         assert hide_in_text(shown) == shown, "hiding twice is hiding once"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-" + "aB3d" * 12,
+        "sk-proj-" + "aB-3_dE" * 20,
+        "sk-ant-api03-" + "aB-3_dE" * 13 + "AA",
+        "sk-svcacct-" + "q7" * 20,
+        "token=1234567890123456",
+        "password=0.5",
+        "token=0.5abc",
+    ],
+)
+def test_keys_and_long_numbers_are_hidden_whole(text: str) -> None:
+    assert hide_in_text(f"x {text} y") in (f"x {HIDDEN} y", f"x {text.partition('=')[0]}={HIDDEN} y")
+
+
+def test_looking_for_a_key_takes_time_in_proportion_to_the_text() -> None:
+    assert hide_in_text("sk-" * 50_000) == "sk-" * 50_000
 
 
 @pytest.mark.parametrize("text", PLAIN)
@@ -84,3 +112,47 @@ def test_numbers_and_null_stay() -> None:
         "pass": 3,
         "n": [1, 2.5, True],
     }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"platform": {"bucket": "acme-sk-training-data-prod"}},
+        {"platform": {"bucket": "sk-" + "a1" * 15}},
+        {"image": {"repository": "sk-training-images-prod"}},
+        {"image": {"codebuild_project": "sk-image-builds-production"}},
+        {"training": {"tags": {"auth": "x", "deploy-key": "a", "CostCenter": "token:1"}}},
+        {"training": {"extra_channels": {"auth": {"type": "S3", "uri": "s3://bucket/token=x"}}}},
+        {"training": {"metric_definitions": {"loss_per_token": "token=([0-9.]+)(?:;|$)"}}},
+        {"training": {"metric_definitions": {"auth": "password: ([0-9.]+)"}}},
+    ],
+)
+def test_a_recorded_config_is_read_back_as_it_was(
+    make_config: Callable[..., BenchmarkConfig], changes: dict[str, Any]
+) -> None:
+    config = make_config(**changes)
+    assert parse_config(hide_in_config(config), origin="a record") == config
+
+
+def test_of_a_recorded_config_what_only_the_program_reads_is_hidden(
+    make_config: Callable[..., BenchmarkConfig],
+) -> None:
+    expectation = {"type": "expect_x", "kwargs": {"dsn": "s3cr3t", "url": f"postgresql://me:{X}@db/x", "column": "a"}}
+    config = make_config(
+        dataset={"expectations": [expectation]},
+        image={"build_args": {"A": "s3cr3t"}},
+        training={
+            "environment": {"B": "s3cr3t"},
+            "hyperparameters": {"lr": "{learning_rate}", "api-key": "s3cr3t", "index": f"https://me:{X}@host", "n": 3},
+        },
+    )
+    record = hide_in_config(config)
+    assert "s3cr3t" not in str(record)
+    assert record["training"]["hyperparameters"] == {
+        "lr": "{learning_rate}",
+        "api-key": HIDDEN,
+        "index": f"https://{HIDDEN}@host",
+        "n": 3,
+    }
+    assert record["dataset"]["expectations"][0]["kwargs"]["column"] == "a"
+    assert parse_config(record, origin="a record").sweep == config.sweep
