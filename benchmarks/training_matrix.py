@@ -353,7 +353,7 @@ def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
     earlier = json.loads(output.read_text())["releases"] if output.exists() else {}
     known = {version: entry for version, entry in {**earlier, **results}.items() if entry["outcome"] != "not run"}
     releases = {c.torch: known.get(c.torch, {"outcome": "not run"}) for c in CONTAINERS}
-    machine = {"cores": os.cpu_count(), "system": platform.platform(), "gpu": None}
+    machine = {"cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}", "gpu": None}
     whole = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine, "releases": releases}
     temporary = output.with_name(f".{output.name}.tmp")
     temporary.write_bytes(pretty_json(whole))
