@@ -6,6 +6,7 @@ a job that is there already is ours and is adopted, whoever started it.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -14,9 +15,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from botocore.exceptions import ClientError
 from prefect import task
 
 from configs.models import PlatformConfig
+from configs.section import HIDDEN
 from scaling import names
 from tasks.claims import read_claims
 from tasks.errors import JobRefused, error_code
@@ -33,6 +36,10 @@ logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0
 """How long the description and the tags of a job that was just made may be unknown."""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+MAX_VALUE_CHARACTERS = 512
+"""Of an environment variable's value in CreateTrainingJob (API reference, TrainingEnvironmentValue)."""
+MIN_HIDDEN_CHARACTERS = 4
+"""Shorter values, such as 1 or yes, are no secrets, and stand in every message."""
 
 
 class QuotaReached(JobRefused):
@@ -50,7 +57,7 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
     existing = describe(sagemaker, name)
     if existing is None:
         try:
-            create(sagemaker, with_variables(request, os.environ))
+            _create(sagemaker, with_variables(request, os.environ))
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise QuotaReached(f"{name}: {error}") from error
         except sagemaker.exceptions.ResourceInUse:
@@ -67,20 +74,57 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """The request with each environment value ${NAME} replaced by that variable. Raises JobRefused where it is not set.
+    """The request with each environment value ${NAME} replaced by that variable. Raises JobRefused where it can't be.
 
     Done as late as this, so that the job's name, its digest and every record are made of the reference, not the secret.
     """
     environment = dict(request.get("Environment", {}))
+    if problems := variable_problems(environment, variables):
+        raise JobRefused("; ".join(problems))
     for name, value in environment.items():
         if reference := _REFERENCE.fullmatch(value):
-            if reference[1] not in variables:
-                raise JobRefused(
-                    f"training.environment.{name} is {value}, and {reference[1]} is not set where the flow runs; "
-                    "set it in the environment of the command or of the worker"
-                )
             environment[name] = variables[reference[1]]
     return {**request, "Environment": environment} if environment else dict(request)
+
+
+def variable_problems(environment: Mapping[str, str], variables: Mapping[str, str]) -> list[str]:
+    """Which values ${NAME} can't be replaced, by their names; nothing of what the variables hold."""
+    problems = []
+    for name, value in environment.items():
+        reference = _REFERENCE.fullmatch(value)
+        if reference and reference[1] not in variables:
+            problems.append(
+                f"training.environment.{name} is {value}, and {reference[1]} is not set where the flow runs; "
+                "set it in the environment of the command or of the worker"
+            )
+        elif reference and (length := len(variables[reference[1]])) > MAX_VALUE_CHARACTERS:
+            problems.append(
+                f"training.environment.{name} is {value}, and {reference[1]} has {length} characters where the flow "
+                f"runs; SageMaker takes {MAX_VALUE_CHARACTERS}: let the job fetch it, e.g. from Secrets Manager"
+            )
+    return problems
+
+
+def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
+    """create(), with no value of the environment in what it raises: some refusals quote them."""
+    try:
+        create(sagemaker, request)
+    except ClientError as error:
+        values = sorted(set(request.get("Environment", {}).values()), key=len, reverse=True)
+        error.args = tuple(_without(str(part), values) for part in error.args)
+        answer = error.response.get("Error", {})
+        if "Message" in answer:
+            answer["Message"] = _without(answer["Message"], values)
+        raise
+
+
+def _without(text: str, values: Sequence[str]) -> str:
+    """The text with each value of 4 characters or more replaced, as it is and as JSON and Python write it."""
+    for value in values:
+        for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
+            if len(value) >= MIN_HIDDEN_CHARACTERS:
+                text = text.replace(form, HIDDEN)
+    return text
 
 
 def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -218,3 +219,31 @@ def test_a_reference_becomes_the_variable_when_the_job_is_started() -> None:
     assert with_variables({"TrainingJobName": "a"}, {}) == {"TrainingJobName": "a"}
     with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE is not"):
         with_variables(request, {})
+
+
+def test_a_variable_that_is_too_long_is_refused_by_its_name() -> None:
+    request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}}
+    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE has 513 char") as refused:
+        with_variables(request, {"TOKEN_OF_MINE": "s3cr3t!" + "x" * 506})
+    assert "s3cr3t" not in str(refused.value)
+    assert with_variables(request, {"TOKEN_OF_MINE": "x" * 512})["Environment"] == {"HF_TOKEN": "x" * 512}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("ValidationException", JobRefused), ("ResourceLimitExceeded", QuotaReached), ("AccessDenied", ClientError)],
+)
+def test_a_refusal_that_quotes_the_environment_is_told_without_it(
+    request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch, code: str, kind: type[Exception]
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", 's3cr3t"quoted')
+    request = {**request_, "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "PLAIN": "s3cr3t", "ONE": "1"}}
+    message = "Value '{HF_TOKEN=s3cr3t\"quoted, PLAIN=s3cr3t, ONE=1}' or \"s3cr3t\\\"quoted\" at 'environment'"
+    error = client_error(code, message)
+    if code == "ResourceLimitExceeded":
+        error = SageMaker.exceptions.ResourceLimitExceeded({"Error": {"Code": code, "Message": message}}, "x")
+    with pytest.raises(kind, match="at 'environment'") as refused:
+        submit(SageMaker(refuse=error), request)
+    told = "".join(traceback.format_exception(refused.value)) + str(getattr(refused.value, "response", ""))
+    assert "s3cr3t" not in told and "quoted" not in told
+    assert "HF_TOKEN=(hidden), PLAIN=(hidden), ONE=1" in str(refused.value)
