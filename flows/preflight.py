@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from scaling.request import ResolvedInputs, build_request
 from tasks.errors import PreflightRefused
 from tasks.image_bases import with_container
 from tasks.job_request import begin_import, request_problems
+from tasks.jobs import variable_problems
 from tasks.preflight import ask_platform, check_online
 from tasks.preflight_rule import Findings
 from tasks.pricing import current_price, look_up_price
@@ -36,7 +38,8 @@ def preflight(config: BenchmarkConfig) -> SweepPlan:
     problem; where the budget is one, an event says so.
     """
     plan = plan_offline(config)
-    _refuse(config, plan)
+    unset = variable_problems(config.training.environment, os.environ)  # not in plan_offline(), which may run elsewhere
+    _refuse(config, replace(plan, problems=(*plan.problems, *unset)))
     begin_import()  # for check_requests(); what comes before it waits for the platform
     plan, notices = plan_online(config, plan, look_up_price, ask_platform)
     for notice in notices:

@@ -195,3 +195,14 @@ def test_the_rules_see_the_container_that_the_framework_stands_for(make_config: 
     image = {"framework": {"version": "2.6.0", "python": "py312"}}
     hints = plan_of(make_config(training=training, image=image)).hints
     assert any("pytorch-training:2.6.0-gpu-py312 has nothing for kind smddp" in hint for hint in hints)
+
+
+def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
+    make_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOKEN_OF_MINE", raising=False)
+    monkeypatch.setattr(stage, "ask_platform", None)  # nothing is asked
+    config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
+    assert plan_of(config).problems == ()
+    with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN is .*TOKEN_OF_MINE is not set"):
+        stage.preflight(config)
