@@ -298,6 +298,12 @@ def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(raw_config
     assert config_digest(other) != config_digest(config), "another value is another benchmark"
 
 
+def test_settings_of_the_network_libraries_are_shown_so_that_sweeps_can_be_compared(raw_config: dict[str, Any]) -> None:
+    raw_config["training"]["environment"] = {"NCCL_ALGO": "Ring", "FI_PROVIDER": "efa", "NCCL": "s3cr3t"}
+    shown = parse_config(raw_config, origin="c.yaml").model_dump(mode="json")["training"]["environment"]
+    assert shown == {"NCCL_ALGO": "Ring", "FI_PROVIDER": "efa", "NCCL": "(hidden)"}
+
+
 @pytest.mark.parametrize("override", ["name=\udcff", "\udcff=1", 'name="\\ud800"', 'training.environment.A="\\udc00"'])
 def test_half_a_character_is_a_message(tmp_path: Path, raw_config: dict[str, Any], override: str) -> None:
     with pytest.raises(ConfigError) as refused:

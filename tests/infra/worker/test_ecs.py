@@ -110,6 +110,14 @@ def test_service_runs_the_image_with_the_pipeline_role_and_its_health_check() ->
     assert f"{container['StopTimeout']}s" == compose["stop_grace_period"]
 
 
+def test_service_knows_the_servers_password_and_only_the_execution_role_may_read_it() -> None:
+    [secret] = TASK["ContainerDefinitions"][0]["Secrets"]
+    assert secret == {"Name": "PREFECT_API_AUTH_STRING", "ValueFrom": {"Ref": "PrefectAuthSecretArn"}}
+    [policy] = STACK["Resources"]["ExecutionRole"]["Properties"]["Policies"]
+    [reads] = [one for one in policy["PolicyDocument"]["Statement"] if one["Sid"] == "ReadPassword"]
+    assert (reads["Action"], reads["Resource"]) == ("secretsmanager:GetSecretValue", {"Ref": "PrefectAuthSecretArn"})
+
+
 def test_template_names_the_outputs_of_the_stacks() -> None:
     pipeline = yaml.load((ROOT / "infra/aws/nodesweep.yaml").read_text(), _CloudFormation)
     named = set(re.findall(r"utput (\w+)", json.dumps(VARIABLES)))
