@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PROGRAM_ON_GLOO: tuple[str, ...] = ("2.13.0",)
+PROGRAM_ON_GLOO: tuple[str, ...] = (
+    "2.1.0",
+    "2.2.0",
+    "2.3.0",
+    "2.4.1",
+    "2.5.1",
+    "2.6.0",
+    "2.7.1",
+    "2.8.0",
+    "2.9.0",
+    "2.10.0",
+    "2.13.0",
+    "2.14.1",
+)
 """PyTorch versions under which the shipped program trained, saved and resumed with 2 ranks over gloo on CPUs, whichever
 launcher started it. A run of the version matrix is entered here."""
 

@@ -75,10 +75,10 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
 ) -> None:
     """As CI systems send them. A detached sweep is struck between its jobs."""
     with simulated(model=ENDLESS, time_scale=1.0) as served:
-        node_counts = list(range(1, 9))
-        config = sweep_config(served, sweep={"node_counts": node_counts, "max_parallel_jobs": len(node_counts)})
+        jobs = 8
+        config = sweep_config(served, sweep={"node_counts": [1], "repeats": jobs, "max_parallel_jobs": jobs})
         command = nodesweep_command("run", str(write_config(config, tmp_path)), *options)
-        enough = 3 if options else len(node_counts)
+        enough = 3 if options else jobs
         try:
             wait_until(lambda: len(ledger(served)) >= enough or command.poll() is not None, SECONDS)
             for number in signals:
@@ -87,10 +87,10 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
             _, words = command.communicate(timeout=SECONDS)
         finally:
             command.kill()
-        jobs = ledger(served)
-        assert command.returncode == 1, words
+        # The last signal may meet a process that has said all and exits.
+        assert command.returncode in (1, -signal.SIGTERM), words
         assert "nodesweep: interrupted" in words and "unlocked lock" not in words, words
-        assert len(jobs) >= enough
+        assert len(ledger(served)) >= enough
         wait_until(lambda: {status for *_, status in ledger(served)} == {"Stopped"}, 10)
 
 
