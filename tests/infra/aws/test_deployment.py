@@ -20,6 +20,7 @@ from flows.history import show_history
 from flows.report import report_sweep
 from flows.scaling_benchmark import scaling_benchmark
 from flows.stop import stop_sweep
+from flows.sweep import submit_point
 from infra.local.interfaces import ImageBuildError
 from infra.local.simulation.images import SimulatedImageStore
 from scaling.plan import plan_sweep
@@ -90,6 +91,7 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
     request = build_request(endless, plan.points[0], inputs, attempt=9)
     submit(aws_client("sagemaker", first.platform), request)
     assert stop_sweep(first.platform, result.sweep_id) == [request["TrainingJobName"]]
+    assert submit_point(endless, plan, inputs, plan.points[0]) is None, "claimed, and withdrawn: the sweep is stopped"
     assert scaling_benchmark(config, resume=True).sweep_id == result.sweep_id
     report_sweep(config, result.sweep_id)
     show_history(config, config.name, None)
@@ -143,7 +145,7 @@ def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) ->
     context = read_context(config.image)
     repository = find_repository(ecr, config.image, create_missing=False, tag=context.tag)
     build_id = start(codebuild, s3, config.image, config.platform, context, repository, token)
-    wait(codebuild, logs, build_id, deadline_seconds, Clock())
+    wait(codebuild, logs, build_id, deadline_seconds, Clock(), token)
 
 
 def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
