@@ -3,7 +3,8 @@
 The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to show that it can
 read the state folder, by a signature with a key from the file `aws-credentials` in it. The file has the form of AWS's
 shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name it. The key of the profile `default` may call
-everything; the key of the profile `node` is what training jobs get, and reaches S3, logs and metrics. Signatures are
+everything; the key of the profile `node` is what training jobs get, and reaches S3, logs and metrics. Who holds the
+first one may get further keys from it, as from AWS: AssumeRole's, until they expire, and a user's. Signatures are
 recomputed, since an access key id is no secret: it stands in every presigned URL. Such a URL reads its one object.
 """
 
@@ -15,7 +16,7 @@ import io
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from xml.sax.saxutils import escape
 
 from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
@@ -58,6 +60,7 @@ class _Claim:
     region: str = ""
     headers: tuple[str, ...] = ()
     date: str = ""
+    session_token: str | None = None
     expires_at: float | None = None
     """Of a presigned URL, unix seconds."""
 
@@ -87,11 +90,17 @@ def access_keys(state_dir: Path) -> AccessKeys:
 class Gate:
     """Refuses requests without a key of the platform, in the words that the called service has for it."""
 
-    def __init__(self, keys: AccessKeys, own_key_id: str) -> None:
-        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the process nowhere."""
-        self._secrets = {key.id: key.secret for key in (keys.user, keys.node)}
+    def __init__(
+        self, keys: AccessKeys, own_key_id: str, issued: Callable[[str], AccessKey | None] = lambda key_id: None
+    ) -> None:
+        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the process nowhere.
+
+        `issued` finds a key that the platform itself gave out, by its id.
+        """
+        self._keys = {key.id: key for key in (keys.user, keys.node)}
         self._node_id = keys.node.id
         self._own_key_id = own_key_id
+        self._issued = issued
 
     def refusal(self, environ: dict[str, Any]) -> Response | None:
         """The answer to a request that may not be made, None for one that may."""
@@ -101,12 +110,15 @@ class Gate:
             return _answer(kind, "no key")
         if hmac.compare_digest(claim.key_id.encode(), self._own_key_id.encode()):
             return None
-        secret = self._secrets.get(claim.key_id)
-        if secret is None:
+        key = self._keys.get(claim.key_id) or self._issued(claim.key_id)
+        if key is None or (claim.session_token or None) != key.session_token:
             return _answer(kind, "unknown key", claim.key_id)
-        if not hmac.compare_digest(_signature(environ, claim, secret), claim.signature):
+        if not hmac.compare_digest(_signature(environ, claim, key), claim.signature):
             return _answer(kind, "wrong signature")
-        if claim.expires_at is not None and claim.expires_at < datetime.now(UTC).timestamp():
+        now = datetime.now(UTC).timestamp()
+        if key.expires_at is not None and key.expires_at < now:
+            return _answer(kind, "expired token")
+        if claim.expires_at is not None and claim.expires_at < now:
             return _answer(kind, "expired")
         is_open = (
             not _opens_back_door(environ)
@@ -121,32 +133,35 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
     if environ.get("HTTP_AUTHORIZATION", ""):
         if found := authorization(environ):
             names, date = tuple(found["headers"].split(";")), environ.get("HTTP_X_AMZ_DATE", "")
-            return _Claim(found["id"], found["signature"], found["service"], found["region"], names, date)
+            token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
+            return _Claim(found["id"], found["signature"], found["service"], found["region"], names, date, token)
         return None
     query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
     try:
         if "AWSAccessKeyId" in query:  # Signature Version 2: boto3's default for S3 in the oldest regions
-            return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", expires_at=float(query["Expires"]))
+            token, expires_at = query.get("x-amz-security-token"), float(query["Expires"])
+            return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", session_token=token, expires_at=expires_at)
         if found := _PRESIGNED.fullmatch(query.get("X-Amz-Credential", "")):
             names, date = tuple(query["X-Amz-SignedHeaders"].split(";")), query["X-Amz-Date"]
             signed_at = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
             expires_at = signed_at + float(query["X-Amz-Expires"])
-            signature = query["X-Amz-Signature"]
-            return _Claim(found["id"], signature, found["service"], found["region"], names, date, expires_at)
+            signature, token = query["X-Amz-Signature"], query.get("X-Amz-Security-Token")
+            return _Claim(found["id"], signature, found["service"], found["region"], names, date, token, expires_at)
     except (KeyError, ValueError):
         return None
     return None
 
 
-def _signature(environ: dict[str, Any], claim: _Claim, secret: str) -> str:
+def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
     """What the sender's signature has to be, computed as botocore computes it."""
     path, _, query = environ.get("RAW_URI", "").partition("?")
-    credentials = Credentials(claim.key_id, secret)
+    credentials = Credentials(key.id, key.secret, key.session_token)
     if not claim.date:
         assert claim.expires_at is not None
         expires, parts = str(int(claim.expires_at)), urlsplit(f"http://host{path}?{query}")
+        headers = HTTPHeaders.from_dict({"Date": expires})
         old_signer = _OldSigner(credentials, expires)
-        return str(old_signer.get_signature(environ["REQUEST_METHOD"], parts, {"Date": expires}))
+        return str(old_signer.get_signature(environ["REQUEST_METHOD"], parts, headers))
     signed = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
     headers = {name: _header(environ, name) for name in claim.headers}
     is_s3 = claim.service == "s3"
@@ -220,16 +235,19 @@ _WORDS = {
     ),
     ("s3", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
     ("s3", "expired"): ("AccessDenied", "Request has expired"),
+    ("s3", "expired token"): ("ExpiredToken", "The provided token has expired."),
     ("s3", "denied"): ("AccessDenied", "Access Denied"),
     ("json", "no key"): ("MissingAuthenticationTokenException", "Request is missing Authentication Token"),
     ("json", "unknown key"): ("UnrecognizedClientException", _BAD_TOKEN),
     ("json", "wrong signature"): ("InvalidSignatureException", _BAD_SIGNATURE),
     ("json", "expired"): ("InvalidSignatureException", "Signature expired"),
+    ("json", "expired token"): ("ExpiredTokenException", "The security token included in the request is expired"),
     ("json", "denied"): ("AccessDeniedException", _DENIED),
     ("query", "no key"): ("MissingAuthenticationToken", "Request is missing Authentication Token"),
     ("query", "unknown key"): ("InvalidClientTokenId", _BAD_TOKEN),
     ("query", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
     ("query", "expired"): ("RequestExpired", "Request has expired"),
+    ("query", "expired token"): ("ExpiredToken", "The security token included in the request is expired"),
     ("query", "denied"): ("AccessDenied", _DENIED),
 }  # fmt: skip
 """(kind of service, what is wrong) -> AWS's code and message."""

@@ -15,10 +15,12 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class AccessKey:
-    """One key pair, as AWS clients take it."""
+    """One key pair, as AWS clients take it. `expires_at` is in unix seconds; None of both for a key that stays."""
 
     id: str
     secret: str
+    session_token: str | None = None
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from infra.local.faults.plan import FaultPlan, read_fault_plan
 from infra.local.front import Front
 from infra.local.in_process import OWN_KEY_ID, client_factory
 from infra.local.interfaces import Engine, EngineWithRoom, ImageStore
-from infra.local.moto_backend import moto_application, reset_state
+from infra.local.moto_backend import issued_key, moto_application, reset_state
 from infra.local.server_contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS
 from infra.local.settings import digest
 from infra.local.simulation.execution import SimulatedRunner, Simulation
@@ -53,7 +54,7 @@ class Platform:
         moto = moto_application(self._account_id)
         registry = images.registry if isinstance(images, HasRegistry) else None
         ecr_registry = EcrRegistry(registry.address) if registry else None
-        gate = Gate(access_keys(state_dir), OWN_KEY_ID)
+        gate = Gate(access_keys(state_dir), OWN_KEY_ID, partial(issued_key, self._account_id))
         self.front = Front(ecr_registry.wrap(moto) if ecr_registry else moto, self.status, gate)
         clients = client_factory(self.front)
         if registry and ecr_registry:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
 from moto.core.base_backend import BackendDict
 from moto.core.model_instances import reset_model_data
+from moto.iam.models import iam_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
 from moto.s3.models import s3_backends
+from moto.sts.models import sts_backends
+
+from infra.local.interfaces import AccessKey
 
 
 def moto_application(account_id: str) -> WSGIApplication:
@@ -39,6 +43,17 @@ def reset_state() -> None:
     """Forget everything moto holds: a server that starts in a used process (tests) must not see the last one's."""
     BackendDict.reset()
     reset_model_data()
+
+
+def issued_key(account_id: str, key_id: str) -> AccessKey | None:
+    """A key that AssumeRole or CreateAccessKey of this account gave out; None for any other and for a withdrawn one."""
+    roles: Any = sts_backends[account_id]["aws"]
+    if role := roles.get_assumed_role_from_access_key(key_id):
+        expires_at = role.expiration.replace(tzinfo=UTC).timestamp()
+        return AccessKey(key_id, role.secret_access_key, role.session_token, expires_at)
+    users: Any = iam_backends[account_id]["aws"]
+    key = users.access_keys.get(key_id)
+    return AccessKey(key_id, key.secret_access_key) if key and key.status == "Active" else None
 
 
 def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:

@@ -8,6 +8,7 @@ import re
 import stat
 import urllib.error
 import urllib.request
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
+from moto.sts.models import sts_backends
 
 from infra.local.access import access_keys
 from tests.infra.local.platform_client import client, job_request
@@ -267,6 +269,60 @@ def test_not_by_a_second_scope_in_the_header(platform: SimpleNamespace, service:
     rest = plain["Authorization"].removeprefix("AWS4-HMAC-SHA256 ")
     status, text = send(url, {**plain, "Authorization": form.format(service=service, rest=rest)})
     assert status == 403 and "MissingAuthenticationToken" in text, text
+
+
+def assume(platform: SimpleNamespace) -> dict[str, Any]:
+    role = "arn:aws:iam::000000000000:role/nodesweep-pipeline"
+    answer = client(platform.endpoint, "sts").assume_role(RoleArn=role, RoleSessionName="sweep", DurationSeconds=900)
+    return answer["Credentials"]
+
+
+def as_role(platform: SimpleNamespace, service: str, given: dict[str, Any], **config: Any) -> Any:
+    return boto3.client(
+        service, region_name="us-east-1", endpoint_url=platform.endpoint, aws_access_key_id=given["AccessKeyId"],
+        aws_secret_access_key=given["SecretAccessKey"], aws_session_token=given.get("SessionToken"),
+        config=Config(retries={"total_max_attempts": 1}, **config),
+    )  # fmt: skip
+
+
+def test_an_assumed_roles_credentials_are_taken_as_on_aws(platform: SimpleNamespace) -> None:
+    """boto3 gets them by itself where a profile names role_arn, as docs/aws.md has it."""
+    given = assume(platform)
+    assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
+    assert "assumed-role/nodesweep-pipeline/sweep" in as_role(platform, "sts", given).get_caller_identity()["Arn"]
+    for altered in ({**given, "SessionToken": None}, {**given, "SessionToken": "guessed"}):
+        assert code_of(as_role(platform, "sagemaker", altered).list_training_jobs) == "UnrecognizedClientException"
+    altered = {**given, "SecretAccessKey": "guessed"}
+    assert code_of(as_role(platform, "s3", altered).list_buckets) == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_an_assumed_role_can_share_an_object(platform: SimpleNamespace, version: str) -> None:
+    s3 = as_role(platform, "s3", assume(platform), signature_version=version)
+    platform.s3.put_object(Bucket="results", Key="shared", Body=b"by a role")
+    url = s3.generate_presigned_url("get_object", {"Bucket": "results", "Key": "shared"})
+    assert send(url, {}) == (200, "by a role")
+    assert send(re.sub("(?i)security-token=[^&]{4}", "security-token=AAAA", url), {})[0] == 403
+
+
+def test_an_assumed_roles_credentials_expire(platform: SimpleNamespace) -> None:
+    given = assume(platform)
+    [role] = [
+        one for one in sts_backends["000000000000"]["aws"].assumed_roles if one.access_key_id == given["AccessKeyId"]
+    ]
+    role.expiration -= timedelta(seconds=901)
+    assert code_of(as_role(platform, "sagemaker", given).list_training_jobs) == "ExpiredTokenException"
+    assert code_of(as_role(platform, "s3", given).list_buckets) == "ExpiredToken"
+    assert code_of(as_role(platform, "sts", given).get_caller_identity) == "ExpiredToken"
+
+
+def test_a_users_key_is_taken_until_it_is_withdrawn(platform: SimpleNamespace) -> None:
+    iam = client(platform.endpoint, "iam")
+    iam.create_user(UserName="engineer")
+    given = iam.create_access_key(UserName="engineer")["AccessKey"]
+    assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
+    iam.update_access_key(UserName="engineer", AccessKeyId=given["AccessKeyId"], Status="Inactive")
+    assert code_of(as_role(platform, "sagemaker", given).list_training_jobs) == "UnrecognizedClientException"
 
 
 def test_keys_are_their_owners_alone_and_stay(platform: SimpleNamespace) -> None:
