@@ -14,6 +14,7 @@ from prefect import task
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
+from scaling.distribution.images import NEW_FAMILY
 from tasks.errors import PreflightRefused, is_passing
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight_storage import EcrImage, parse_ecr_image
@@ -22,7 +23,6 @@ logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 # A type per device that sagemaker.core knows: it knows fewer types than the catalogue, and emulated ones not at all.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
-_NEW_FAMILY = (2, 11)  # `pytorch-amzn2023` from this version on, `pytorch` before
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
 """PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's table mixes them with
 versions of the library itself, and makes a URI of those too, for which there is no container (2.5.0, say)."""
@@ -100,7 +100,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
 
     Raises PreflightRefused where there is none.
     """
-    is_new = tuple(map(int, framework.version.split(".")))[:2] >= _NEW_FAMILY
+    is_new = tuple(map(int, framework.version.split(".")))[:2] >= NEW_FAMILY
     if is_new and framework.python is not None:
         raise PreflightRefused(
             (

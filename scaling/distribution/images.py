@@ -23,7 +23,8 @@ _LAST_PATCH = {
 """Third number of the version that a tag with two, as `2.5-gpu-py311`, stands for, where it is not 0 (sagemaker-core,
 version_aliases in image_uri_config/pytorch.json)."""
 _ON_DLC = "requirements-on-dlc"
-_NEW_FAMILY = (2, 11)  # repository `pytorch` from this version on
+NEW_FAMILY = (2, 11)
+"""The PyTorch version from which on the repository is `pytorch`, not `pytorch-training`, and a container has one Python."""
 _URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"
 )
@@ -124,6 +125,6 @@ def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
 def _whole_version(text: str) -> tuple[int, ...]:
     """The numbers of a version; of two below 2.11 those of the release that they stand for."""
     major, minor, *patch = map(int, text.split("."))
-    if patch or (major, minor) >= _NEW_FAMILY:
+    if patch or (major, minor) >= NEW_FAMILY:
         return (major, minor, *patch)
     return major, minor, _LAST_PATCH.get((major, minor), 0)
