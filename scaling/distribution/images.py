@@ -24,7 +24,7 @@ _LAST_PATCH = {
 version_aliases in image_uri_config/pytorch.json)."""
 _ON_DLC = "requirements-on-dlc"
 NEW_FAMILY = (2, 11)
-"""The PyTorch version from which on the repository is `pytorch`, not `pytorch-training`, and a container has one Python."""
+"""From this PyTorch on the repository is `pytorch`, not `pytorch-training`, and a container has one Python."""
 _URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"
 )
