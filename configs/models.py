@@ -24,6 +24,7 @@ PLACEHOLDERS = frozenset(
 )  # fmt: skip
 """What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"})
 
 
 class ExpectationConfig(Section):
@@ -220,8 +221,15 @@ class TrainingConfig(JobFeatures):
         ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
     )
     volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
-    batch: BatchConfig = Field(description="Batch policy and size.")
-    learning_rate: LearningRateConfig = Field(description="Learning rate and its rule.")
+    batch: BatchConfig | None = Field(
+        default=None,
+        description="Batch policy and size, handed to the program; null: the program has its own, and the report "
+        "claims no policy.",
+    )
+    learning_rate: LearningRateConfig | None = Field(
+        default=None,
+        description="Learning rate and its rule, handed to the program; null: the program has its own.",
+    )
     seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
     environment: dict[str, str] = Field(
         default_factory=dict,
@@ -249,6 +257,28 @@ class TrainingConfig(JobFeatures):
                     f"hyperparameter {key!r}: unknown placeholder {sorted(unknown)}; allowed: {sorted(PLACEHOLDERS)}"
                 )
         return value
+
+    @model_validator(mode="after")
+    def _numbers_are_given(self) -> Self:
+        """A placeholder, or a rule, needs the section that its number comes from."""
+        for key, scalar in self.hyperparameters.items():
+            named = set(_PLACEHOLDER.findall(scalar)) if isinstance(scalar, str) else set()
+            if self.batch is None and named & _OF_BATCH:
+                raise ValueError(
+                    f"hyperparameter {key!r}: {scalar!r} is filled from training.batch, which is not given; set "
+                    "training.batch, or write the number that the program is to get"
+                )
+            if self.learning_rate is None and "learning_rate" in named:
+                raise ValueError(
+                    f"hyperparameter {key!r}: {scalar!r} is filled from training.learning_rate, which is not given; "
+                    "set training.learning_rate, or write the number that the program is to get"
+                )
+        if self.batch is None and self.learning_rate is not None and self.learning_rate.rule != "none":
+            raise ValueError(
+                f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, and training.batch is not "
+                "given; set training.batch, or use rule: none"
+            )
+        return self
 
     @field_validator("metric_definitions")
     @classmethod

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
+from configs.models import BenchmarkConfig, TrainingConfig
 from flows.preflight import check_requests, plan_offline
 from scaling import names
 from scaling.plan import POLICY_LABELS, SweepPlan
@@ -30,21 +30,32 @@ def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
     lines = [
         f"{config.name}: {len(plan.points)} jobs on {training.instance_type}, "
         f"{plan.processes_per_node} process(es) per node, {sweep.order} order (seed {sweep.order_seed})",
-        f"{POLICY_LABELS[training.batch.policy]}, learning-rate rule {training.learning_rate.rule}, "
-        f"at most {sweep.max_parallel_jobs} job(s) at once, {training.max_runtime_seconds} s each",
+        f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once, {training.max_runtime_seconds} s each",
         "",
         f"{'job':>4} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13} {'per replica':>12} "
         f"{'learning rate':>14}",
     ]
     lines += [
-        f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} {point.global_batch_size:>13} "
-        f"{point.per_replica_batch_size:>12} {point.learning_rate:>14.6g}"
+        f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} "
+        f"{_number(point.global_batch_size):>13} {_number(point.per_replica_batch_size):>12} "
+        f"{_number(point.learning_rate):>14}"
         for point in plan.points
     ]
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
     lines += [f"hint: {hint}" for hint in plan.hints]
     return "\n".join(lines)
+
+
+def _policy(training: TrainingConfig) -> str:
+    batch = "batch size left to the program" if training.batch is None else POLICY_LABELS[training.batch.policy]
+    rate = training.learning_rate
+    return f"{batch}, {'learning rate left to the program' if rate is None else f'learning-rate rule {rate.rule}'}"
+
+
+def _number(value: float | None) -> str:
+    """A number of the plan; "-" for one that the program chooses."""
+    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> J
 
 def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
     """What an outcome says of its point, under JobOutcome's names."""
+    batch, rate = config.training.batch, config.training.learning_rate
     return {
         "nodes": point.nodes,
         "repeat": point.repeat,
@@ -55,8 +56,8 @@ def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict
         "global_batch_size": point.global_batch_size,
         "per_replica_batch_size": point.per_replica_batch_size,
         "learning_rate": point.learning_rate,
-        "batch_policy": config.training.batch.policy,
-        "learning_rate_rule": config.training.learning_rate.rule,
+        "batch_policy": batch and batch.policy,
+        "learning_rate_rule": rate and rate.rule,
     }
 
 

@@ -8,9 +8,10 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from configs.catalogue import InstanceType
-from configs.models import BatchConfig, BenchmarkConfig, LearningRateConfig, Scalar
+from configs.models import BatchConfig, BenchmarkConfig, LearningRateConfig, Scalar, TrainingConfig
 from scaling import distribution
 from scaling.budget import budget_problem, cost_bound
 from scaling.cost import price_of
@@ -36,17 +37,20 @@ POLICY_LABELS = {
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One job to run. `order` is its place in the sweep, from 0; batch sizes in samples per optimiser step."""
+    """One job to run. `order` is its place in the sweep, from 0; batch sizes in samples per optimiser step.
+
+    Batch sizes and learning rate are None where the config leaves them to the program.
+    """
 
     nodes: int
     repeat: int
     order: int
     seed: int
     world_size: int
-    global_batch_size: int
-    per_replica_batch_size: int
-    accumulate_grad_batches: int
-    learning_rate: float
+    global_batch_size: int | None
+    per_replica_batch_size: int | None
+    accumulate_grad_batches: int | None
+    learning_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -69,29 +73,19 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     """Lay out every node count x repeat; collects all problems instead of stopping at the first."""
     processes = processes_per_node(config, instance)
     shared = distribution.ranks_per_replica(config.training.distribution)
-    order = _point_order(config)
     problems, hints = distribution.check_distribution(config, instance)
-    base_global = global_batch_size(config.training.batch, _replicas(min(config.sweep.node_counts) * processes, shared))
-    points = []
-    for place, (nodes, repeat) in enumerate(order):
-        world = nodes * processes
-        batch = config.training.batch
-        total = global_batch_size(batch, _replicas(world, shared))
-        divisor = _replicas(world, shared) * batch.accumulate_grad_batches
-        points.append(
-            PlannedPoint(
-                nodes=nodes,
-                repeat=repeat,
-                order=place,
-                seed=config.training.seed + repeat - 1,
-                world_size=world,
-                global_batch_size=total,
-                per_replica_batch_size=total // divisor,
-                accumulate_grad_batches=batch.accumulate_grad_batches,
-                learning_rate=scaled_learning_rate(config.training.learning_rate, total, base_global),
-            )
+    points = [
+        PlannedPoint(
+            nodes=nodes,
+            repeat=repeat,
+            order=place,
+            seed=config.training.seed + repeat - 1,
+            world_size=nodes * processes,
+            **_batch_and_rate(config.training, nodes * processes, min(config.sweep.node_counts) * processes, shared),
         )
-    sizes = {point.nodes: point.per_replica_batch_size for point in points}
+        for place, (nodes, repeat) in enumerate(_point_order(config))
+    ]
+    sizes = {point.nodes: point.per_replica_batch_size for point in points if point.per_replica_batch_size is not None}
     refused, said = check_sweep(Sweep(config, instance, processes, sizes, tuple(point.nodes for point in points)))
     problems += refused
     problems += _batch_problems(config, processes)
@@ -101,6 +95,22 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     problems += filter(None, [budget_problem(config, bound, reason)])
     usd_per_hour = price_of(instance, config.platform.region).usd_per_hour
     return SweepPlan(tuple(points), processes, bound, reason, usd_per_hour, tuple(problems), (*hints, *said))
+
+
+def _batch_and_rate(training: TrainingConfig, world: int, base_world: int, shared: int) -> dict[str, Any]:
+    """Batch sizes and learning rate of a point under PlannedPoint's names; None where the config has none."""
+    batch, rate = training.batch, training.learning_rate
+    if batch is None:
+        sizes = dict.fromkeys(("global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"))
+        return {**sizes, "learning_rate": rate and rate.value}
+    total = global_batch_size(batch, _replicas(world, shared))
+    base = global_batch_size(batch, _replicas(base_world, shared))
+    return {
+        "global_batch_size": total,
+        "per_replica_batch_size": total // (_replicas(world, shared) * batch.accumulate_grad_batches),
+        "accumulate_grad_batches": batch.accumulate_grad_batches,
+        "learning_rate": rate and scaled_learning_rate(rate, total, base),
+    }
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
@@ -126,10 +136,13 @@ def scaled_learning_rate(learning_rate: LearningRateConfig, global_batch: int, b
 
 
 def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
-    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps the number's type."""
+    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps the number's type.
+
+    A config whose hyperparameters name a number that it does not give is refused when it is read.
+    """
     if not isinstance(value, str):
         return value
-    numbers: dict[str, int | float] = {
+    known: dict[str, int | float | None] = {
         "global_batch_size": point.global_batch_size,
         "per_replica_batch_size": point.per_replica_batch_size,
         "accumulate_grad_batches": point.accumulate_grad_batches,
@@ -139,6 +152,7 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
         "seed": point.seed,
         "repeat": point.repeat,
     }
+    numbers = {name: number for name, number in known.items() if number is not None}
     alone = re.fullmatch(r"\{(\w+)\}", value)
     if alone:
         return numbers[alone[1]]
@@ -185,7 +199,7 @@ def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
 
 def _batch_problems(config: BenchmarkConfig, processes: int) -> list[str]:
     batch = config.training.batch
-    if batch.policy != "fixed_global":
+    if batch is None or batch.policy != "fixed_global":
         return []
     shared = distribution.ranks_per_replica(config.training.distribution)
     split = f" / {shared} ranks per replica" if shared > 1 else ""
@@ -204,12 +218,14 @@ def _batch_problems(config: BenchmarkConfig, processes: int) -> list[str]:
 
 def _reach_problems(config: BenchmarkConfig) -> list[str]:
     """A number that never reaches the program would make every point a lie."""
-    batch, rule = config.training.batch, config.training.learning_rate.rule
-    demands = {"{per_replica_batch_size} or {global_batch_size}": f"its batch size under policy {batch.policy}"}
-    if batch.accumulate_grad_batches > 1:
-        demands["{accumulate_grad_batches}"] = f"to accumulate {batch.accumulate_grad_batches} batches per step"
-    if rule != "none":
-        demands["{learning_rate}"] = f"the learning rate of rule {rule}"
+    batch, rate = config.training.batch, config.training.learning_rate
+    demands = {}
+    if batch is not None:
+        demands["{per_replica_batch_size} or {global_batch_size}"] = f"its batch size under policy {batch.policy}"
+        if batch.accumulate_grad_batches > 1:
+            demands["{accumulate_grad_batches}"] = f"to accumulate {batch.accumulate_grad_batches} batches per step"
+    if rate is not None and rate.rule != "none":
+        demands["{learning_rate}"] = f"the learning rate of rule {rate.rule}"
     used = " ".join(str(value) for value in config.training.hyperparameters.values())
     return [
         f"training.hyperparameters: no value holds {placeholders}, so the program would not learn {what}; "

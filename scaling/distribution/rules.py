@@ -213,7 +213,9 @@ def microbatches_divide_the_batch(job: Job) -> list[str]:
     config, batch = job.distribution, job.training.batch
     assert isinstance(config, SmpV1)
     pieces, shared = config.microbatches or 1, ranks_per_replica(config)
-    problems = []
+    problems: list[str] = []
+    if batch is None:
+        return problems
     for nodes, world in _worlds(job):
         shares = 1 if batch.policy == "fixed_per_replica" else world // shared * batch.accumulate_grad_batches
         if shares and batch.size % shares == 0 and batch.size // shares % pieces:

@@ -23,6 +23,8 @@ def rule_goes_with_the_optimiser(sweep: Sweep) -> list[str]:
     Said only where the global batch grows: under fixed_global every rule leaves the rate as it is.
     """
     training = sweep.training
+    if training.batch is None or training.learning_rate is None:
+        return []
     rule, grows = training.learning_rate.rule, len(sweep.config.sweep.node_counts) > 1
     if training.batch.policy == "fixed_global" or not grows:
         return []
@@ -40,14 +42,14 @@ def rule_goes_with_the_optimiser(sweep: Sweep) -> list[str]:
 
 def batch_normalisation_has_samples(sweep: Sweep) -> list[str]:
     """A fixed global batch leaves fewer samples to each replica; batch normalisation takes its statistics of those."""
-    sizes = sweep.per_replica_batch_sizes
-    if sweep.training.batch.policy != "fixed_global" or len(sizes) == 1:
+    sizes, batch = sweep.per_replica_batch_sizes, sweep.training.batch
+    if batch is None or batch.policy != "fixed_global" or len(sizes) == 1:
         return []
     least, most = min(sizes), max(sizes)
     if not 0 < sizes[most] < BATCH_NORM_SAMPLES:
         return []
     return [
-        f"training.batch.size: {sweep.training.batch.size} over the {most * sweep.processes_per_node} ranks of {most} "
+        f"training.batch.size: {batch.size} over the {most * sweep.processes_per_node} ranks of {most} "
         f"nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); batch normalisation loses "
         f"accuracy below {BATCH_NORM_SAMPLES}; if the model has it, use SyncBatchNorm or group normalisation, a larger "
         "batch, or fewer nodes"

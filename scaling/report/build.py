@@ -119,7 +119,8 @@ def _conditions(
     provenance: Mapping[str, Any],
     config: BenchmarkConfig | None,
 ) -> Conditions:
-    training = config.training if config is not None else None
+    batch = config.training.batch if config is not None else None
+    rate = config.training.learning_rate if config is not None else None
     launchers = sorted({point.launcher for point in points if point.used and point.launcher})
     return Conditions(
         platform=platform.kind,
@@ -128,8 +129,8 @@ def _conditions(
         image_uri=_first(outcome.image_uri for outcome in outcomes) or _text(provenance.get("image_uri")),
         dataset_digest=_text(provenance.get("dataset_digest")),
         launcher="+".join(launchers) or None,
-        batch_policy=training.batch.policy if training else _first(outcome.batch_policy for outcome in outcomes),
-        learning_rate_rule=training.learning_rate.rule if training else None,
+        batch_policy=batch.policy if batch else _first(outcome.batch_policy for outcome in outcomes),
+        learning_rate_rule=rate.rule if rate else None,
         start=_start(points),
         train_clock=clock,
     )

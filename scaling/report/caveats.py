@@ -87,6 +87,14 @@ def _platform(evidence: Evidence) -> Iterator[str]:
         yield f"Times as given: {join_words(unknown)} they were measured is not known here."
 
 
+def _policy(evidence: Evidence) -> Iterator[str]:
+    if evidence.planned and evidence.conditions.batch_policy is None:
+        yield (
+            "No batch policy: training.batch is not given, so the program chose its batch at every node count, and "
+            "what the speedup says of equal work is the program's to know."
+        )
+
+
 def _isolation(evidence: Evidence) -> Iterator[str]:
     if evidence.platform.kind != "emulated":
         return
@@ -301,6 +309,7 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _repeats,
     _interruptions,
     _shape,
+    _policy,
     _work,
     _as_asked,
     _measurement,

@@ -309,3 +309,27 @@ def test_half_a_character_is_a_message(tmp_path: Path, raw_config: dict[str, Any
     with pytest.raises(ConfigError) as refused:
         load_config(write(tmp_path / "c.yaml", raw_config), [override])
     str(refused.value).encode(errors="backslashreplace")
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        (
+            {"batch": None},
+            "hyperparameter 'batch-size': '{per_replica_batch_size}' is filled from training.batch, which",
+        ),
+        (
+            {"learning_rate": None},
+            "hyperparameter 'lr': '{learning_rate}' is filled from training.learning_rate, which",
+        ),
+        (
+            {"batch": None, "hyperparameters": {}},
+            "learning_rate.rule: linear follows the global batch, and training.batch",
+        ),
+    ],
+)
+def test_a_number_that_the_config_leaves_to_the_program_cannot_be_handed_to_it(raw_config, training, message):
+    raw_config["training"] |= training
+    with pytest.raises(ConfigError) as refused:
+        parse_config(raw_config, origin="test")
+    assert message in str(refused.value) and "is not given; set" in str(refused.value)

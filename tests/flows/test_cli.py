@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from scaling.speedup import MixedOutcomesError
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOCAL = str(REPOSITORY / "configs" / "local.yaml")
 REFERENCE = str(REPOSITORY / "configs" / "search_mlp_p3.yaml")
+OWN_CODE = str(REPOSITORY / "configs" / "examples" / "own_code_g5.yaml")
 REFERENCE_TIMES = "nodes,train_seconds\n1,5940\n2,3300\n4,1620\n8,810\n"
 
 
@@ -65,6 +67,17 @@ def test_plan_shows_points_and_cost_bound() -> None:
     assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
     # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
     assert "136.5 node-hours, 120 s to stop per job included" in output and "x 2 attempts each" in output
+
+
+def test_plan_of_a_program_with_its_own_batch_and_learning_rate(tmp_path: Path) -> None:
+    raw = yaml.safe_load(Path(OWN_CODE).read_text())
+    raw["training"] |= {"batch": None, "learning_rate": None, "hyperparameters": {"batch_size": 32}}
+    raw["training"]["source_dir"] = str(Path(OWN_CODE).parent / raw["training"]["source_dir"])
+    config = tmp_path / "own.yaml"
+    config.write_text(yaml.safe_dump(raw))
+    output = nodesweep("plan", str(config)).output
+    assert "batch size left to the program, learning rate left to the program, at most" in output
+    assert re.search(r"^ +1 +\d+ +1 +\d+ +- +- +-$", output, re.MULTILINE), output
 
 
 def test_requests_are_printed_as_json_and_nothing_is_sent() -> None:

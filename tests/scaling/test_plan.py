@@ -192,3 +192,36 @@ def test_placeholders_keep_a_numbers_type(benchmark_config):
     assert fill_placeholders("{global_batch_size}", point) == 64
     assert fill_placeholders("b={global_batch_size}", point) == "b=64"
     assert (fill_placeholders(3, point), fill_placeholders('{"a": 1}', point)) == (3, '{"a": 1}')
+
+
+OWN = {"batch": None, "learning_rate": None, "hyperparameters": {"epochs": 3, "shards": "{world_size}"}}
+
+
+def test_a_program_may_bring_its_own_batch_and_learning_rate(make_config):
+    plan = plan_of(make_config(training=OWN, sweep={"node_counts": [1, 2], "repeats": 1, "order": "ascending"}))
+    assert plan.problems == () and plan.hints == ()
+    assert [(p.nodes, p.world_size, p.seed) for p in plan.points] == [(1, 1, 1), (2, 2, 1)]
+    for point in plan.points:
+        assert (point.global_batch_size, point.per_replica_batch_size, point.accumulate_grad_batches) == (None,) * 3
+        assert point.learning_rate is None
+        assert fill_placeholders("{world_size}", point) == point.world_size
+
+
+def test_a_learning_rate_without_a_batch_policy_is_the_same_everywhere(make_config):
+    rate = {"value": 0.1, "rule": "none"}
+    config = make_config(training={**OWN, "learning_rate": rate, "hyperparameters": {"lr": "{learning_rate}"}})
+    assert {point.learning_rate for point in plan_of(config).points} == {0.1}
+
+
+def test_a_batch_policy_without_a_learning_rate(make_config):
+    batch = {"policy": "fixed_per_replica", "size": 8}
+    config = make_config(training={**OWN, "batch": batch, "hyperparameters": {"b": "{per_replica_batch_size}"}})
+    plan = plan_of(config)
+    assert plan.problems == ()
+    assert {(p.nodes, p.global_batch_size, p.learning_rate) for p in plan.points} == {(1, 8, None), (2, 16, None)}
+
+
+def test_microbatches_of_a_batch_that_only_the_program_knows_are_not_judged(make_config):
+    distribution = {"kind": "smp_v1", "partitions": 2, "microbatches": 3, "processes_per_node": 2}
+    plan = plan_of(make_config(training={**OWN, "distribution": distribution, "instance_type": "ml.p3.16xlarge"}))
+    assert not [problem for problem in plan.problems if "microbatches" in problem]

@@ -303,6 +303,15 @@ def test_a_tables_times_are_as_given(make_outcomes, make_report):
     assert report.policy_label == "batch policy unknown"
 
 
+def test_a_sweep_without_a_batch_policy_says_so(make_outcomes, make_report, make_config):
+    config = make_config(training={"batch": None, "learning_rate": None, "hyperparameters": {"batch-size": 32}})
+    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    report = make_report(make_outcomes({1: 9, 2: 5}), config=config, plan=plan)
+    assert (report.policy, report.conditions.learning_rate_rule) == (None, None)
+    assert report.policy_label == "batch policy unknown"
+    assert has(report, "No batch policy: training.batch is not given")
+
+
 def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_analysis):
     report, runs = make_analysis([make_outcome(1, 9, utilisation={"cpu_percent": 87.5, "gpu_percent": 312.0})])
     assert report.points[0].utilisation == {"cpu_percent": 87.5, "gpu_percent": 312.0}
