@@ -11,7 +11,8 @@ from configs.section import Section
 
 # Patterns and lengths are those of the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]
-ChannelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
+ChannelName = Annotated[str, StringConstraints(pattern=CHANNEL_NAME)]
 KmsKeyId = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9:/_-]+$", max_length=2048)]
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]

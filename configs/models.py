@@ -53,10 +53,13 @@ class DatasetConfig(Section):
     source: str = Field(
         description="A directory (relative to the config file) or an s3://bucket/prefix that holds the files."
     )
-    format: Literal["parquet", "csv"] = Field(description="File format; every *.parquet or *.csv under source is read.")
-    channel: ChannelName = Field(
+    format: Literal["parquet", "csv", "files"] = Field(
+        description="parquet or csv: tables, every *.parquet or *.csv under source; files: whatever lies there."
+    )
+    channel: ChannelName | None = Field(
         default="training",
-        description="SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects.",
+        description="SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects. null, for "
+        "format files: each folder directly under source is a channel of its own name.",
     )
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
         default="FullyReplicated",
@@ -68,7 +71,8 @@ class DatasetConfig(Section):
         "the program must read as one.",
     )
     expectations: tuple[ExpectationConfig, ...] = Field(
-        min_length=1, description="Checked on every file; at least one, since an empty suite always succeeds."
+        default=(),
+        description="Checked on every table; at least one, since an empty suite always succeeds. Not for format files.",
     )
     min_rows: int | None = Field(
         default=None, ge=1, description="Fewest rows over all files together; null: not checked."
@@ -87,6 +91,35 @@ class DatasetConfig(Section):
     @property
     def is_remote(self) -> bool:
         return self.source.startswith("s3://")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the files are tables, which can be read and checked."""
+        return self.format != "files"
+
+    @property
+    def pattern(self) -> str:
+        """Which names under source are the dataset's."""
+        return f"*.{self.format}" if self.is_table else "*"
+
+    @model_validator(mode="after")
+    def _checks_fit_the_format(self) -> Self:
+        if self.is_table:
+            if not self.expectations:
+                raise ValueError(
+                    f"expectations: there is none, and tables ({self.format}) are not used unchecked; add at least "
+                    "one, or use format: files"
+                )
+            if self.channel is None:
+                raise ValueError(f"channel: null makes channels of folders, for format files; {self.format} has one")
+            return self
+        given = [name for name in ("expectations", "min_rows", "max_rows", "unique_columns") if getattr(self, name)]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)}: format files is not read, so its rows can't be checked; leave them out, or use "
+                "format: parquet or csv"
+            )
+        return self
 
 
 class FrameworkConfig(Section):
@@ -480,13 +513,20 @@ class PlatformConfig(Section):
         return self
 
 
+def _none_is_null(value: Any) -> Any:
+    return None if value == "none" else value
+
+
 class BenchmarkConfig(Section):
     """One benchmark: a dataset, an image, a training job and the node counts to run it on."""
 
     name: Slug = Field(
         description="Name of the benchmark; every sweep, job and report carries it. At most 20 characters."
     )
-    dataset: DatasetConfig
+    dataset: Annotated[
+        DatasetConfig | None,
+        BeforeValidator(_none_is_null, json_schema_input_type=DatasetConfig | Literal["none"] | None),
+    ] = Field(description="The training data; none: the program brings its own, or reads further channels alone.")
     image: ImageConfig = Field(default_factory=ImageConfig)
     training: TrainingConfig
     sweep: SweepConfig
@@ -510,12 +550,14 @@ class BenchmarkConfig(Section):
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
         """The same config with its local paths resolved against `base`, the directory of its file."""
-        source = self.dataset.source if self.dataset.is_remote else str((base / self.dataset.source).resolve())
+        dataset = self.dataset
+        if dataset is not None and not dataset.is_remote:
+            dataset = dataset.model_copy(update={"source": str((base / dataset.source).resolve())})
         source_dir = self.training.source_dir and str((base / self.training.source_dir).resolve())
         context = None if self.runs_container_as_it_is else str((base / self.image.build_context).resolve())
         return self.model_copy(
             update={
-                "dataset": self.dataset.model_copy(update={"source": source}),
+                "dataset": dataset,
                 "image": self.image.model_copy(update={"context": context}),
                 "training": self.training.model_copy(update={"source_dir": source_dir}),
             }

@@ -13,7 +13,7 @@ from scaling import names
 from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.request import ResolvedInputs, build_request
 from scaling.secrets import hide_secrets
-from tasks.dataset import scan_directory, split_uri
+from tasks.dataset import channel_folders, scan_directory, split_uri
 from tasks.image import read_context
 from tasks.image_bases import with_container
 
@@ -65,7 +65,7 @@ def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
         image_uri=_container(config) or _unbuilt_image(config, registry),
-        dataset_uri=_dataset_uri(config),
+        **_dataset_place(config),
         source_uri=_source_uri(config),
     )
     return [hide_secrets(build_request(config, point, inputs)) for point in plan.points]
@@ -81,13 +81,18 @@ def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
     return names.image_uri(f"{registry}/{config.image.repository}", _UNBUILT_DIGEST)
 
 
-def _dataset_uri(config: BenchmarkConfig) -> str:
-    if config.dataset.is_remote:
-        bucket, prefix = split_uri(config.dataset.source)
-        return f"s3://{bucket}/{prefix}"
-    digest = scan_directory(Path(config.dataset.source), config.dataset.format).digest
-    platform = config.platform
-    return f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, digest)}"
+def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
+    """dataset_uri and dataset_folders of the inputs; folders that lie in S3 only are spelled `<folder>`."""
+    section, platform = config.dataset, config.platform
+    if section is None:
+        return {"dataset_uri": None}
+    if section.is_remote:
+        bucket, prefix = split_uri(section.source)
+        return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
+    dataset = scan_directory(section)
+    uri = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)}"
+    folders = channel_folders(section, [file.name for file in dataset.files])
+    return {"dataset_uri": uri, "dataset_folders": folders}
 
 
 def _source_uri(config: BenchmarkConfig) -> str | None:

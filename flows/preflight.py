@@ -64,7 +64,8 @@ def check_requests(config: BenchmarkConfig, plan: SweepPlan) -> SweepPlan:
     if plan.problems:
         return plan
     code = f"s3://{config.platform.bucket}/code.tar.gz" if config.training.source_dir else None
-    inputs = ResolvedInputs(names.sweep_id(config, datetime.now(UTC)), "image", "s3://bucket/dataset/", code)
+    sweep = names.sweep_id(config, datetime.now(UTC))
+    inputs = ResolvedInputs(sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",))
     found: dict[str, None] = {}
     for point in plan.points:
         try:

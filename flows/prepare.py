@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,11 +14,11 @@ from typing import Any
 from prefect.futures import PrefectFuture
 
 from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig, ImageConfig
+from configs.models import BenchmarkConfig, DatasetConfig, ImageConfig
 from scaling import names
 from scaling.request import ResolvedInputs
 from tasks.dataset import (
-    UploadResult,
+    channel_folders,
     describe_remote_dataset,
     download_remote_dataset,
     scan_directory,
@@ -29,10 +31,19 @@ from tasks.image_bases import pin_base_images, pin_container, with_container
 from tasks.image_build import start_image_build, wait_for_image_build
 from tasks.polling import STOP
 from tasks.source import upload_source
-from tasks.validation import keep_data_docs, validate_files
+from tasks.validation import check_age, keep_data_docs, validate_files
 
 logger = logging.getLogger("nodesweep.prepare")
 _STOP_BUILD_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class _SentDataset:
+    """Where the jobs find the dataset; `folders` are those that become channels."""
+
+    uri: str | None
+    digest: str | None
+    folders: tuple[str, ...]
 
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
@@ -54,16 +65,17 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
                 building.wait(_STOP_BUILD_SECONDS)
             raise
     logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
-    inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri)
-    return inputs, _provenance(config, inputs, dataset)
+    sent = dataset or _SentDataset(None, None, ())
+    inputs = ResolvedInputs(sweep, image.uri, sent.uri, source_uri, sent.folders)
+    return inputs, _provenance(config, inputs, sent.digest)
 
 
-def check_same_dataset(config: BenchmarkConfig, recorded_digest: str) -> None:
+def check_same_dataset(config: BenchmarkConfig, recorded_digest: str | None) -> None:
     """A sweep goes on with the data it began with. Raises PreflightRefused where the objects in S3 are others now.
 
     A local dataset was uploaded under its content's digest, where nothing changes it.
     """
-    if not config.dataset.is_remote:
+    if config.dataset is None or not config.dataset.is_remote:
         return
     digest, _ = describe_remote_dataset(config.platform, config.dataset)
     if digest != recorded_digest:
@@ -75,30 +87,45 @@ def check_same_dataset(config: BenchmarkConfig, recorded_digest: str) -> None:
         )
 
 
-def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Any:
+def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset | None]:
     """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing to bring)."""
     section = config.dataset
+    if section is None:
+        return lambda: None
     if section.is_remote:
-        digest, objects = describe_remote_dataset(config.platform, section)
-        paths = download_remote_dataset(config.platform, section, objects, scratch)
-        logger.info("dataset %s: %d objects, used where they are", section.source, len(objects))
-        _validate(config, sweep, paths)
-        bucket, prefix = split_uri(section.source)
-        return lambda: UploadResult(f"s3://{bucket}/{prefix}", digest, 0, 0)
-    dataset = scan_directory(Path(section.source), section.format)
+        return _remote_dataset(config, section, sweep, scratch)
+    dataset = scan_directory(section)
+    folders = channel_folders(section, [file.name for file in dataset.files])
     logger.info("dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes)
-    _validate(config, sweep, [file.path for file in dataset.files])
+    if section.is_table:
+        _validate(config, section, sweep, [file.path for file in dataset.files])
+    else:
+        check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
 
-    def send() -> UploadResult:
+    def send() -> _SentDataset:
         result = upload_dataset(config.platform, section, dataset)
         logger.info("dataset in %s: %d bytes sent", result.uri, result.sent_bytes)
-        return result
+        return _SentDataset(result.uri, result.digest, folders)
 
     return send
 
 
-def _validate(config: BenchmarkConfig, sweep: str, paths: list[Path]) -> None:
-    report = validate_files(config.dataset, paths)
+def _remote_dataset(
+    config: BenchmarkConfig, section: DatasetConfig, sweep: str, scratch: Path
+) -> Callable[[], _SentDataset]:
+    digest, objects = describe_remote_dataset(config.platform, section)
+    bucket, prefix = split_uri(section.source)
+    folders = channel_folders(section, [key.removeprefix(prefix) for key in objects])
+    logger.info("dataset %s: %d objects, used where they are", section.source, len(objects))
+    if section.is_table:
+        _validate(config, section, sweep, download_remote_dataset(config.platform, section, objects, scratch))
+    else:
+        check_age(section, {key: modified.timestamp() for key, modified in objects.items()})
+    return lambda: _SentDataset(f"s3://{bucket}/{prefix}", digest, folders)
+
+
+def _validate(config: BenchmarkConfig, section: DatasetConfig, sweep: str, paths: list[Path]) -> None:
+    report = validate_files(section, paths)
     folder = Path(config.report.directory) / sweep
     keep_data_docs(config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder)
     report.raise_if_failed()
@@ -138,11 +165,11 @@ def _send_source(config: BenchmarkConfig) -> str | None:
     return upload_source(config.platform, Path(source_dir), config.training.entry_point) if source_dir else None
 
 
-def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset: UploadResult) -> dict[str, Any]:
+def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:
     return {
         "image_uri": inputs.image_uri,
-        "dataset_uri": dataset.uri,
-        "dataset_digest": dataset.digest,
+        "dataset_uri": inputs.dataset_uri,
+        "dataset_digest": dataset_digest,
         "source_uri": inputs.source_uri,
         "region": config.platform.region,
         "config_digest": names.config_digest(config),

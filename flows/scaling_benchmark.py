@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Resolved
     record = {
         "schema_version": 1,
         "config": recorded,
-        "inputs": {"image_uri": inputs.image_uri, "dataset_uri": inputs.dataset_uri, "source_uri": inputs.source_uri},
+        "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
         "provenance": provenance,
     }
     put_objects(config.platform, {names.sweep_config_key(config.platform.prefix, sweep): names.pretty_json(record)})
@@ -189,4 +189,5 @@ def _continue_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Reso
     logger.info("resuming %s with its recorded image and dataset", sweep)
     if recall_sweep(Path(config.report.directory), sweep) is None:
         remember_sweep(Path(config.report.directory), sweep, record)
-    return ResolvedInputs(sweep_id=sweep, **record["inputs"]), record["provenance"]
+    recorded = {**record["inputs"], "dataset_folders": tuple(record["inputs"].get("dataset_folders", ()))}
+    return ResolvedInputs(sweep_id=sweep, **recorded), record["provenance"]

@@ -63,7 +63,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     Bucket, region and role count. Local paths count by their last part.
     """
     asked = config.model_dump(mode="json", exclude=_NOT_MEASURED, context=WITH_SECRETS)
-    if not config.dataset.is_remote:
+    if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:
         asked["image"]["context"] = config.image.build_context.name

@@ -20,12 +20,17 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 
 @dataclass(frozen=True)
 class ResolvedInputs:
-    """What the earlier stages made: all a request needs beside config and point."""
+    """What the earlier stages made: all a request needs beside config and point.
+
+    `dataset_uri` is None where the config has no dataset. `dataset_folders` are the folders under it that become
+    channels, where dataset.channel is null.
+    """
 
     sweep_id: str
     image_uri: str
-    dataset_uri: str
+    dataset_uri: str | None
     source_uri: str | None = None
+    dataset_folders: tuple[str, ...] = ()
 
 
 def build_request(
@@ -37,7 +42,7 @@ def build_request(
     request: dict[str, Any] = {
         "AlgorithmSpecification": _algorithm(config, inputs),
         "RoleArn": platform.role_arn,
-        "InputDataConfig": [_dataset_channel(config, inputs.dataset_uri), *_extra_channels(training)],
+        **_input_data([*_dataset_channels(config, inputs), *_extra_channels(training)]),
         "OutputDataConfig": {"S3OutputPath": jobs_uri, **_given(KmsKeyId=training.output_kms_key_id)},
         "ResourceConfig": {
             "InstanceType": training.instance_type,
@@ -112,7 +117,7 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
 def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any]:
     algorithm: dict[str, Any] = {
         "TrainingImage": inputs.image_uri,
-        "TrainingInputMode": config.dataset.input_mode,
+        "TrainingInputMode": "File" if config.dataset is None else config.dataset.input_mode,
         "EnableSageMakerMetricsTimeSeries": True,
     }
     if config.training.metric_definitions:
@@ -122,9 +127,20 @@ def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any
     return algorithm
 
 
-def _dataset_channel(config: BenchmarkConfig, dataset_uri: str) -> dict[str, Any]:
-    dataset = config.dataset
-    return _s3_channel(dataset.channel, dataset_uri, dataset.distribution, dataset.input_mode)
+def _input_data(channels: list[dict[str, Any]]) -> dict[str, Any]:
+    """The member InputDataConfig, which the service wants left out where there is no channel."""
+    return {"InputDataConfig": channels} if channels else {}
+
+
+def _dataset_channels(config: BenchmarkConfig, inputs: ResolvedInputs) -> list[dict[str, Any]]:
+    """One for the dataset, or one per folder of it; none where there is no dataset."""
+    dataset, uri = config.dataset, inputs.dataset_uri
+    if dataset is None or uri is None:
+        return []
+    places = {dataset.channel: uri} if dataset.channel else {name: f"{uri}{name}/" for name in inputs.dataset_folders}
+    return [
+        _s3_channel(name, place, dataset.distribution, dataset.input_mode) for name, place in sorted(places.items())
+    ]
 
 
 def _extra_channels(training: TrainingConfig) -> list[dict[str, Any]]:

@@ -117,7 +117,7 @@ def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
     plain = config.model_dump(mode="json")
     training = plain["training"]
     training["hyperparameters"] = hide_secrets(training["hyperparameters"])
-    for expectation in plain["dataset"]["expectations"]:
+    for expectation in plain["dataset"]["expectations"] if plain["dataset"] else ():
         expectation["kwargs"] = hide_secrets(expectation["kwargs"])
     return plain
 

@@ -20,10 +20,8 @@ def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping
     """Dataset, image and report of a sweep, the last one derived from the first two; a failure is only a warning."""
     report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     try:
-        sources = [
-            _asset(provenance["dataset_uri"], "dataset"),
-            _asset(f"ecr://{provenance['image_uri']}", "training image"),
-        ]
+        dataset = [_asset(provenance["dataset_uri"], "dataset")] if provenance["dataset_uri"] else []
+        sources = [*dataset, _asset(f"ecr://{provenance['image_uri']}", "training image")]
         for source in sources:
             _materialize(source, [])
         report = f"s3://{platform.bucket}/{report_key}"

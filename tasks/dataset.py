@@ -11,10 +11,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -22,6 +24,7 @@ from urllib.parse import urlparse
 from boto3.s3.transfer import TransferConfig
 from prefect import task
 
+from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import DatasetConfig, PlatformConfig
 from scaling import names
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed, error_code
@@ -32,6 +35,7 @@ logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
 _TRANSFER = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4)
 _PARALLEL_FILES = 8
+MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,15 @@ class UploadResult:
     sent_bytes: int
 
 
-def scan_directory(source: Path, data_format: str) -> Dataset:
-    """Every *.<format> below `source`, sorted by name. Raises DatasetMissing where there is none."""
+def scan_directory(config: DatasetConfig) -> Dataset:
+    """Every file of the format below a local source, sorted by name. Raises DatasetMissing where there is none."""
+    source = Path(config.source)
     if not source.is_dir():
-        raise DatasetMissing(f"dataset.source: {source} is not a directory; give a directory of {data_format} files")
-    paths = sorted(path for path in source.rglob(f"*.{data_format}") if path.is_file())
+        kind = f"{config.format} files" if config.is_table else "files"
+        raise DatasetMissing(f"dataset.source: {source} is not a directory; give a directory of {kind}")
+    paths = sorted(path for path in source.rglob(config.pattern) if path.is_file())
     if not paths:
-        raise DatasetMissing(f"dataset.source: no *.{data_format} file under {source}")
+        raise DatasetMissing(f"dataset.source: no {_only(config)}file under {source}")
     files = tuple(
         DataFile(path.relative_to(source).as_posix(), path.stat().st_size, _sha256(path), path) for path in paths
     )
@@ -110,13 +116,41 @@ def upload(s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformC
     return UploadResult(uri, dataset.digest, sum(1 for size in sent if size), sum(sent))
 
 
-def describe_remote(s3: Any, source: str, data_format: str) -> tuple[str, Mapping[str, datetime]]:
+def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[str, ...]:
+    """The folders directly under the source, which become channels where dataset.channel is null; else none.
+
+    Raises DatasetRefused for a file beside them, for a folder whose name no channel may have, and for too many.
+    """
+    if config.channel is not None:
+        return ()
+    parts = {name.partition("/")[::2] for name in file_names}
+    if loose := sorted(folder for folder, rest in parts if not rest):
+        raise DatasetRefused(
+            f"dataset.channel: null makes a channel of each folder under {config.source}, and {loose[0]} lies beside "
+            "them; move it into a folder, or name one channel for all files"
+        )
+    folders = sorted({folder for folder, _ in parts})
+    if odd := [folder for folder in folders if not re.fullmatch(CHANNEL_NAME, folder)]:
+        raise DatasetRefused(
+            f"dataset.channel: the folder {odd[0]!r} under {config.source} can't be a channel's name (1 to 64 letters, "
+            "digits, '.', '_' or '-'); rename it"
+        )
+    if len(folders) > MAX_CHANNELS:
+        raise DatasetRefused(
+            f"dataset.channel: {len(folders)} folders under {config.source}, and a job takes {MAX_CHANNELS} channels; "
+            "name one channel for all files"
+        )
+    return tuple(folders)
+
+
+def describe_remote(s3: Any, config: DatasetConfig) -> tuple[str, Mapping[str, datetime]]:
     """(digest over keys, sizes and ETags, {key: last modified}) of an s3:// source that is used where it lies."""
-    bucket, prefix = split_uri(source)
+    bucket, prefix = split_uri(config.source)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    items = [item for page in pages for item in page.get("Contents", ()) if item["Key"].endswith(f".{data_format}")]
+    objects = (item for page in pages for item in page.get("Contents", ()) if not item["Key"].endswith("/"))
+    items = [item for item in objects if fnmatchcase(item["Key"], config.pattern)]
     if not items:
-        raise DatasetMissing(f"dataset.source: no *.{data_format} object under {source}")
+        raise DatasetMissing(f"dataset.source: no {_only(config)}object under {config.source}")
     digest = names.canonical_digest(sorted([item["Key"], item["Size"], item["ETag"]] for item in items))
     return digest, {item["Key"]: item["LastModified"] for item in items}
 
@@ -126,6 +160,10 @@ def split_uri(uri: str) -> tuple[str, str]:
     parsed = urlparse(uri)
     prefix = parsed.path.lstrip("/")
     return parsed.netloc, prefix if not prefix or prefix.endswith("/") else prefix + "/"
+
+
+def _only(config: DatasetConfig) -> str:
+    return f"{config.pattern} " if config.is_table else ""
 
 
 def _send_file(s3: Any, bucket: str, key: str, file: DataFile) -> int:
@@ -226,7 +264,7 @@ def upload_dataset(platform: PlatformConfig, config: DatasetConfig, dataset: Dat
 @task(name="describe-remote-dataset", **TASK_OPTIONS)
 def describe_remote_dataset(platform: PlatformConfig, config: DatasetConfig) -> tuple[str, Mapping[str, datetime]]:
     """S3: digest and objects of a dataset that is already there."""
-    return describe_remote(aws_client("s3", platform), config.source, config.format)
+    return describe_remote(aws_client("s3", platform), config)
 
 
 @task(name="download-remote-dataset", **TASK_OPTIONS)

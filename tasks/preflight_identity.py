@@ -54,8 +54,10 @@ def needs_of(config: BenchmarkConfig) -> tuple[Need, ...]:
                            "log-group:/aws/sagemaker/TrainingJobs:log-stream:x"),
         Need(("cloudwatch:PutMetricData", "ecr:GetAuthorizationToken"), "*"),
     ]  # fmt: skip
-    uploaded = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, 'x')}"
-    places = [config.dataset.source if config.dataset.is_remote else uploaded]
+    places = []
+    if config.dataset is not None:
+        uploaded = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, 'x')}"
+        places.append(config.dataset.source if config.dataset.is_remote else uploaded)
     if config.training.source_dir is not None:
         places.append(f"s3://{platform.bucket}/{names.source_key(platform.prefix, 'x').rpartition('/')[0]}")
     places += [one.uri for one in config.training.extra_channels.values() if isinstance(one, S3ChannelConfig)]

@@ -24,6 +24,7 @@ from prefect.cache_policies import NO_CACHE
 from configs.models import DatasetConfig, ExpectationConfig, PlatformConfig
 from scaling import names
 from tasks.data_docs import render_data_docs
+from tasks.errors import DatasetRefused
 from tasks.files import write_atomic
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import browser_url, put_bytes
@@ -45,7 +46,7 @@ def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: date
     Freshness goes by the files' modification times: who downloads them has to keep the times of the origin.
     """
     if not files:
-        raise NoFiles(f"dataset {dataset.name!r}: no *.{dataset.format} files under {dataset.source}; check the source")
+        raise NoFiles(f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source}; check the source")
     _build_expectations(dataset.expectations)  # refuse a bad suite before the first file is read
     root = Path(os.path.commonpath([path.parent for path in files]))
     reports, keys = [], []
@@ -56,7 +57,7 @@ def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: date
     rows = sum(report.rows or 0 for report in reports)
     over_all = _row_total_failures(dataset, rows) if any(report.rows is not None for report in reports) else []
     over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
-    over_all += _age_failures(dataset, files, now)
+    over_all += _age_failures(dataset, {path.name: path.stat().st_mtime for path in files}, now)
     return ValidationReport(
         dataset=dataset.name,
         validated_at=now,
@@ -255,17 +256,23 @@ def _uniqueness_failures(dataset: DatasetConfig, keys: Sequence[pd.DataFrame]) -
     return [failure.model_copy(update=update)]
 
 
-def _age_failures(dataset: DatasetConfig, files: Sequence[Path], now: datetime) -> list[Failure]:
+def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
+    """Whether files that are no tables, {name: modification, unix seconds}, are new enough. Raises DatasetRefused."""
+    for failure in _age_failures(dataset, modified, datetime.now(UTC)):
+        raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")
+
+
+def _age_failures(dataset: DatasetConfig, modified: Mapping[str, float], now: datetime) -> list[Failure]:
     """Stale data: even the newest file is older than max_age_days."""
     if dataset.max_age_days is None:
         return []
-    newest = max(files, key=lambda path: path.stat().st_mtime)
-    modified_at = datetime.fromtimestamp(newest.stat().st_mtime, UTC)
+    newest = max(modified, key=lambda name: modified[name])
+    modified_at = datetime.fromtimestamp(modified[newest], UTC)
     age_days = (now - modified_at).total_seconds() / SECONDS_PER_DAY
     if age_days <= dataset.max_age_days:
         return []
     message = (
-        f"the newest file, {newest.name}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f} days "
+        f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f} days "
         f"ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
     )
     return [_failure("max_age_days", None, message)]

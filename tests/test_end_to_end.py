@@ -258,7 +258,7 @@ from tasks.platform import aws_client
 from tasks.storage import make_sure_of_bucket
 
 config = load_config(Path(sys.argv[1]))
-files = dataset.scan_directory(Path(config.dataset.source), config.dataset.format)
+files = dataset.scan_directory(config.dataset)
 s3 = aws_client("s3", config.platform)
 make_sure_of_bucket(s3, config.platform)
 dataset._PARALLEL_FILES = 1

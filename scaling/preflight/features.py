@@ -61,7 +61,9 @@ def volume_key_has_a_volume(sweep: Sweep) -> list[str]:
 
 def channels_have_one_name(sweep: Sweep) -> list[str]:
     """The toolkit makes SM_CHANNEL_<NAME> of a name, in capitals."""
-    counts = Counter(name.upper() for name in (sweep.config.dataset.channel, *sweep.training.extra_channels))
+    dataset = sweep.config.dataset
+    own = [dataset.channel] if dataset is not None and dataset.channel else []
+    counts = Counter(name.upper() for name in (*own, *sweep.training.extra_channels))
     return [
         f"training.extra_channels: {count} channels (dataset.channel is one) become SM_CHANNEL_{name}; rename one"
         for name, count in counts.items()
@@ -70,8 +72,16 @@ def channels_have_one_name(sweep: Sweep) -> list[str]:
 
 
 def shipped_program_reads_files(sweep: Sweep) -> list[str]:
-    """Under Pipe the channel's folder holds no file; the program in infra/image reads Parquet and CSV files."""
-    if sweep.config.dataset.input_mode != "Pipe" or not is_shipped_program(sweep.config):
+    """The program in infra/image reads Parquet and CSV files; under Pipe the channel's folder holds none."""
+    dataset = sweep.config.dataset
+    if not is_shipped_program(sweep.config):
+        return []
+    if dataset is None or not dataset.is_table:
+        return [
+            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped training program learns from "
+            "tables; give a dataset of format parquet or csv, or bring your own program by training.source_dir"
+        ]
+    if dataset.input_mode != "Pipe":
         return []
     return [
         "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
@@ -179,7 +189,9 @@ def encryption_slows(sweep: Sweep) -> list[str]:
 def own_program_reads_a_stream(sweep: Sweep) -> list[str]:
     """Pipe mode gives a FIFO per epoch in place of files."""
     dataset = sweep.config.dataset
-    modes = {} if is_shipped_program(sweep.config) else {dataset.channel: ("dataset", dataset.input_mode)}
+    modes = {}
+    if dataset is not None and not is_shipped_program(sweep.config):
+        modes[dataset.channel or "<folder>"] = ("dataset", dataset.input_mode)
     modes |= {
         name: (f"training.extra_channels.{name}", channel.input_mode)
         for name, channel in sweep.training.extra_channels.items()

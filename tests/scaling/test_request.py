@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,20 @@ def test_the_plan_refuses_more_than_the_sdk(name, make_config):
     distribution, message = REFUSED_HERE[name]
     assert ("refused" in recording(name)) is name.startswith("refused_")
     assert any(message in problem for problem in plan_of(config_like(name, distribution, make_config)).problems)
+
+
+def test_a_job_without_channels_has_no_input(make_config):
+    request = build_request(make_config(dataset=None), plan_of(make_config()).points[0], INPUTS)
+    assert "InputDataConfig" not in request
+    assert request["AlgorithmSpecification"]["TrainingInputMode"] == "File"
+
+
+def test_a_channel_per_folder(make_config):
+    dataset = {"format": "files", "expectations": [], "channel": None}
+    inputs = replace(INPUTS, dataset_folders=("train", "val"))
+    channels = build_request(make_config(dataset=dataset), plan_of(make_config()).points[0], inputs)["InputDataConfig"]
+    uri = INPUTS.dataset_uri
+    assert {c["ChannelName"]: c["DataSource"]["S3DataSource"]["S3Uri"] for c in channels} == {
+        "train": f"{uri}train/",
+        "val": f"{uri}val/",
+    }

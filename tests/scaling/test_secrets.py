@@ -156,3 +156,8 @@ def test_of_a_recorded_config_what_only_the_program_reads_is_hidden(
     }
     assert record["dataset"]["expectations"][0]["kwargs"]["column"] == "a"
     assert parse_config(record, origin="a record").sweep == config.sweep
+
+
+def test_a_config_without_a_dataset_has_none_to_hide(make_config):
+    config = make_config(dataset=None)
+    assert parse_config(hide_in_config(config), origin="a record") == config

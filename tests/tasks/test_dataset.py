@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig
+from configs.models import BenchmarkConfig, DatasetConfig
 from scaling import names
 from tasks import dataset
-from tasks.dataset import PART_BYTES, Dataset, describe_remote, download_remote, scan_directory, upload
+from tasks.dataset import (
+    PART_BYTES,
+    Dataset,
+    channel_folders,
+    describe_remote,
+    download_remote,
+    scan_directory,
+    upload,
+)
 from tasks.errors import DatasetRefused, UploadFailed
 
 
@@ -30,13 +38,19 @@ class Counting:
         return getattr(self._client, name)
 
 
+def dataset_at(source: Path | str, data_format: str = "parquet", **more: Any) -> DatasetConfig:
+    expectations = [{"type": "expect_column_to_exist", "kwargs": {"column": "a"}}]
+    checks = {} if data_format == "files" else {"expectations": expectations}
+    return DatasetConfig.model_validate({"name": "d", "source": str(source), "format": data_format, **checks, **more})
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Dataset:
     for name, body in {"a.parquet": b"A" * 10, "sub/b.parquet": b"B" * 20, "note.txt": b"not data"}.items():
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
-    return scan_directory(tmp_path / "data", "parquet")
+    return scan_directory(dataset_at(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -52,13 +66,13 @@ def test_scan_takes_only_the_format_and_names_files_below_the_source(files: Data
 
 def test_digest_follows_content_and_names(files: Dataset, tmp_path: Path) -> None:
     (tmp_path / "data" / "a.parquet").write_bytes(b"C" * 10)
-    assert scan_directory(tmp_path / "data", "parquet").digest != files.digest
+    assert scan_directory(dataset_at(tmp_path / "data")).digest != files.digest
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "."])
 def test_scan_refuses_a_source_without_files(tmp_path: Path, missing: str) -> None:
     with pytest.raises(DatasetRefused, match=r"dataset\.source"):
-        scan_directory(tmp_path / missing, "parquet")
+        scan_directory(dataset_at(tmp_path / missing))
 
 
 def test_second_upload_sends_nothing(s3: Any, files: Dataset, benchmark_config: BenchmarkConfig) -> None:
@@ -111,7 +125,7 @@ def test_foreign_object_under_the_prefix_is_refused(s3: Any, files: Dataset, ben
 
 def test_multipart_upload_is_verified(s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig) -> None:
     (tmp_path / "big.parquet").write_bytes(bytes(range(256)) * (PART_BYTES // 256) + b"tail")
-    big = scan_directory(tmp_path, "parquet")
+    big = scan_directory(dataset_at(tmp_path))
     config, platform = benchmark_config.dataset, benchmark_config.platform
     assert upload(s3, big, config, platform).sent_bytes == PART_BYTES + 4
     assert upload(s3, big, config, platform).sent_bytes == 0
@@ -120,7 +134,7 @@ def test_multipart_upload_is_verified(s3: Any, tmp_path: Path, benchmark_config:
 def test_remote_dataset_is_described_and_fetched_with_its_times(s3: Any, tmp_path: Path) -> None:
     s3.put_object(Bucket="bench-bucket", Key="raw/x/a.parquet", Body=b"1")
     s3.put_object(Bucket="bench-bucket", Key="raw/x/readme.md", Body=b"2")
-    digest, objects = describe_remote(s3, "s3://bench-bucket/raw", "parquet")
+    digest, objects = describe_remote(s3, dataset_at("s3://bench-bucket/raw"))
     paths = download_remote(s3, "s3://bench-bucket/raw", objects, tmp_path)
     assert list(objects) == ["raw/x/a.parquet"] and len(digest) == 64
     assert paths == [tmp_path / "x" / "a.parquet"]
@@ -129,14 +143,51 @@ def test_remote_dataset_is_described_and_fetched_with_its_times(s3: Any, tmp_pat
 
 def test_remote_dataset_without_objects_is_refused(s3: Any) -> None:
     with pytest.raises(DatasetRefused, match="no \\*\\.csv object under s3://bench-bucket/raw"):
-        describe_remote(s3, "s3://bench-bucket/raw", "csv")
+        describe_remote(s3, dataset_at("s3://bench-bucket/raw", "csv"))
 
 
 @pytest.mark.parametrize("name", ["../../escaped.parquet", "sub/../b.parquet", "/absolute.parquet", "sub//b.parquet"])
 def test_remote_key_that_is_no_path_below_the_source_is_refused(s3: Any, tmp_path: Path, name: str) -> None:
     s3.put_object(Bucket="bench-bucket", Key="raw/a.parquet", Body=b"1")
     s3.put_object(Bucket="bench-bucket", Key=f"raw/{name}", Body=b"2")
-    _, objects = describe_remote(s3, "s3://bench-bucket/raw/", "parquet")
+    _, objects = describe_remote(s3, dataset_at("s3://bench-bucket/raw/"))
     with pytest.raises(DatasetRefused, match=r"s3://bench-bucket/raw/.* a part of it is empty, '\.' or '\.\.'"):
         download_remote(s3, "s3://bench-bucket/raw/", objects, tmp_path / "scratch")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_format_files_takes_whatever_lies_there(s3: Any, tmp_path: Path, files: Dataset) -> None:
+    there = scan_directory(dataset_at(tmp_path / "data", "files"))
+    assert [file.name for file in there.files] == ["a.parquet", "note.txt", "sub/b.parquet"]
+    s3.put_object(Bucket="bench-bucket", Key="raw/folder/", Body=b"")  # as the console makes folders
+    s3.put_object(Bucket="bench-bucket", Key="raw/x.npz", Body=b"1")
+    assert list(describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files"))[1]) == ["raw/x.npz"]
+    with pytest.raises(DatasetRefused, match="no file under"):
+        scan_directory(dataset_at(mkdir(tmp_path / "empty"), "files"))
+    with pytest.raises(DatasetRefused, match="no object under s3://bench-bucket/none"):
+        describe_remote(s3, dataset_at("s3://bench-bucket/none", "files"))
+
+
+def mkdir(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_folders_become_channels() -> None:
+    config = dataset_at("data", "files", channel=None)
+    assert channel_folders(config, ["val/1.jpg", "train/cat/1.jpg", "train/2.jpg"]) == ("train", "val")
+    assert channel_folders(dataset_at("data", "files"), ["train/1.jpg", "loose.txt"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("names_below", "message"),
+    [
+        (["train/1.jpg", "labels.json"], "makes a channel of each folder under data, and labels.json lies beside them"),
+        (["tr ain/1.jpg"], "the folder 'tr ain' under data can't be a channel's name"),
+        ([f"f{number}/x" for number in range(21)], "21 folders under data, and a job takes 20 channels"),
+    ],
+)
+def test_folders_that_cannot_be_channels_are_refused(names_below: list[str], message: str) -> None:
+    with pytest.raises(DatasetRefused) as refused:
+        channel_folders(dataset_at("data", "files", channel=None), names_below)
+    assert message in str(refused.value)

@@ -302,7 +302,7 @@ def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: 
     with recorded({"iam:SimulatePrincipalPolicy": denied}) as made:
         check_online(config, instance, plan_sweep(config, instance))
         s3 = aws_client("s3", config.platform)
-        _, objects = describe_remote(s3, "s3://elsewhere/tables", "parquet")
+        _, objects = describe_remote(s3, config.dataset.model_copy(update={"source": "s3://elsewhere/tables"}))
         download_remote(s3, "s3://elsewhere/tables", objects, tmp_path)
     assert "kms:DescribeKey" in {call.name for call in made}
     policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])

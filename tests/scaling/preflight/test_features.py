@@ -228,3 +228,18 @@ def test_every_problem_is_named_at_once(plan_of):
         "dataset.input_mode",
         "training.environment",
     ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "got"), [(None, "none"), ({"format": "files", "expectations": []}, "format files")]
+)
+def test_the_shipped_program_learns_from_tables(dataset, got, plan_of):
+    (problem,) = plan_of(dataset=dataset, image=SHIPPED).problems
+    assert problem.startswith(f"dataset: {got}, but the shipped training program learns from tables; give a dataset")
+    assert plan_of(dataset=dataset).problems == ()  # another program
+
+
+def test_folders_as_channels_beside_a_stream(plan_of):
+    dataset = {"format": "files", "expectations": [], "channel": None, "input_mode": "Pipe"}
+    (hint,) = plan_of(dataset=dataset).hints
+    assert "Pipe gives the program /opt/ml/input/data/<folder>_<epoch>, a stream" in hint
