@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from configs.models import BenchmarkConfig
+from scaling.logged import needs_log, read_logged
 from scaling.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.plan import PlannedPoint
 from tasks.jobs import describe_training_job
-from tasks.results import read_job_log, read_job_metrics
+from tasks.results import read_job_log, read_job_log_ends, read_job_metrics
 from tasks.utilisation import read_job_utilisation
 
 logger = logging.getLogger("nodesweep.sweep")
@@ -19,13 +20,19 @@ logger = logging.getLogger("nodesweep.sweep")
 def collect_outcome(
     config: BenchmarkConfig, sweep_id: str, point: PlannedPoint, attempt: int, description: Mapping[str, Any]
 ) -> JobOutcome:
-    """Metrics and utilisation of a job that ended and, where it did not complete, its last log lines."""
+    """Metrics and utilisation of a job that ended and, where it did not complete, its last log lines.
+
+    Where its program wrote no metrics.json, or one without train time or world size, the log is asked for them.
+    """
     name = description["TrainingJobName"]
     completed = description["TrainingJobStatus"] == "Completed"
     metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
     log_tail = [] if completed else read_job_log(config.platform, name)
+    lines = read_job_log_ends(config.platform, name) if completed and needs_log(metrics) else []
+    logged = read_logged(description, lines)
     utilisation = read_job_utilisation(config.platform, description)
-    outcome = read_outcome(description, metrics, log_tail, utilisation=utilisation, **place_of(config, point, attempt))
+    point_facts = place_of(config, point, attempt)
+    outcome = read_outcome(description, metrics, log_tail, logged, utilisation=utilisation, **point_facts)
     return name_queue_deadline(outcome, config.sweep.queue_deadline_seconds)
 
 

@@ -287,7 +287,9 @@ def _train_seconds(report: ScalingReport, point: Point) -> float | None:
     """On the sweep's clock, of runs that the summary leaves out (spot) too; None where only another clock was read."""
     if point.used:
         return report.train_seconds(point)
-    return point.clocks.train_seconds if point.train_clock == report.train_clock else None
+    if point.train_clock == report.train_clock:
+        return point.clocks.train_seconds
+    return point.train_seconds_by.get(report.train_clock or "")
 
 
 def _row_values(row: SummaryRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""DescribeTrainingJob + metrics.json -> JobOutcome: what came back from one attempt at one point.
+"""DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one point.
 
 The four clocks (METHODOLOGY 1) are read here and nowhere else; they are never mixed, and an unknown one is None.
 """
@@ -12,14 +12,26 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from scaling.failure import name_host, read_failure
+from scaling.logged import FILE, LOG, Logged, contradiction
 from scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 """`measured`: the numbers were given by the user as a table; who ran them, and on what, is not known here."""
-TrainClock = Literal["program", "training_phase", "measured", "throughput"]
-"""Which clock a train time is: `program`, run_start to run_stop inside the training program; `training_phase`, the
-platform's Training phase, the fallback where the program wrote no metrics.json; `measured`, given by a table of
-anyone's numbers; `throughput`, seconds per sample, the inverse of a given rate."""
+TrainClock = Literal[
+    "program",
+    "logged",
+    "phase_from_start_line",
+    "phase_from_first_step",
+    "training_phase",
+    "measured",
+    "throughput",
+]
+"""Where a train time is from. Of a job, best first: `program`, its metrics.json, run_start to run_stop inside the
+training program; `logged`, the train_seconds of its log, which a metric definition may have matched; then the
+platform's Training phase, which holds start-up too: from the program's start line on, from its first step on, or whole.
+Of a table: `measured`, given as it is; `throughput`, seconds per sample, the inverse of a given rate."""
+OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged")
+PHASE_CLOCKS: tuple[TrainClock, ...] = ("phase_from_start_line", "phase_from_first_step", "training_phase")
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 # Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that are not AWS use them.
 EMULATED_ACCOUNT = "000000000000"
@@ -28,7 +40,6 @@ _LAUNCH_PATH_ONLY = re.compile(r"launch path only: (?P<text>[^;\n]+)")
 _ISOLATION = re.compile(r"Emulated nodes: (?P<text>[^\n]+)")
 # What the program reports of a planned number: its place in metrics.json.
 _REPORTED: dict[str, tuple[str, ...]] = {
-    "world_size": ("world", "world_size"),
     "global_batch_size": ("batch", "global_batch_size"),
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
@@ -37,7 +48,9 @@ _REPORTED: dict[str, tuple[str, ...]] = {
 _PASSING_FAILURES = ("CapacityError", "InternalServerError")
 
 
-NONE_KNOWN: Mapping[str, float] = {}  # one for all outcomes; nobody may write to it
+# One for all outcomes; nobody may write to them.
+NONE_KNOWN: Mapping[str, float] = {}
+NO_TIMES: Mapping[TrainClock, float] = {}
 
 
 class Clocks(NamedTuple):
@@ -50,11 +63,13 @@ class Clocks(NamedTuple):
 
 
 class JobOutcome(NamedTuple):
-    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is.
+    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is, the best that is known;
+    `train_seconds_by` has the train time on every clock of the job, `logged` the numbers that its log gave.
 
-    `log_tail` has the last lines of the node that failed first, `failed_host`, where that is known; else of all nodes.
-    Batch sizes and the learning rate are those the program reported, where it did; `planned` has what it was asked for.
-    A named tuple, because a large table makes one for each row and tuples are made several times faster than objects.
+    `world_size` is what the run itself confirmed; None: nothing did. Batch sizes and the learning rate are those the
+    program reported, where it did; `planned` has what it was asked for. `log_tail` has the last lines of the node that
+    failed first, `failed_host`, where that is known; else of all nodes. A named tuple, because a large table makes one
+    for each row and tuples are made several times faster than objects.
     """
 
     nodes: int
@@ -93,6 +108,8 @@ class JobOutcome(NamedTuple):
     keep_alive: bool | None = None
     given_cost_usd: float | None = None
     utilisation: Mapping[str, float] = NONE_KNOWN
+    train_seconds_by: Mapping[TrainClock, float] = NO_TIMES
+    logged: Mapping[str, float] = NONE_KNOWN
 
     @property
     def completed(self) -> bool:
@@ -151,23 +168,31 @@ def read_outcome(
     description: Mapping[str, Any],
     metrics: Mapping[str, Any] | None,
     log_tail: Sequence[str] = (),
+    logged: Logged | None = None,
     **point: Any,
 ) -> JobOutcome:
     """Read a terminal DescribeTrainingJob answer.
 
-    `log_tail` has the last log lines of every node, "algo-N: text", in time order.
+    `log_tail` has the last log lines of every node, "algo-N: text", in time order; `logged` what was read of the log.
     `point` gives nodes, repeat, attempt, the policies, and what was planned: world_size, global_batch_size,
-    per_replica_batch_size and learning_rate, each replaced by the program's own number where it wrote one.
+    per_replica_batch_size and learning_rate. The batch sizes and the rate are replaced by the program's own where it
+    wrote them. The world size counts only where the run confirms it; a run of another one failed.
     """
-    planned = {name: point[name] for name in _REPORTED if point.get(name) is not None}
+    logged = logged or Logged()
+    planned = {name: point[name] for name in ("world_size", *_REPORTED) if point.get(name) is not None}
     phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
-    train, clock = _train_clock(metrics, phases, description["TrainingJobStatus"])
+    status = description["TrainingJobStatus"]
+    train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
     reason = failure_reason(description)
-    failure = read_failure(reason, log_tail, failed=description["TrainingJobStatus"] == "Failed")
+    world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
+    if status == "Completed" and wrong_world is not None:
+        status, reason = "Failed", wrong_world
+    failure = read_failure(reason, log_tail, failed=status == "Failed")
     several = description["ResourceConfig"].get("InstanceCount", 1) != 1
+    clock = next((clock for clock in (*OWN_CLOCKS, *PHASE_CLOCKS) if clock in train_seconds_by), None)
     return JobOutcome(
         job_name=description["TrainingJobName"],
-        status=description["TrainingJobStatus"],
+        status=status,
         platform_kind=platform_kind(description["TrainingJobArn"]),
         instance_type=description["ResourceConfig"].get("InstanceType"),
         reason=name_host(reason, failure.host) if several else reason,
@@ -177,10 +202,12 @@ def read_outcome(
         clocks=Clocks(
             submit_to_end_seconds=_submit_to_end(description),
             billable_seconds=_positive(description.get("BillableTimeInSeconds")),
-            train_seconds=train,
+            train_seconds=None if clock is None else train_seconds_by[clock],
             steady_step_seconds=_positive(_dig(metrics, ("steady", "step_seconds"))),
         ),
         train_clock=clock,
+        train_seconds_by=train_seconds_by,
+        logged=logged.numbers,
         phases=phases,
         isolation=isolation(description),
         launch_path_only=launch_path_only(description),
@@ -195,7 +222,7 @@ def read_outcome(
         training_time_seconds=_positive(description.get("TrainingTimeInSeconds")),
         keep_alive=bool(description["ResourceConfig"].get("KeepAlivePeriodInSeconds")),
         **warm_pool_facts(description),
-        **{**point, **_reported(metrics)},
+        **{**point, **_reported(metrics), "world_size": world},
     )
 
 
@@ -205,6 +232,23 @@ def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     rate = {"learning_rate": found.pop("learning_rate")}
     whole = {name: int(value) for name, value in found.items() if value is not None and value.is_integer()}
     return {**whole, **{name: value for name, value in rate.items() if value is not None}}
+
+
+def _world_size(
+    metrics: Mapping[str, Any] | None, logged: Logged, planned: int | None, nodes: int
+) -> tuple[int | None, str | None]:
+    """(processes that the run is known to have had, why that contradicts the plan).
+
+    A plan is no evidence: nodes that never found each other look like a planned job that does not scale. Only a job
+    planned as one process needs no word of the program.
+    """
+    written = _positive(_dig(metrics, ("world", "world_size")))
+    in_file = [int(written)] if written is not None and written.is_integer() else []
+    said = {FILE: in_file, LOG: sorted(logged.world_sizes)}
+    wrong = None if planned is None else contradiction(planned, nodes, said)
+    known = [number for numbers in said.values() for number in numbers if number != planned]
+    known += [number for numbers in said.values() for number in numbers]
+    return (known[0] if known else 1 if planned == 1 else None), wrong
 
 
 def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,16 +327,32 @@ def _submit_to_end(description: Mapping[str, Any]) -> float | None:
     return _positive((end - created).total_seconds()) if end is not None else None
 
 
-def _train_clock(
-    metrics: Mapping[str, Any] | None, phases: Mapping[str, float], status: str
-) -> tuple[float | None, TrainClock | None]:
-    """The program's own clock, or the Training phase of a completed job whose program wrote none."""
-    seconds = _positive(_dig(metrics, ("train_seconds",)))
-    if seconds is not None:
-        return seconds, "program"
-    if status == "Completed" and (phase := _positive(phases.get("Training"))) is not None:
-        return phase, "training_phase"
-    return None, None
+def _train_seconds_by(
+    description: Mapping[str, Any], metrics: Mapping[str, Any] | None, logged: Logged, phases: Mapping[str, float]
+) -> dict[TrainClock, float]:
+    """The train time on every clock that is known, best first; only a completed job has one by the platform's phase."""
+    times: dict[TrainClock, float | None] = {
+        "program": _positive(_dig(metrics, ("train_seconds",))),
+        "logged": _positive(logged.numbers.get("train_seconds")),
+    }
+    if description["TrainingJobStatus"] == "Completed":
+        times["phase_from_start_line"] = _phase_from(description, logged.start_unix_seconds)
+        times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
+        times["training_phase"] = _positive(phases.get("Training"))
+    return {clock: seconds for clock, seconds in times.items() if seconds is not None}
+
+
+def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
+    """The Training phase without what came before that moment; None where the moment is not within the one phase."""
+    visits = [
+        (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())
+        for transition in description.get("SecondaryStatusTransitions", ())
+        if transition["Status"] == "Training" and transition.get("EndTime") is not None
+    ]
+    if start_unix_seconds is None or len(visits) != 1:
+        return None
+    [(began, ended)] = visits
+    return ended - start_unix_seconds if began <= start_unix_seconds < ended else None
 
 
 def _dig(metrics: Any, path: Sequence[str]) -> Any:

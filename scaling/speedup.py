@@ -3,6 +3,10 @@
 T(N) is the median train time of the used runs at N: completed, on demand, with a time on the report's train clock. N0,
 the baseline, is the smallest N that has one. All other attempts are counted and left out. Scaling is never assumed
 monotone.
+
+Sources are never mixed in a curve. Train time, step time and final metric each come from the best source (metrics.json,
+then the log, then for the train time the platform's Training phase) that some run of every node count with a completed
+run has; a run without it is left out. A Training phase holds start-up as well, so its times make no ratio.
 """
 
 from __future__ import annotations
@@ -10,8 +14,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field
@@ -19,15 +24,22 @@ from pydantic import Field
 from configs.models import ParityConfig
 from scaling.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
 from scaling.cost import UNKNOWN_COSTS, AttemptCosts, Price, RunCosts, run_costs, seconds_to_target
-from scaling.outcome import JobOutcome, TrainClock
+from scaling.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 from scaling.parity import FinalMetric, Parity, judge_parity, target_for
 from scaling.parts import Part
 
 T = TypeVar("T")
-Flag = Literal["superlinear", "retrograde", "throughput_only"]
+Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed"]
+Source = Literal["program", "logged"]
+"""Where a number of the program is from: its metrics.json or its log."""
 # T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders of magnitude.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
+# Steady step time by source.
+_STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
+    "program": attrgetter("clocks.steady_step_seconds"),
+    "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
+}
 # What two runs of one curve must share; where one is not known there is nothing to refuse.
 _MUST_AGREE = {
     "instance_type": "instance types",
@@ -50,7 +62,7 @@ class SummaryRow(Part):
     n: int = Field(description="Used runs: those the statistics are made of.")
     n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
     n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
-    world_size: int | None = Field(description="Processes over all nodes.")
+    world_size: int | None = Field(description="Processes over all nodes; null where no run confirmed it.")
     global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate at this node count.")
@@ -69,7 +81,8 @@ class SummaryRow(Part):
     parity: Parity
     flags: tuple[Flag, ...] = Field(
         description="superlinear: E > 1; retrograde: slower than some smaller node count; "
-        "throughput_only: the final metric is not shown to be the baseline's, so T is not a time-to-train."
+        "throughput_only: the final metric is not shown to be the baseline's, so T is not a time-to-train; "
+        "world_size_unconfirmed: nothing in a used run says how many processes worked together."
     )
 
     @property
@@ -133,6 +146,7 @@ class _Group:
     attempts: Sequence[JobOutcome]
     seconds: Sequence[float | None]
     used_flags: Sequence[bool]
+    metric_source: Source
 
     @cached_property
     def used(self) -> list[JobOutcome]:
@@ -145,6 +159,8 @@ class _Group:
     @cached_property
     def metrics(self) -> list[FinalMetric | None]:
         """Each attempt's own final metric; attempts with one and the same `metrics`, as rows of a table, share it."""
+        if self.metric_source == "logged":
+            return [_logged_metric(outcome) for outcome in self.attempts]
         read: dict[int, FinalMetric | None] = {}
         for outcome in self.attempts:
             if id(outcome.metrics) not in read:
@@ -179,12 +195,23 @@ class _Group:
 
 
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
-    """The one clock for all: that of every completed on-demand attempt that has one, else the Training phase."""
+    """The one clock for all: the best that every node count has in a completed on-demand run; None without any time.
+
+    Better none than two: where no clock is known at every count, it is the whole Training phase.
+    """
     clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
     clocks.discard(None)
-    if not clocks:
-        return None
-    return clocks.pop() if len(clocks) == 1 else "training_phase"
+    if len(clocks) < 2:
+        return clocks.pop() if clocks else None
+    timed = [outcome for outcome in _measured(outcomes) if outcome.train_clock is not None]
+    for clock in (*OWN_CLOCKS, *PHASE_CLOCKS):
+        if _every_count(timed, partial(_has_time_on, clock)):
+            return clock
+    return "training_phase"
+
+
+def _has_time_on(clock: TrainClock, outcome: JobOutcome) -> bool:
+    return train_seconds_on(outcome, clock) is not None
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
@@ -193,8 +220,35 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
         return None
     if outcome.train_clock == clock:
         return outcome.clocks.train_seconds
-    seconds = outcome.phases.get("Training") if clock == "training_phase" else None
+    seconds = outcome.train_seconds_by.get(clock)
+    if seconds is None and clock == "training_phase":
+        seconds = outcome.phases.get("Training")
     return seconds if seconds is not None and seconds > 0 else None
+
+
+def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
+    """What can make a curve: completed, on demand (METHODOLOGY 7), and more than a walk of the launch path."""
+    return [each for each in outcomes if each.completed and not each.spot and each.launch_path_only is None]
+
+
+def _every_count(outcomes: Sequence[JobOutcome], knows: Callable[[JobOutcome], bool]) -> bool:
+    """Whether some run at each of the node counts knows it."""
+    return {outcome.nodes for outcome in outcomes} == {outcome.nodes for outcome in outcomes if knows(outcome)}
+
+
+def _choose_source(outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], bool]) -> Source:
+    """The log where it has that number at every node count and metrics.json has not; else metrics.json."""
+    if not outcomes or outcomes[0].platform_kind == "measured":  # a table has no log, and may be large
+        return "program"
+    measured = _measured(outcomes)
+    by_log = _every_count(measured, lambda outcome: logged in outcome.logged)
+    return "logged" if by_log and not _every_count(measured, in_file) else "program"
+
+
+def _logged_metric(outcome: JobOutcome) -> FinalMetric | None:
+    """A line has no name of the metric and no goal."""
+    value = outcome.logged.get("final_metric")
+    return None if value is None else FinalMetric(name=None, value=value, goal=None)
 
 
 def summarise(
@@ -216,9 +270,13 @@ def summarise_runs(
     """summarise()'s rows, and every attempt as they count it, by node count. Raises MixedOutcomesError."""
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
-    groups = _group(outcomes, planned_nodes, clock)
+    metric_source = _choose_source(outcomes, "final_metric", lambda outcome: outcome.final_metric is not None)
+    steps = _choose_source(
+        outcomes, "steady_step_seconds", lambda outcome: outcome.clocks.steady_step_seconds is not None
+    )
+    groups = _group(outcomes, planned_nodes, clock, metric_source)
     base = next((group for group in groups if group.used), None)
-    clocks = _row_clocks(groups, base.nodes if base else None)
+    clocks = _row_clocks(groups, base.nodes if base else None, clock, steps)
     parity = parity or ParityConfig()
     alone = _one_process_seconds(groups, clocks)
     rows: list[SummaryRow] = []
@@ -228,8 +286,8 @@ def summarise_runs(
         on = clocks[group.nodes]
         verdict = _parity(group, base, parity)
         runs = group.runs(price, target_for(group.metric, base.metric if base else None, parity.target_metric))
-        row = _row(group, on, runs, verdict, alone)
-        rows.append(row.model_copy(update={"flags": _flags(on.train, verdict, fastest)}))
+        row = _row(group, on, runs, verdict, alone, steps)
+        rows.append(row.model_copy(update={"flags": _flags(group, on.train, verdict, fastest)}))
         all_runs += runs
         if on.train.seconds is not None:
             fastest = on.train.seconds if fastest is None else min(fastest, on.train.seconds)
@@ -256,7 +314,9 @@ def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
             )
 
 
-def _group(outcomes: Sequence[JobOutcome], planned_nodes: Iterable[int], clock: TrainClock | None) -> list[_Group]:
+def _group(
+    outcomes: Sequence[JobOutcome], planned_nodes: Iterable[int], clock: TrainClock | None, metric_source: Source
+) -> list[_Group]:
     by_nodes: dict[int, list[JobOutcome]] = {nodes: [] for nodes in planned_nodes}
     for outcome in outcomes:
         by_nodes.setdefault(outcome.nodes, []).append(outcome)
@@ -268,31 +328,38 @@ def _group(outcomes: Sequence[JobOutcome], planned_nodes: Iterable[int], clock: 
             each is not None and not outcome.spot and outcome.launch_path_only is None
             for outcome, each in zip(attempts, seconds, strict=True)
         ]
-        groups.append(_Group(nodes, attempts, seconds, used))
+        groups.append(_Group(nodes, attempts, seconds, used, metric_source))
     return groups
 
 
-def _row_clocks(groups: Sequence[_Group], baseline: int | None) -> dict[int, RowClocks]:
+def _row_clocks(
+    groups: Sequence[_Group], baseline: int | None, clock: TrainClock | None, steps: Source
+) -> dict[int, RowClocks]:
+    """The statistics on each clock. Train times that hold start-up are compared with nothing, so they have no N0."""
     readers: dict[ClockName, Callable[[_Group], list[float]]] = {
         "train": lambda group: group.train_seconds,
-        "steady": lambda group: _known(map(seconds_per_sample, group.used)),
+        "steady": lambda group: _known(map(partial(seconds_per_sample, source=steps), group.used)),
         "billable": lambda group: _known(outcome.clocks.billable_seconds for outcome in group.used),
         "submit_to_end": lambda group: _known(outcome.clocks.submit_to_end_seconds for outcome in group.used),
     }
+    bases: dict[ClockName, int | None] = dict.fromkeys(readers, baseline)
+    bases["train"] = None if clock in PHASE_CLOCKS else baseline
     on = {
-        name: clock_statistics({group.nodes: read(group) for group in groups}, baseline)
+        name: clock_statistics({group.nodes: read(group) for group in groups}, bases[name])
         for name, read in readers.items()
     }
     return {group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers}) for group in groups}
 
 
-def seconds_per_sample(outcome: JobOutcome) -> float | None:
+def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
     """Steady step time over the global batch, so that counts of different batch sizes compare; None without a batch."""
-    step = outcome.clocks.steady_step_seconds
+    step = _STEP_SECONDS[source](outcome)
     return None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
 
 
-def _row(group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity, alone: float | None) -> SummaryRow:
+def _row(
+    group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity, alone: float | None, steps: Source
+) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
     # What failed tells the batch of a point that nothing else tells.
@@ -310,8 +377,10 @@ def _row(group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity,
         per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
         learning_rate=_agreed(outcome.learning_rate for outcome in known),
         clocks=clocks,
-        accelerator_efficiency=None if not (alone and world and seconds) else alone / (world * seconds),
-        steady_step_seconds=_median(used, lambda outcome: outcome.clocks.steady_step_seconds),
+        accelerator_efficiency=None
+        if not (alone and world and seconds and clocks.train.speedup)
+        else alone / (world * seconds),
+        steady_step_seconds=_median(used, _STEP_SECONDS[steps]),
         startup_seconds=_median([outcome for outcome in used if outcome.phases], _startup_seconds),
         data_wait_share=_median_metric(used, "data_wait_share"),
         phases=_phases(used),
@@ -324,11 +393,14 @@ def _row(group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity,
     )
 
 
-def _flags(train: ClockStatistics, verdict: Parity, fastest: float | None) -> tuple[Flag, ...]:
+def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None) -> tuple[Flag, ...]:
     """`fastest` is the shortest time at any smaller node count."""
-    if train.seconds is None or train.efficiency is None:
-        return ()
     flags: list[Flag] = []
+    is_table = bool(group.used) and group.used[0].platform_kind == "measured"
+    if not is_table and any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used):
+        flags.append("world_size_unconfirmed")
+    if train.seconds is None or train.efficiency is None:
+        return tuple(flags)
     if train.efficiency > 1 + _ROUNDING:
         flags.append("superlinear")
     if fastest is not None and train.seconds > fastest * (1 + _ROUNDING):
@@ -336,6 +408,11 @@ def _flags(train: ClockStatistics, verdict: Parity, fastest: float | None) -> tu
     if verdict.verdict == "different":
         flags.append("throughput_only")
     return tuple(flags)
+
+
+def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool:
+    """Whether a job was planned with a world size and nothing in its run says what it was."""
+    return world_size is None and "world_size" in planned
 
 
 def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:

@@ -15,6 +15,7 @@ from prefect import task
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.failure import MAX_LINES
+from scaling.logged import LogLine
 from scaling.secrets import hide_in_text
 from tasks.errors import best_effort, error_code
 from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
@@ -22,6 +23,8 @@ from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = MAX_LINES
+_MOST_EVENTS = 10_000
+"""Of one GetLogEvents call; it ends at 1 MB, too."""
 _MAX_METRICS_BYTES = 8 * 1024 * 1024
 """Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a multiple of its size."""
 _MAX_METRICS_DEPTH = 32
@@ -125,6 +128,23 @@ def _last_events(logs: Any, job_name: str, lines: int) -> list[tuple[int, str]]:
     return merged
 
 
+def read_log_ends(logs: Any, job_name: str) -> list[LogLine]:
+    """The first and the last lines of every node of a job, in time order: each up to 1 MB or 10,000 lines.
+
+    Two calls for each node; what both bring, where a log is short, is there twice. Empty without a log, and with a
+    warning where it can't be read.
+    """
+    lines: list[LogLine] = []
+    with best_effort(f"the log of {job_name} can't be read; what its program logged of itself is not known"):
+        for stream, host in log_streams(logs, job_name):
+            for from_head in (True, False):
+                page = logs.get_log_events(
+                    logGroupName=LOG_GROUP, logStreamName=stream, limit=_MOST_EVENTS, startFromHead=from_head
+                )
+                lines += [LogLine(event["timestamp"], host, event["message"]) for event in page["events"]]
+    return sorted(lines, key=lambda line: line.unix_milliseconds)
+
+
 def log_streams(logs: Any, job_name: str) -> list[tuple[str, str]]:
     """(stream, host) of every node of a job that has a log."""
     try:
@@ -150,3 +170,9 @@ def read_job_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Map
 def read_job_log(platform: PlatformConfig, job_name: str) -> list[str]:
     """CloudWatch Logs: the last lines of a job's nodes."""
     return read_log_tail(aws_client("logs", platform), job_name)
+
+
+@task(name="read-job-log-ends", **PATIENT_TASK_OPTIONS)
+def read_job_log_ends(platform: PlatformConfig, job_name: str) -> list[LogLine]:
+    """CloudWatch Logs: the first and last lines of a job's nodes, for what its program says of itself."""
+    return read_log_ends(aws_client("logs", platform), job_name)

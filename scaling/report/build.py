@@ -17,10 +17,12 @@ from scaling.report.caveats import Evidence, find_caveats
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
+from scaling.report.sources import is_phase
 from scaling.secrets import hide_in_config, hide_secrets
 from scaling.speedup import Run, SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
+_HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
 
 
 class Analysis(NamedTuple):
@@ -157,7 +159,10 @@ def _sweep_costs(runs: Sequence[Run]) -> SweepCosts:
 
 
 def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | None) -> Fits:
-    """Laws over the rows that measured a time to train."""
+    """Laws over the rows that measured a time to train; none over times that hold start-up."""
+    if is_phase(clock):
+        none = fit_laws([], None)
+        return none.model_copy(update={"left_out": dict.fromkeys(none.left_out, _HOLDS_START_UP)})
     times = [
         (row.nodes, row.train_seconds)
         for row in rows

@@ -20,9 +20,10 @@ from scaling.formats import (
     nodes_text,
 )
 from scaling.intervals import MIN_REPEATS
-from scaling.outcome import TrainClock
+from scaling.outcome import OWN_CLOCKS, TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
-from scaling.speedup import Baseline, SummaryRow
+from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
+from scaling.speedup import Baseline, SummaryRow, is_unconfirmed
 
 NOT_ISOLATED = "not isolated"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
@@ -128,7 +129,12 @@ def _failures(evidence: Evidence) -> Iterator[str]:
     unused = [point for point in evidence.points if not point.used and point.status == "Completed"]
     untimed = [point.nodes for point in unused if not point.spot and not point.launch_path_only]
     if untimed:
-        yield f"{jobs_text(len(untimed))} completed without a readable train time, at {_nodes(untimed)}; left out."
+        source = SOURCES.get(evidence.clock or "measured")
+        lacking = f" from {source}, the curve's source," if source else ","
+        yield (
+            f"{jobs_text(len(untimed))} completed without a readable train time{lacking} at {_nodes(untimed)}; "
+            "left out."
+        )
     run = {(point.nodes, point.repeat) for point in evidence.points} if evidence.planned else set()
     missing = [nodes for nodes, repeat in evidence.planned if (nodes, repeat) not in run]
     if missing:
@@ -136,17 +142,40 @@ def _failures(evidence: Evidence) -> Iterator[str]:
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:
-    if evidence.clock != "training_phase":
+    clock, used = evidence.clock, evidence.used
+    if clock not in SOURCES:
         return
-    phase = "the platform's Training phase, which includes starting the program and loading its libraries"
-    with_program = sum(point.train_clock == "program" for point in evidence.used)
-    if with_program:
+    without = len(used) - sum("program" in (point.train_clock, *point.train_seconds_by) for point in used)
+    if clock == "logged" and without < len(used):
         yield (
-            f"Train times are {phase}: {len(evidence.used) - with_program} of {jobs_text(len(evidence.used))} wrote no "
-            "metrics.json, and two clocks are never mixed."
+            f"Train times are those of the program's log: {without} of {jobs_text(len(used))} wrote no metrics.json, "
+            "and two sources are never mixed."
         )
-    else:
-        yield f"Train times are {phase}: the program wrote no metrics.json."
+    if not is_phase(clock):
+        return
+    own = [point for point in used if point.train_clock in OWN_CLOCKS]
+    who = f"{len(used) - len(own)} of {jobs_text(len(used))}" if own else "the program"
+    mixed = ", and two sources are never mixed" if own else ""
+    taken = start_up_text(used, clock)
+    yield (
+        f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no metrics.json and logged "
+        f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/training-code.md has the one "
+        "line that a program needs."
+    )
+    if evidence.platform.kind == "emulated":
+        yield "Emulated nodes run one job at a time: a Training phase may hold waiting for another job's end, too."
+
+
+def _world(evidence: Evidence) -> Iterator[str]:
+    if evidence.platform.kind == "measured":
+        return
+    if unknown := [point for point in evidence.used if is_unconfirmed(point.world_size, point.planned)]:
+        asked = join_words(f"{number:g}" for number in sorted({point.planned["world_size"] for point in unknown}))
+        yield (
+            f"World size not confirmed at {_nodes([point.nodes for point in unknown])}: neither metrics.json nor the "
+            f"log says how many processes worked together ({asked} were planned), and nodes that never exchanged "
+            "anything look the same. Have the program print world_size=N; or write world.world_size."
+        )
 
 
 def _baseline(evidence: Evidence) -> Iterator[str]:
@@ -295,7 +324,6 @@ def _price(evidence: Evidence) -> Iterator[str]:
 
 
 _ASKED = {
-    "world_size": "number of processes",
     "global_batch_size": "global batch size",
     "per_replica_batch_size": "per-replica batch size",
     "learning_rate": "learning rate",
@@ -305,6 +333,7 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _isolation,
     _failures,
     _clock,
+    _world,
     _baseline,
     _repeats,
     _interruptions,

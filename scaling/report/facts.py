@@ -9,6 +9,7 @@ from scaling.formats import UNKNOWN, format_interval, format_seconds, format_usd
 from scaling.outcome import TrainClock
 from scaling.recommend import Basis, Rule
 from scaling.report.model import ScalingReport
+from scaling.report.sources import PHASE_HOLDS
 from scaling.report.tables import price_text, time_unit
 
 RULE_TEXTS: Mapping[Rule, str] = {
@@ -20,8 +21,9 @@ BASIS_TEXTS: Mapping[Basis, str] = {
     "point": "point estimates, where fewer than 3 runs have no interval",
 }
 _CLOCK_TEXTS: Mapping[TrainClock, str] = {
-    "program": "program: inside the training program, run_start to run_stop",
-    "training_phase": "training_phase: the platform's Training phase",
+    "program": "program: by metrics.json, inside the training program, run_start to run_stop",
+    "logged": "logged: by the program's log, train_seconds of its slowest rank",
+    **{clock: f"{clock}: {text}" for clock, text in PHASE_HOLDS.items()},
     "measured": "measured: as given",
     "throughput": "throughput: seconds per sample of a given rate",
 }

@@ -117,7 +117,11 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
         yield Advice("half precision", "Half precision (FP16), where the program computes in 32 bits", GUIDE)
     shorter = "Shorter input: a shorter sequence length in text, a lower resolution in images"
     yield Advice("shorter input", shorter, GUIDE)
-    if kind != "smp_v2" and hyperparameters.get("strategy") not in _SHARDING and point.world_size != 1:
+    if (
+        kind != "smp_v2"
+        and hyperparameters.get("strategy") not in _SHARDING
+        and point.planned.get("world_size", point.world_size) != 1
+    ):
         yield Advice(
             "sharding",
             "Shard the model's states over the devices (FSDP, or sharded data parallelism of SMP: "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.formats import format_percent, format_seconds, format_speedup, jobs_text, nodes_text
+from scaling.formats import format_percent, format_seconds, format_speedup, jobs_text, join_words, nodes_text
 from scaling.outcome import PlatformKind, TrainClock
 from scaling.recommend import DEADLINE_SCOPE, Recommendation, cost_change, faster_text, rounded
+from scaling.report.sources import is_phase
 from scaling.speedup import Baseline, SummaryRow
 
 # Opens the sentence, so that it can't be quoted without it.
@@ -16,6 +17,7 @@ _QUALIFIERS: dict[PlatformKind, str] = {
     "simulated": "On simulated nodes",
     "measured": "",
 }
+_PHASE = "the platform's Training phase, which holds more than the training,"
 _SCALING = {"fixed_per_replica": ", throughput scaling under a batch that grows with the nodes"}
 
 
@@ -30,7 +32,8 @@ def write_headline(
 ) -> str:
     """The recommendation and its numbers, then how many of the `jobs` did not complete.
 
-    `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts.
+    `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts
+    and for times that are no program's own.
     Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (METHODOLOGY 3).
     """
     sentence = _result(kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", ""))
@@ -51,6 +54,11 @@ def _result(
 ) -> str:
     if baseline is None:
         return _qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
+    if is_phase(clock):
+        times = [f"{format_seconds(row.train_seconds)} on {nodes_text(row.nodes)}" for row in rows if row.n]
+        return _qualified(
+            kind, f"No recommendation: no program gave a train time of its own; {_PHASE} took {join_words(times)}"
+        )
     if recommendation is None:
         one = f"{nodes_text(baseline.nodes)} ({_time(baseline, clock)})"
         return _qualified(kind, f"One node count only, {one}: there is no speedup to show")

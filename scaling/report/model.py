@@ -115,8 +115,15 @@ class Point(Part):
     isolation: str | None = Field(description="How its emulated nodes were kept apart.")
     clocks: PointClocks
     train_clock: TrainClock | None = Field(
-        description="program: inside the training program; training_phase: the platform's Training phase, "
-        "the fallback; measured: as given; throughput: seconds per sample of a given rate."
+        description="The best source known. program: metrics.json; logged: train_seconds of the program's log; "
+        "phase_from_start_line, phase_from_first_step, training_phase: the platform's Training phase, from a line of "
+        "the log on or whole; measured: as given; throughput: seconds per sample of a given rate."
+    )
+    train_seconds_by: Mapping[str, float] = Field(
+        default={}, description="The train time by every source of a job that is known; keys as in `train_clock`."
+    )
+    logged: Mapping[str, float] = Field(
+        default={}, description="What the program's log says, by name: train_seconds, final_metric and the like."
     )
     spot: bool = Field(description="Ran on spot capacity; such runs never make the headline.")
     interruptions: int | None = Field(
@@ -127,7 +134,9 @@ class Point(Part):
     launcher: str | None = Field(description="What started the processes, as the program reported it.")
     output_uri: str | None = Field(description="Where the job's raw result, metrics.json, lies.")
     phases: Mapping[str, float] = Field(description="Seconds in each secondary status.")
-    world_size: int | None = Field(description="Processes over all nodes.")
+    world_size: int | None = Field(
+        description="Processes over all nodes, as metrics.json or the log confirmed them; null: not confirmed."
+    )
     global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate of this point.")
@@ -171,7 +180,9 @@ class ScalingReport(Part):
     costs: SweepCosts
     conditions: Conditions
     pareto: tuple[int, ...] = Field(description="Node counts that no other beats on both train time and run cost.")
-    recommendation: Recommendation | None = Field(description="null where fewer than two node counts completed.")
+    recommendation: Recommendation | None = Field(
+        description="null where fewer than two node counts completed, or no program gave a train time of its own."
+    )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(description="What limits these numbers; only what applies.")
     config: Mapping[str, Any] | None = Field(description="The benchmark's config as it was resolved; null for a table.")
@@ -197,7 +208,7 @@ class ScalingReport(Part):
             return None
         if point.train_clock == self.train_clock:
             return point.clocks.train_seconds
-        return point.phases.get("Training")
+        return point.train_seconds_by.get(self.train_clock or "", point.phases.get("Training"))
 
     def to_dict(self) -> dict[str, Any]:
         """report.json as plain JSON types."""

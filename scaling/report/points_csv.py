@@ -28,7 +28,7 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
 _TUPLES = ("clocks", "costs")
 _LEFT_OUT = ("log_tail", "other_log_tail")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
-_OPEN = ("phases", "planned", "utilisation")
+_OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 # What a spreadsheet takes for a formula (OWASP, CSV Injection).
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 

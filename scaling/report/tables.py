@@ -26,17 +26,23 @@ from scaling.formats import (
 from scaling.intervals import Interval
 from scaling.parity import FinalMetric
 from scaling.report.model import Point, ScalingReport
+from scaling.report.sources import point_source, row_source, source_text
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, thinned, titled
-from scaling.speedup import SummaryRow
+from scaling.speedup import SummaryRow, is_unconfirmed
 
 # A browser and a pull request stay quick up to about this many rows; points.csv and report.json have them all.
 MAX_ATTEMPTS_SHOWN = 200
 MAX_NODE_COUNTS_SHOWN = 100
 _BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "status")
-_COMPACT = ("N", "world", "B", *_BRIEF[1:])
+_COMPACT = ("N", "world", "B", *_BRIEF[1:], "T from")
 _D_MEANING = "doubling ratio S(N)/S(N/2)"
 _KARP_FLATT_MEANING = "Karp-Flatt serial fraction; falling: one-off cost or a bad baseline; rising: growing overhead"
-_FLAG_WORDS = {"superlinear": "superlinear", "retrograde": "retrograde", "throughput_only": "throughput only"}
+_FLAG_WORDS = {
+    "superlinear": "superlinear",
+    "retrograde": "retrograde",
+    "throughput_only": "throughput only",
+    "world_size_unconfirmed": "world size not confirmed",
+}
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
@@ -73,6 +79,11 @@ def summary_caption(report: ScalingReport) -> str:
     seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
     policy = f"{report.policy_label[0].upper()}{report.policy_label[1:]}"
     return f"{policy}; T(N0) = {seconds} on {nodes_text(baseline.nodes)}{relative}."
+
+
+def _from(report: ScalingReport) -> str:
+    source = source_text(report.train_clock)
+    return "" if source == UNKNOWN or report.baseline is None else f" T from {source}."
 
 
 def no_result_text(report: ScalingReport) -> str:
@@ -305,7 +316,7 @@ def _hidden_note(report: ScalingReport) -> str:
 
 def _per_node_count(columns: Sequence[Column[SummaryRow]], report: ScalingReport) -> TextTable:
     table = make_table(titled("Speedup", report), columns, [Group(_shown(report))], is_bad=lambda row: row.n == 0)
-    caption = f"{summary_caption(report)}{_interval_note(table)}{_hidden_note(report)}"
+    caption = f"{summary_caption(report)}{_interval_note(table)}{_hidden_note(report)}{_from(report)}"
     return replace(table, caption=caption)
 
 
@@ -394,7 +405,12 @@ def _basis_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         Column("data wait", "share of train time", lambda row: format_percent(row.data_wait_share), optional=True),
         Column(metric_heading, "final metric, median", lambda row: metric_cell(row.final_metric), optional=True),
         Column("to target", "time to the target metric", lambda row: format_seconds(row.seconds_to_target), True),
+        Column("T from", "where the train time is from", partial(_row_source, report), optional=True, is_text=True),
     ]
+
+
+def _row_source(report: ScalingReport, row: SummaryRow) -> str:
+    return row_source(report, row, [point for point in report.points if point.nodes == row.nodes])
 
 
 def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
@@ -413,7 +429,14 @@ def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
         column("attempt", "attempt", lambda point: format_count(point.attempt), False),
         Column("status", "status", lambda entry: _attempt_status(entry[1]), is_text=True),
         column("train", "train clock", lambda point: format_seconds(report.train_seconds(point)), False),
-        column("step", "steady clock", lambda point: format_seconds(point.clocks.steady_step_seconds)),
+        Column(
+            "T from",
+            "where the train time is from",
+            lambda entry: point_source(report, entry[1]),
+            optional=True,
+            is_text=True,
+        ),
+        column("step", "steady clock", _step),
         column("billable", "billable clock", lambda point: format_seconds(point.clocks.billable_seconds)),
         column("submit to end", "waited", lambda point: format_seconds(point.clocks.submit_to_end_seconds)),
         column(metric_heading, "final metric", lambda point: metric_cell(point.final_metric)),
@@ -426,6 +449,11 @@ def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
     ]
 
 
+def _step(point: Point) -> str:
+    seconds = point.clocks.steady_step_seconds
+    return format_seconds(point.logged.get("steady_step_seconds") if seconds is None else seconds)
+
+
 def _utilisation(name: str, point: Point) -> str:
     percent = point.utilisation.get(name)
     return UNKNOWN if percent is None else format_percent(percent / 100)
@@ -436,7 +464,9 @@ def _attempt_status(point: Point) -> str:
     warm = ["warm start"] if point.start == "warm" else []
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
     left_out = point.status == "Completed" and not point.used
-    return ", ".join([*words, *(["left out"] if left_out else [])])
+    unknown = point.used and is_unconfirmed(point.world_size, point.planned)
+    notes = [*(["left out"] if left_out else []), *(["world size not confirmed"] if unknown else [])]
+    return ", ".join([*words, *notes])
 
 
 def _metric_column(metrics: Sequence[FinalMetric | None]) -> tuple[str, Callable[[FinalMetric | None], str]]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scaling.logged import Logged
 from scaling.outcome import (
     EMULATED_ACCOUNT,
     SIMULATED_ACCOUNT,
@@ -46,6 +47,11 @@ def read(metrics=None, status: str = "Completed", **changes):
     return read_outcome(description(status, **changes), metrics, nodes=1, repeat=1, attempt=1)
 
 
+def read_logged_run(logged: Logged, metrics=None, nodes: int = 2, world_size: int | None = 2, **changes):
+    point = {"nodes": nodes, "repeat": 1, "attempt": 1, "world_size": world_size}
+    return read_outcome(description(**changes), metrics, logged=logged, **point)
+
+
 def test_the_four_clocks():
     outcome = read({"train_seconds": 48.5, "steady": {"step_seconds": 0.04}})
     assert outcome.clocks == Clocks(82.0, 70.0, 48.5, 0.04)
@@ -69,7 +75,7 @@ def test_what_the_program_reports_replaces_what_was_planned():
         "batch": {"global_batch_size": 512, "per_replica_batch_size": 64.5},
         "learning_rate": 0.05,
     }
-    planned = {"world_size": 4, "global_batch_size": 256, "per_replica_batch_size": 64, "learning_rate": 0.1}
+    planned = {"world_size": 8, "global_batch_size": 256, "per_replica_batch_size": 64, "learning_rate": 0.1}
     outcome = read_outcome(description(), metrics, nodes=1, repeat=1, attempt=1, batch_policy="fixed_global", **planned)
     assert (outcome.world_size, outcome.global_batch_size, outcome.learning_rate) == (8, 512, 0.05)
     assert outcome.per_replica_batch_size == 64, "half a sample is no batch size"
@@ -183,3 +189,57 @@ def test_phases_are_summed_over_their_visits_and_open_ones_left_out():
 )
 def test_final_metric_of_any_program(given, expected):
     assert read({"final_metric": given}).final_metric == expected
+
+
+def test_the_programs_own_clock_comes_before_the_training_phase():
+    logged = Logged({"train_seconds": 6.138})
+    outcome = read_logged_run(logged)
+    assert (outcome.clocks.train_seconds, outcome.train_clock) == (6.138, "logged")
+    assert outcome.train_seconds_by == {"logged": 6.138, "training_phase": 60.0}
+    assert outcome.logged == {"train_seconds": 6.138}
+    both = read_logged_run(logged, {"train_seconds": 6.2})
+    assert (both.clocks.train_seconds, both.train_clock) == (6.2, "program")
+    assert both.train_seconds_by == {"program": 6.2, "logged": 6.138, "training_phase": 60.0}
+
+
+def test_start_up_is_taken_off_the_training_phase_where_the_log_shows_it():
+    began = STARTED.timestamp() + 15
+    start = read_logged_run(Logged(start_unix_seconds=began + 20, first_step_unix_seconds=began + 25))
+    assert (start.train_clock, start.clocks.train_seconds) == ("phase_from_start_line", 40.0)
+    assert start.train_seconds_by["phase_from_first_step"] == 35.0
+    step = read_logged_run(Logged(first_step_unix_seconds=began + 25))
+    assert (step.train_clock, step.clocks.train_seconds) == ("phase_from_first_step", 35.0)
+    for outside in (began - 1, began + 60):
+        assert read_logged_run(Logged(start_unix_seconds=outside)).train_clock == "training_phase"
+    interrupted = description()["SecondaryStatusTransitions"]
+    twice = [*interrupted[:3], interrupted[2], *interrupted[3:]]
+    again = read_logged_run(Logged(start_unix_seconds=began + 20), SecondaryStatusTransitions=twice)
+    assert again.train_clock == "training_phase"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "logged", "planned", "world"),
+    [
+        (None, Logged(), 2, None),
+        (None, Logged(), None, None),
+        (None, Logged(), 1, 1),
+        ({"world": {"world_size": 2}}, Logged(), 2, 2),
+        ({"world": {"world_size": 2.5}}, Logged(), 2, None),
+        (None, Logged(world_sizes=frozenset({2})), 2, 2),
+        (None, Logged(world_sizes=frozenset({3})), None, 3),
+    ],
+)
+def test_only_the_run_confirms_the_world_size(metrics, logged, planned, world):
+    outcome = read_logged_run(logged, metrics, world_size=planned)
+    assert (outcome.status, outcome.reason, outcome.world_size) == ("Completed", None, world)
+
+
+def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers():
+    """Each of two nodes trained alone and said so."""
+    alone = read_logged_run(Logged({"train_seconds": 6.0}, frozenset({1})))
+    assert (alone.status, alone.world_size, alone.completed, alone.may_pass) == ("Failed", 1, False, False)
+    assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in alone.reason
+    file = read_logged_run(Logged(), {"train_seconds": 6.0, "world": {"world_size": 1}})
+    assert "the program ran with 1 (by its metrics.json)" in file.reason
+    failed = read_logged_run(Logged(world_sizes=frozenset({1})), status="Failed", FailureReason="AlgorithmError: boom")
+    assert failed.reason == "AlgorithmError: boom"

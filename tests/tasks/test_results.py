@@ -14,7 +14,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 import tasks.results
-from tasks.results import LOG_GROUP, read_log_tail, read_metrics
+from scaling.logged import LogLine
+from tasks.results import LOG_GROUP, read_log_ends, read_log_tail, read_metrics
 
 
 def archive(files: dict[str, bytes]) -> bytes:
@@ -175,3 +176,25 @@ def test_log_that_cannot_be_read_is_a_warning_and_an_empty_tail(
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     assert read_log_tail(logs, "job-1") == []
     assert "the log of job-1 can't be read" in caplog.text
+
+
+def test_both_ends_of_every_nodes_log_are_read_in_time_order(
+    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = aws("logs")
+    start = int(time.time() * 1000)
+    logs.create_log_group(logGroupName=LOG_GROUP)
+    for host, offsets in {"algo-1": range(0, 60, 2), "algo-2": range(1, 60, 2)}.items():
+        stream = f"job/{host}-1700000000000"
+        logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
+        events = [{"timestamp": start + offset, "message": f"line {offset}"} for offset in offsets]
+        logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
+    whole = read_log_ends(logs, "job")
+    assert list(dict.fromkeys(whole)) == [
+        LogLine(start + offset, f"algo-{offset % 2 + 1}", f"line {offset}") for offset in range(60)
+    ]
+    monkeypatch.setattr(tasks.results, "_MOST_EVENTS", 2)
+    assert [line.text for line in read_log_ends(logs, "job")] == [
+        f"line {offset}" for offset in (0, 1, 2, 3, 56, 57, 58, 59)
+    ]
+    assert read_log_ends(logs, "other") == []

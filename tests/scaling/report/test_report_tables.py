@@ -58,19 +58,19 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
     table = main_table(make_report([run(1, 100.0), run(2, 60.0)], price=PRICE))
     assert headings(table) == [
         *("N", "n", "T", "S", "E", "D", "e", "cost", "cost/epoch", "status"),
-        *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy"),
+        *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy", "T from"),
     ]
     assert [str(cell) for cell in table.rows[1].cells] == [
         *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "ok"),
-        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9"),
+        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9", "metrics.json"),
     ]
     assert column(table, "S") == ["Baseline", "1.7x"]
-    assert table.caption == "Batch policy unknown; T(N0) = 1 min 40 s on 1 node."
+    assert table.caption == "Batch policy unknown; T(N0) = 1 min 40 s on 1 node. T from metrics.json."
 
 
 def test_columns_nobody_knows_are_left_out(make_outcomes, make_report):
     table = main_table(make_report(make_outcomes({1: 40, 2: 21})))
-    assert headings(table) == ["N", "n", "T", "S", "E", "D", "e", "status"]
+    assert headings(table) == ["N", "n", "T", "S", "E", "D", "e", "status", "T from"]
 
 
 def test_efficiency_against_one_process_is_shown_where_nodes_have_several(make_outcome, make_report):
@@ -83,12 +83,12 @@ def test_intervals_stand_beside_their_value_and_say_a_level_below_95(make_outcom
     assert column(table, "T") == ["41.0 s [40.0 s, 42.0 s] (75 %)", "20.5 s [20.0 s, 21.0 s] (75 %)"]
     assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x]"]
     assert column(table, "E")[1] == "100 % [95 %, 105 %]"
-    assert table.caption.endswith(" [low, high]: 95 % interval from repeats, or of the level in brackets.")
+    assert table.caption.endswith("95 % interval from repeats, or of the level in brackets. T from metrics.json.")
 
 
 def test_a_caption_explains_levels_only_where_a_cell_shows_one(make_outcomes, make_report):
     report = make_report(make_outcomes({1: [40, 41, 42, 43, 44, 45], 2: [20, 20.5, 21, 21.5, 22, 22.5]}))
-    assert main_table(report).caption.endswith(" [low, high]: 95 % interval from repeats.")
+    assert main_table(report).caption.endswith(" [low, high]: 95 % interval from repeats. T from metrics.json.")
 
 
 def test_a_row_links_to_its_runs_as_far_as_they_are_shown(make_outcomes, make_report):
@@ -300,7 +300,7 @@ def test_a_verdict_on_the_final_metric_is_told_where_it_is_not_plain(make_outcom
     reached = report.summary[2].parity.model_copy(update={"verdict": "reached_target", "reason": "why"})
     rows = (*report.summary[:2], report.summary[2].model_copy(update={"parity": reached}))
     assert parity_lines(report.model_copy(update={"summary": rows}))[1] == "4 nodes: time to train (why)."
-    status = [row.cells[-2] for row in main_table(report).rows]
+    status = [row.cells[-3] for row in main_table(report).rows]
     assert [bool(cell.hover) for cell in status] == [False, True, True]
     assert parity_lines(make_report([make_outcome(1, 40.0), make_outcome(2, 21.0), make_outcome(4)])) == []
 

@@ -1,0 +1,72 @@
+"""Where the train times of a report are from, in words, and what a time holds that is not the program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from scaling.formats import UNKNOWN, format_seconds, join_words, nodes_text
+from scaling.outcome import PHASE_CLOCKS, TrainClock
+from scaling.report.model import Point, ScalingReport
+from scaling.speedup import SummaryRow
+
+SOURCES: Mapping[TrainClock, str] = {
+    "program": "metrics.json",
+    "logged": "the program's log",
+    "phase_from_start_line": "Training phase from the start line on",
+    "phase_from_first_step": "Training phase from the first step on",
+    "training_phase": "Training phase",
+}
+"""Of a job's times; those of a table have none but the table."""
+PHASE_HOLDS: Mapping[TrainClock, str] = {
+    "phase_from_start_line": "the platform's Training phase from the program's line run_start_unix_seconds=… on: they "
+    "hold what follows the training, too",
+    "phase_from_first_step": "the platform's Training phase from the program's first line step=… on: they lack the "
+    "first step and hold what follows the training",
+    "training_phase": "the platform's whole Training phase, which holds starting the container, unpacking the code, "
+    "pip install of its requirements.txt, loading libraries and waiting for the other nodes, too",
+}
+"""What the times of a phase are, after "Train times are"."""
+
+
+def source_text(clock: TrainClock | None) -> str:
+    return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
+
+
+def row_source(report: ScalingReport, row: SummaryRow, points: Sequence[Point]) -> str:
+    """Where T of a node count is from; `points` are its attempts, of which some may know a better source."""
+    if row.train_seconds is None:
+        return UNKNOWN
+    others = {point.train_clock for point in points if point.used} - {report.train_clock, None}
+    known = [text for clock, text in SOURCES.items() if clock in others]
+    return source_text(report.train_clock) + (f"; {join_words(known)} in some runs" if known else "")
+
+
+def point_source(report: ScalingReport, point: Point) -> str:
+    """A run's best source, and where it is not the curve's, what the curve took of it."""
+    own = source_text(point.train_clock)
+    if not point.used or point.train_clock == report.train_clock:
+        return own
+    return f"{own} {format_seconds(point.clocks.train_seconds)}, used: {source_text(report.train_clock)}"
+
+
+def start_up_text(points: Sequence[Point], clock: TrainClock) -> str | None:
+    """How much start-up was taken off the Training phase, by node count; None where nothing was."""
+    if clock == "training_phase":
+        return None
+    by_nodes: dict[int, list[float]] = {}
+    for point in points:
+        if point.used:
+            whole, rest = point.train_seconds_by["training_phase"], point.train_seconds_by[clock]
+            by_nodes.setdefault(point.nodes, []).append(whole - rest)
+    each = [f"{_range(seconds)} at {nodes_text(nodes)}" for nodes, seconds in sorted(by_nodes.items())]
+    return f"start-up is left out: {join_words(each)}"
+
+
+def is_phase(clock: TrainClock | None) -> bool:
+    """Whether the times hold start-up or the like, so that no ratio of them is a speedup."""
+    return clock in PHASE_CLOCKS
+
+
+def _range(seconds: Sequence[float]) -> str:
+    low, high = format_seconds(min(seconds)), format_seconds(max(seconds))
+    return low if low == high else f"{low} to {high}"
