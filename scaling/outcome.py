@@ -184,7 +184,10 @@ def read_outcome(
     status = description["TrainingJobStatus"]
     train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
     reason = failure_reason(description)
+    kind = platform_kind(description["TrainingJobArn"])
     world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
+    if kind == "simulated":  # nothing ran, so there is nothing to confirm or to contradict
+        world, wrong_world = world or planned.get("world_size"), None
     if status == "Completed" and wrong_world is not None:
         status, reason = "Failed", wrong_world
     failure = read_failure(reason, log_tail, failed=status == "Failed")
@@ -193,7 +196,7 @@ def read_outcome(
     return JobOutcome(
         job_name=description["TrainingJobName"],
         status=status,
-        platform_kind=platform_kind(description["TrainingJobArn"]),
+        platform_kind=kind,
         instance_type=description["ResourceConfig"].get("InstanceType"),
         reason=name_host(reason, failure.host) if several else reason,
         log_tail=failure.lines,

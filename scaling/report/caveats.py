@@ -143,7 +143,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
 
 def _clock(evidence: Evidence) -> Iterator[str]:
     clock, used = evidence.clock, evidence.used
-    if clock not in SOURCES:
+    if clock is None or clock not in SOURCES:
         return
     without = len(used) - sum("program" in (point.train_clock, *point.train_seconds_by) for point in used)
     if clock == "logged" and without < len(used):

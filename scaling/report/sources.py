@@ -32,11 +32,18 @@ def source_text(clock: TrainClock | None) -> str:
     return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
 
 
-def row_source(report: ScalingReport, row: SummaryRow, points: Sequence[Point]) -> str:
-    """Where T of a node count is from; `points` are its attempts, of which some may know a better source."""
-    if row.train_seconds is None:
+def source_note(report: ScalingReport) -> str:
+    """What a table's caption says of it, with a blank before; "" for a table of given times."""
+    source = source_text(report.train_clock)
+    return "" if source == UNKNOWN or report.baseline is None else f" T from {source}."
+
+
+def row_source(report: ScalingReport, row: SummaryRow) -> str:
+    """Where T of a node count is from; some of its runs may know a better source."""
+    if row.train_seconds is None or report.train_clock not in SOURCES:
         return UNKNOWN
-    others = {point.train_clock for point in points if point.used} - {report.train_clock, None}
+    used = [point for point in report.points if point.used and point.nodes == row.nodes]
+    others = {point.train_clock for point in used} - {report.train_clock, None}
     known = [text for clock, text in SOURCES.items() if clock in others]
     return source_text(report.train_clock) + (f"; {join_words(known)} in some runs" if known else "")
 

@@ -26,7 +26,7 @@ from scaling.formats import (
 from scaling.intervals import Interval
 from scaling.parity import FinalMetric
 from scaling.report.model import Point, ScalingReport
-from scaling.report.sources import point_source, row_source, source_text
+from scaling.report.sources import point_source, row_source, source_note
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, thinned, titled
 from scaling.speedup import SummaryRow, is_unconfirmed
 
@@ -79,11 +79,6 @@ def summary_caption(report: ScalingReport) -> str:
     seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
     policy = f"{report.policy_label[0].upper()}{report.policy_label[1:]}"
     return f"{policy}; T(N0) = {seconds} on {nodes_text(baseline.nodes)}{relative}."
-
-
-def _from(report: ScalingReport) -> str:
-    source = source_text(report.train_clock)
-    return "" if source == UNKNOWN or report.baseline is None else f" T from {source}."
 
 
 def no_result_text(report: ScalingReport) -> str:
@@ -316,7 +311,7 @@ def _hidden_note(report: ScalingReport) -> str:
 
 def _per_node_count(columns: Sequence[Column[SummaryRow]], report: ScalingReport) -> TextTable:
     table = make_table(titled("Speedup", report), columns, [Group(_shown(report))], is_bad=lambda row: row.n == 0)
-    caption = f"{summary_caption(report)}{_interval_note(table)}{_hidden_note(report)}{_from(report)}"
+    caption = f"{summary_caption(report)}{_interval_note(table)}{_hidden_note(report)}{source_note(report)}"
     return replace(table, caption=caption)
 
 
@@ -405,12 +400,8 @@ def _basis_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         Column("data wait", "share of train time", lambda row: format_percent(row.data_wait_share), optional=True),
         Column(metric_heading, "final metric, median", lambda row: metric_cell(row.final_metric), optional=True),
         Column("to target", "time to the target metric", lambda row: format_seconds(row.seconds_to_target), True),
-        Column("T from", "where the train time is from", partial(_row_source, report), optional=True, is_text=True),
+        Column("T from", "where the train time is from", partial(row_source, report), optional=True, is_text=True),
     ]
-
-
-def _row_source(report: ScalingReport, row: SummaryRow) -> str:
-    return row_source(report, row, [point for point in report.points if point.nodes == row.nodes])
 
 
 def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:

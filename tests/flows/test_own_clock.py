@@ -48,10 +48,9 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture
-def config(platform: SimpleNamespace, sweep_config: Callable[..., BenchmarkConfig], tmp_path: Path) -> BenchmarkConfig:
-    made = sweep_config(platform, sweep={"node_counts": [1, 2]})
-    role = {"role_arn": "arn:aws:iam::000000000000:role/training"}
-    return made.model_copy(update={"platform": made.platform.model_copy(update=role)})
+def config(platform: SimpleNamespace, pipeline_config: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
+    counts = {"node_counts": [1, 2], "order": "ascending"}
+    return pipeline_config("own", platform={"endpoint_url": platform.endpoint}, sweep=counts)
 
 
 def test_a_program_that_is_slow_to_start_is_timed_by_its_own_line(

@@ -38,7 +38,7 @@ def test_a_line_needs_no_metric_definition() -> None:
     [
         "my_train_seconds=3;",
         "train_seconds=3e",
-        "train_seconds=nan;",
+        "train_seconds=nan; train_seconds=1e999;",
         "train_seconds=3 min",
         "train_seconds 3",
         "x" * 20_000 + " train_seconds=3;",

@@ -234,6 +234,13 @@ def test_only_the_run_confirms_the_world_size(metrics, logged, planned, world):
     assert (outcome.status, outcome.reason, outcome.world_size) == ("Completed", None, world)
 
 
+def test_a_simulation_confirms_and_contradicts_nothing():
+    simulated = {"TrainingJobArn": f"arn:aws:sagemaker:us-east-1:{SIMULATED_ACCOUNT}:training-job/bench-n1"}
+    assert read_logged_run(Logged(), **simulated).world_size == 2
+    other = read_logged_run(Logged(), {"world": {"world_size": 16}}, **simulated)
+    assert (other.status, other.world_size) == ("Completed", 16)
+
+
 def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers():
     """Each of two nodes trained alone and said so."""
     alone = read_logged_run(Logged({"train_seconds": 6.0}, frozenset({1})))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import jsonschema
 import pytest
 
-from tests.infra.image.training_processes import DEADLINE_SECONDS, Trainings, free_port, succeed, two_nodes
+from tests.infra.image.training_processes import DEADLINE_SECONDS, IMAGE, Trainings, free_port, succeed, two_nodes
 
 STEPS = 24
 # 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch.
 AMOUNT = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--max-steps", str(STEPS))
 QUICK = (*AMOUNT, "--learning-rate", "0.005")
+SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
 EXCLUDE = ("--warmup-exclude-steps", "4", "--warmup-exclude-seconds", "0")
 
 pytestmark = pytest.mark.slow
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
     """What holds for every metrics.json."""
+    jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
     assert metrics["schema_version"] == 1
     assert metrics["steps"] == steps == len(metrics["step_seconds"])
     assert 0 < sum(metrics["step_seconds"][:1]) < metrics["train_seconds"]

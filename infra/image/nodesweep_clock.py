@@ -1,0 +1,175 @@
+"""Times a training program and writes the metrics.json that nodesweep reads. Copy this file beside your script.
+
+    from nodesweep_clock import clock
+
+    with clock():                           # in every process, around the training and nothing else
+        for batch in batches:
+            train_on(batch)
+            clock.step(len(batch))          # after each optimiser step, with this process's samples
+        clock.metric("accuracy", 0.93, goal="maximize")
+
+In nodesweep's own image it is there to import. It needs nothing but Python 3.8, and no change for torch.distributed,
+Lightning, accelerate, DeepSpeed, Horovod or mpi4py: it asks the one that is loaded how many processes there are. It
+does not communicate, so it can't make a program hang. The process of rank 0 writes the file, and nothing where the
+training raised; every process prints a line. docs/metrics.schema.json describes the file: `schema_version`,
+`train_seconds` and `world` are all that a report needs.
+"""
+
+import json
+import os
+import sys
+import time
+from statistics import median
+
+SCHEMA_VERSION = 1
+WARM_UP_STEPS = 10
+# A window of steps that has either is long enough to be quoted.
+ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
+_GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "tensorflow")
+
+
+class Clock:
+    """One run of the training. `clock` below is the one to use."""
+
+    def __init__(self):
+        self._folder = None
+        self._reset()
+
+    def __call__(self, output_folder=None):
+        """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR, on SageMaker always set, else here."""
+        self._folder = output_folder
+        self._reset()
+        return self
+
+    def __enter__(self):
+        self._look()
+        _synchronize()
+        self._start_unix_seconds, self._started = time.time(), time.perf_counter()
+        self._last_step = self._started
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self._look()
+        if kind is None:
+            _synchronize()
+            self._finish(time.perf_counter() - self._started)
+
+    def step(self, samples=None):
+        """An optimiser step has ended, on so many samples of this process (None: not counted)."""
+        now = time.perf_counter()
+        self._step_seconds.append(now - self._last_step)
+        self._last_step = now
+        if samples is None:
+            self._is_counted = False
+        else:
+            self._samples += int(samples)
+        if self._group is None:
+            self._look()
+
+    def metric(self, name, value, goal=None):
+        """The validation metric at the end; the last call counts. `goal`: "maximize", "minimize", None: not known."""
+        if goal not in ("maximize", "minimize", None):
+            raise ValueError(f"goal: got {goal!r}; allowed: 'maximize', 'minimize' or None")
+        self._metric = {"name": str(name), "value": float(value), "goal": goal}
+
+    def _reset(self):
+        self._start_unix_seconds = self._started = self._last_step = 0.0
+        self._step_seconds, self._samples, self._is_counted = [], 0, True
+        self._metric = self._group = None
+
+    def _look(self):
+        """Ask for the process group while it is there: a program may end it before the clock stops."""
+        self._group = _group() or self._group
+
+    def _finish(self, seconds):
+        world_size, rank = self._group or (self._alone(), _rank_by_launcher())
+        metrics = self._metrics(seconds, world_size)
+        said = {"rank": rank, "world_size": world_size, "train_seconds": seconds, "steps": metrics["steps"]}
+        said["steady_step_seconds"] = metrics["steady"]["step_seconds"]
+        said["final_metric"] = self._metric["value"] if self._metric else None
+        print(" ".join(f"{name}={_spell(value)};" for name, value in said.items() if value is not None), flush=True)
+        if rank == 0:
+            _write(self._folder or os.environ.get("SM_OUTPUT_DATA_DIR") or ".", metrics)
+
+    def _alone(self):
+        """1 where this process is known to have trained by itself, None where that can't be told."""
+        asked = os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or str(len(_hosts()))
+        if asked == "1":
+            return 1
+        looked_while_training = bool(self._step_seconds) and "torch" in sys.modules
+        return 1 if looked_while_training and not any(name in sys.modules for name in _GROUP_LIBRARIES) else None
+
+    def _metrics(self, seconds, world_size):
+        steady = self._step_seconds[WARM_UP_STEPS:]
+        is_short = len(steady) < ENOUGH_STEPS and sum(steady) < ENOUGH_SECONDS
+        processed = self._samples * world_size if world_size and self._is_counted and self._samples else None
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "train_seconds": seconds,
+            "world": {"world_size": world_size},
+            "run_start_unix_seconds": self._start_unix_seconds,
+            "run_stop_unix_seconds": self._start_unix_seconds + seconds,
+            "steps": len(self._step_seconds) or None,
+            "steady": {
+                "step_seconds": median(steady) if steady else None,
+                "steps": len(steady),
+                "seconds": sum(steady),
+                "first_step": min(WARM_UP_STEPS, len(self._step_seconds)),
+                "short_window": is_short,
+            },
+            "samples": {"processed": processed},
+            "final_metric": self._metric,
+        }
+
+
+clock = Clock()
+
+
+def _group():
+    """(world size, rank) of the process group that is up: torch.distributed's, else Horovod's, else MPI's; or None."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return torch.get_world_size(), torch.get_rank()
+    horovod = sys.modules.get("horovod.torch") or sys.modules.get("horovod.tensorflow")
+    if horovod is not None and horovod.is_initialized():
+        return horovod.size(), horovod.rank()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        return mpi.COMM_WORLD.Get_size(), mpi.COMM_WORLD.Get_rank()
+    return None
+
+
+def _rank_by_launcher():
+    """By what the launcher set; without one by the node's place among its hosts."""
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK"):
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
+    hosts, own = sorted(_hosts()), os.environ.get("SM_CURRENT_HOST")
+    return hosts.index(own) if own in hosts else 0
+
+
+def _hosts():
+    try:
+        return list(json.loads(os.environ.get("SM_HOSTS", "")))
+    except ValueError:
+        return ["localhost"]
+
+
+def _synchronize():
+    """A GPU runs behind the program: wait for it, so that its work is on the right side of the clock."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _spell(value):
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _write(folder, metrics):
+    """Whole or not there: what collects the folder never sees half a file."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "metrics.json")
+    with open(path + ".tmp", "w", encoding="utf-8") as stream:
+        json.dump(metrics, stream, allow_nan=False)
+    os.replace(path + ".tmp", path)
