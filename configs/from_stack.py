@@ -65,22 +65,24 @@ def fill_template(template: str, stack: Stack, endpoint_url: str | None, templat
 
     The template has its sections in block style, `platform` last. Comments stay.
     """
-    blocks = re.split(r"(?m)^(?=[a-z_]+:)", template)
-    sections = {block.partition(":")[0]: place for place, block in enumerate(blocks) if place}
+    sections = sections_of(template)
     for section, key in (("dataset", "source"), ("image", "context")):
-        block = blocks[sections[section]]
-        path = os.path.relpath(template_folder / _value(block, key), folder)
-        blocks[sections[section]] = _with_value(block, key, path)
-    image = blocks[sections["image"]]
-    base_image = f"{stack.base_image_registry}/{_value(image, 'base_image').partition('/')[2]}"
-    image = _with_value(image, "base_image", base_image)
-    image = _with_value(image, "repository", stack.repository)
-    blocks[sections["image"]] = _with_value(image, "codebuild_project", stack.codebuild_project)
-    blocks[sections["training"]] += "".join(f"  {line}\n" for line in _training_lines(stack))
-    blocks[sections["platform"]] = "platform:\n" + "".join(
-        f"  {line}\n" for line in _platform_lines(stack, endpoint_url)
-    )
-    return "".join(blocks)
+        path = os.path.relpath(template_folder / value_of(sections[section], key), folder)
+        sections[section] = with_value(sections[section], key, path)
+    image = sections["image"]
+    base_image = f"{stack.base_image_registry}/{value_of(image, 'base_image').partition('/')[2]}"
+    image = with_value(image, "base_image", base_image)
+    image = with_value(image, "repository", stack.repository)
+    sections["image"] = with_value(image, "codebuild_project", stack.codebuild_project)
+    sections["training"] += "".join(f"  {line}\n" for line in _training_lines(stack))
+    sections["platform"] = "platform:\n" + "".join(f"  {line}\n" for line in _platform_lines(stack, endpoint_url))
+    return "".join(sections.values())
+
+
+def sections_of(template: str) -> dict[str, str]:
+    """The text of each top-level key of a YAML text in block style, in order; "" holds what stands before the first."""
+    blocks = re.split(r"(?m)^(?=[a-z_]+:)", template)
+    return {"": blocks[0], **{block.partition(":")[0]: block for block in blocks[1:]}}
 
 
 def _training_lines(stack: Stack) -> list[str]:
@@ -107,12 +109,13 @@ def _platform_lines(stack: Stack, endpoint_url: str | None) -> list[str]:
     return [f"{key}: {_scalar(value)}" for key, value in values.items()]
 
 
-def _value(block: str, key: str) -> str:
+def value_of(block: str, key: str) -> str:
     """The plain scalar of one of a section's own keys."""
     return _line(block, key)["value"]
 
 
-def _with_value(block: str, key: str, value: str) -> str:
+def with_value(block: str, key: str, value: str) -> str:
+    """The section's text with another scalar for one of its own keys; what stands behind it stays."""
     found = _line(block, key)
     return f"{block[: found.start('value')]}{_scalar(value)}{block[found.end('value') :]}"
 

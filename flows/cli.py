@@ -389,6 +389,20 @@ def history(name: str, config: Path, nodes: int | None, output: Path | None) -> 
         fail(str(error), BAD_INPUT)
 
 
+@main.command("init")
+@click.option("--script", type=click.Path(path_type=Path), help="Your training script; without it, an example is made.")
+@click.option("--output", default="nodesweep.yaml", show_default=True, type=click.Path(dir_okay=False, path_type=Path),
+              help="Config to write.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@guarded
+def init_own_script(script: Path | None, output: Path, force: bool) -> None:
+    """Make a config that measures your own script on this machine, with a word on each field that matters."""
+    from flows.init_config import init_script
+
+    program = init_script(script, output, force)
+    print_text(f"{output} is written for {program}; next: nodesweep plan {output}, then nodesweep run {output}")
+
+
 @main.group("config")
 def config_group() -> None:
     """Make a config for a deployed stack, check one, or print the schema."""

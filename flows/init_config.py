@@ -1,4 +1,4 @@
-"""`nodesweep config init`: a config for an account whose stack is deployed. Runs no flow."""
+"""`nodesweep init` and `nodesweep config init`: a config for a script, and for a deployed stack. Runs no flow."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from pathlib import Path
 
 from configs.from_stack import Stack, fill_template
 from configs.load import ConfigError, parse_config
+from configs.own_script import EXAMPLE, fill_script, name_of
 from configs.strict_yaml import parse_yaml
 from tasks.files import write_atomic
 from tasks.stack import read_outputs, stack_client
 
-TEMPLATE = Path(__file__).resolve().parents[1] / "configs" / "first_sweep.yaml"
+_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+TEMPLATE = _CONFIGS / "first_sweep.yaml"
+SCRIPT_TEMPLATE = _CONFIGS / "own_script.yaml"
 
 
 def init_config(
@@ -30,3 +33,26 @@ def init_config(
     if output is not None:
         write_atomic(output, text.encode())
     return text
+
+
+def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
+    """Write a config that measures `script` on this machine; returns the script's path.
+
+    Without a script, the example is written as code/train.py beside the config. Raises ConfigError for a script that is
+    not there and, less with `force`, for a file that is.
+    """
+    example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
+    program = script or output.parent / "code" / "train.py"
+    if script is not None and not script.is_file():
+        raise ConfigError(f"--script: {script} is no file; give the program that one rank runs")
+    for path in [output] if script else [output, program]:
+        if path.exists() and not force:
+            raise ConfigError(f"{path} exists; choose another --output, or replace it with --force")
+    template, folder = SCRIPT_TEMPLATE.read_text(encoding="utf-8"), output.resolve().parent
+    text = fill_script(template, name_of(program), program.resolve(), SCRIPT_TEMPLATE.parent, folder)
+    parse_config(parse_yaml(text), origin=f"the config made for {program}")
+    if script is None:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(program, example)
+    write_atomic(output, text.encode())
+    return program

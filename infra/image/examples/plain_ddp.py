@@ -8,6 +8,7 @@ It knows torchrun's variables and nothing of SageMaker.
 import argparse
 import gc
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -57,8 +58,11 @@ class Trainer:
             print(f"epoch {epoch}: loss={total.item() / len(self.loader) / dist.get_world_size():.4f};", flush=True)
 
     def train(self, epochs):
+        started = time.perf_counter()
         for epoch in range(epochs):
-            self.run_epoch(epoch)
+            self.run_epoch(epoch)  # ends when every rank has ended it
+        seconds = time.perf_counter() - started
+        print(f"rank={dist.get_rank()}; world_size={dist.get_world_size()}; train_seconds={seconds:.3f};", flush=True)
         if dist.get_rank() == 0:
             torch.save(self.model.module.state_dict(), os.path.join(os.environ.get("SM_MODEL_DIR", "."), "model.pt"))
 
