@@ -364,7 +364,7 @@ def _row(
     used_runs = [run for run in runs if run.used]
     # What failed tells the batch of a point that nothing else tells.
     known = used or group.attempts
-    world = _agreed(outcome.world_size for outcome in known)
+    world = None if _is_world_unknown(group) else _agreed(outcome.world_size for outcome in known)
     seconds = clocks.train.seconds
     to_target = [run.seconds_to_target for run in used_runs]
     return SummaryRow(
@@ -396,8 +396,7 @@ def _row(
 def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None) -> tuple[Flag, ...]:
     """`fastest` is the shortest time at any smaller node count."""
     flags: list[Flag] = []
-    is_table = bool(group.used) and group.used[0].platform_kind == "measured"
-    if not is_table and any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used):
+    if _is_world_unknown(group):
         flags.append("world_size_unconfirmed")
     if train.seconds is None or train.efficiency is None:
         return tuple(flags)
@@ -408,6 +407,13 @@ def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: floa
     if verdict.verdict == "different":
         flags.append("throughput_only")
     return tuple(flags)
+
+
+def _is_world_unknown(group: _Group) -> bool:
+    """Whether a used run of it is unconfirmed; a table, which may be large, has no plan to confirm."""
+    if not group.used or group.used[0].platform_kind == "measured":
+        return False
+    return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
 
 
 def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool:

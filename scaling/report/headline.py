@@ -17,7 +17,8 @@ _QUALIFIERS: dict[PlatformKind, str] = {
     "simulated": "On simulated nodes",
     "measured": "",
 }
-_PHASE = "the platform's Training phase, which holds more than the training,"
+_PHASE = ", which holds more than the training,"
+_PHASE_WITHOUT_START_UP = " without the start-up that the log shows"
 _SCALING = {"fixed_per_replica": ", throughput scaling under a batch that grows with the nodes"}
 
 
@@ -33,13 +34,16 @@ def write_headline(
     """The recommendation and its numbers, then how many of the `jobs` did not complete.
 
     `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts
-    and for times that are no program's own.
+    and for times that are no program's own. A world size that no run confirmed is said: the nodes of such a job may
+    never have worked together.
     Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (METHODOLOGY 3).
     """
     sentence = _result(kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", ""))
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {jobs_text(jobs)} did not complete"
+    if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
+        sentence += f"; world size not confirmed at {join_words(map(nodes_text, unconfirmed))}"
     return sentence + "."
 
 
@@ -56,9 +60,9 @@ def _result(
         return _qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
     if is_phase(clock):
         times = [f"{format_seconds(row.train_seconds)} on {nodes_text(row.nodes)}" for row in rows if row.n]
-        return _qualified(
-            kind, f"No recommendation: no program gave a train time of its own; {_PHASE} took {join_words(times)}"
-        )
+        phase = _PHASE if clock == "training_phase" else _PHASE_WITHOUT_START_UP
+        why = "No recommendation: no program gave a train time of its own"
+        return _qualified(kind, f"{why}; the platform's Training phase{phase} took {join_words(times)}")
     if recommendation is None:
         one = f"{nodes_text(baseline.nodes)} ({_time(baseline, clock)})"
         return _qualified(kind, f"One node count only, {one}: there is no speedup to show")

@@ -12,9 +12,9 @@ from scaling.speedup import SummaryRow
 SOURCES: Mapping[TrainClock, str] = {
     "program": "metrics.json",
     "logged": "the program's log",
-    "phase_from_start_line": "Training phase from the start line on",
-    "phase_from_first_step": "Training phase from the first step on",
-    "training_phase": "Training phase",
+    "phase_from_start_line": "the Training phase from the start line on",
+    "phase_from_first_step": "the Training phase from the first step on",
+    "training_phase": "the Training phase",
 }
 """Of a job's times; those of a table have none but the table."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {

@@ -352,7 +352,7 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         return Cell(format_count(row.nodes), href=f"#{runs_anchor(row.nodes)}" if row.nodes in linked else None)
 
     def speedup(row: SummaryRow) -> Cell:
-        if row.nodes == baseline:
+        if row.nodes == baseline and row.speedup is not None:
             return Cell("Baseline")
         return _ranged(row.speedup, row.train.speedup_interval, format_speedup)
 

@@ -386,5 +386,6 @@ def test_an_unconfirmed_world_size_is_flagged(make_outcome):
         ]
     )
     assert column(rows, "flags") == [(), ("world_size_unconfirmed",)]
+    assert column(rows, "world_size") == [1, None], "one of two runs is no word for both"
     phase = make_outcome(2, 6.0, planned=planned, train_clock="training_phase")
     assert summarise([phase])[0].flags == ("world_size_unconfirmed",)

@@ -152,7 +152,7 @@ def test_clock_fallback_is_told(make_outcome, make_report):
     assert mixed.train_seconds(mixed.points[0]) == 60.0
     untimed = make_report([make_outcome(1, 40.0), make_outcome(2, 50.0, **fallback)])
     assert has(
-        untimed, "1 job completed without a readable train time from Training phase, the curve's source, at 1 node"
+        untimed, "1 job completed without a readable train time from the Training phase, the curve's source, at 1 node"
     )
 
 

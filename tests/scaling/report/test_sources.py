@@ -74,6 +74,7 @@ def test_the_source_stands_in_table_page_markdown_and_terminal(by_log):
 def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     assert (by_phase.recommendation, by_phase.pareto, by_phase.fits.laws) == (None, (), ())
     assert [row.speedup for row in by_phase.summary] == [None, None]
+    assert cells(main_table(by_phase), "S") == ["–", "–"], "not even a baseline"
     assert by_phase.headline == (
         "On emulated nodes, no recommendation: no program gave a train time of its own; the platform's Training phase, "
         "which holds more than the training, took 2 min 2 s on 1 node and 1 min 42 s on 2 nodes."
@@ -114,10 +115,11 @@ def test_start_up_that_the_log_shows_is_left_out_and_said(clock, words, make_out
         ]
     )
     assert report.recommendation is None
+    assert "Training phase without the start-up that the log shows took 21.0 s on 1 node" in report.headline
     assert [row.train_seconds for row in report.summary] == [21.0, 12.0]
     [caveat] = caveats(report, words)
     assert "(start-up is left out: 1 min 40 s to 1 min 42 s at 1 node and 1 min 30 s at 2 nodes)" in caveat
-    assert cells(main_table(report), "T from")[0].startswith("Training phase from the ")
+    assert cells(main_table(report), "T from")[0].startswith("the Training phase from the ")
 
 
 def test_two_sources_are_never_mixed(make_outcome, make_report):
@@ -145,7 +147,7 @@ def test_a_run_without_the_curves_source_is_left_out_and_said(make_outcome, make
     )
     assert report.train_clock == "program"
     assert caveats(report, "1 job completed without a readable train time from metrics.json, the curve's source, at 1")
-    assert cells(attempts_table(report), "T from")[1] == "Training phase"
+    assert cells(attempts_table(report), "T from")[1] == "the Training phase"
 
 
 def test_a_table_of_times_has_no_such_column(make_outcomes, make_report):
@@ -172,6 +174,7 @@ def test_a_world_size_that_nothing_confirms_is_no_world_size(make_outcome, make_
     assert "(2 were planned)" in caveat
     for text in (render_markdown(report), render_html(report), terminal(report)):
         assert "world size not confirmed" in text
+    assert report.headline.endswith("; 1 of 3 jobs did not complete; world size not confirmed at 2 nodes.")
 
 
 def test_step_times_of_the_log_stand_with_the_run(make_outcome, make_report):
