@@ -56,15 +56,14 @@ def point_source(report: ScalingReport, point: Point) -> str:
     return f"{own} {format_seconds(point.clocks.train_seconds)}, used: {source_text(report.train_clock)}"
 
 
-def start_up_text(points: Sequence[Point], clock: TrainClock) -> str | None:
-    """How much start-up was taken off the Training phase, by node count; None where nothing was."""
+def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
+    """How much start-up was taken off the Training phase of the used runs, by node count; None where nothing was."""
     if clock == "training_phase":
         return None
     by_nodes: dict[int, list[float]] = {}
-    for point in points:
-        if point.used:
-            whole, rest = point.train_seconds_by["training_phase"], point.train_seconds_by[clock]
-            by_nodes.setdefault(point.nodes, []).append(whole - rest)
+    for point in used:
+        whole, rest = point.train_seconds_by["training_phase"], point.train_seconds_by[clock]
+        by_nodes.setdefault(point.nodes, []).append(whole - rest)
     each = [f"{_range(seconds)} at {nodes_text(nodes)}" for nodes, seconds in sorted(by_nodes.items())]
     return f"start-up is left out: {join_words(each)}"
 

@@ -47,7 +47,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
 
 def train(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
     """A perfectly scaling program: 80 s over the node count, on the first node's metrics file."""
-    metrics = {"schema_version": 1, "train_seconds": 80.0 / job.instance_count, "steady": {"step_seconds": 0.1}}
+    world = {"world_size": job.instance_count}
+    times = {"train_seconds": 80.0 / job.instance_count, "steady": {"step_seconds": 0.1}}
+    metrics = {"schema_version": 1, **times, "world": world}
     (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(metrics))
 
 
