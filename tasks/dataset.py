@@ -27,9 +27,9 @@ from prefect import task
 from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import DatasetConfig, PlatformConfig
 from scaling import names
-from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed, error_code
+from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes
+from tasks.storage import get_bytes, is_missing
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
@@ -183,7 +183,7 @@ def _is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
     try:
         head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
-        if error_code(error) in ("404", "NoSuchKey", "NotFound"):
+        if is_missing(s3, bucket, key, error):
             return False
         raise
     if head["ContentLength"] != file.size_bytes or head.get("Metadata", {}).get("sha256") != file.sha256:

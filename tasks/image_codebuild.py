@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
 from botocore.exceptions import ClientError
 
 from configs.models import ImageConfig, PlatformConfig
@@ -75,20 +76,51 @@ def start(
         _STARTER: token,
         **{f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())},
     }
-    buildspec = context.root / "buildspec.yml"
-    own = {"buildspecOverride": buildspec.read_text()} if buildspec.is_file() else {}  # else the project's
-    build = codebuild.start_build(
-        projectName=config.codebuild_project,
-        idempotencyToken=token,
-        sourceTypeOverride="S3",
-        sourceLocationOverride=f"{platform.bucket}/{key}",
-        timeoutInMinutesOverride=config.build_timeout_minutes,
-        environmentVariablesOverride=[
-            {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
-        ],
-        **own,
-    )["build"]
+    own = _own_buildspec(codebuild, config.codebuild_project, context)
+    try:
+        build = codebuild.start_build(
+            projectName=config.codebuild_project,
+            idempotencyToken=token,
+            sourceTypeOverride="S3",
+            sourceLocationOverride=f"{platform.bucket}/{key}",
+            timeoutInMinutesOverride=config.build_timeout_minutes,
+            environmentVariablesOverride=[
+                {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
+            ],
+            **own,
+        )["build"]
+    except ClientError as error:
+        if own and error_code(error) == "AccessDeniedException":
+            raise ImageBuildFailed(
+                f"{config.codebuild_project} may not be given the context's buildspec.yml, which differs from its own: "
+                "update the stack of infra/aws, delete that file, or set the stack's OwnBuildspecs=true (docs/aws.md); "
+                f"{error}"
+            ) from error
+        raise
     return str(build["id"])
+
+
+def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[str, str]:
+    """StartBuild's argument where the context's buildspec.yml does something else than the project's; else nothing.
+
+    The stack's pipeline role may not send one. Best effort: where the project can't be looked at, it is sent.
+    """
+    file = context.root / "buildspec.yml"
+    if not file.is_file():
+        return {}
+    text, known = file.read_text(), ""
+    with best_effort(f"the buildspec of {project} can't be read"):
+        projects = codebuild.batch_get_projects(names=[project])["projects"]
+        known = projects[0]["source"].get("buildspec", "") if projects else ""
+    return {} if known and _parsed(known) == _parsed(text) else {"buildspecOverride": text}
+
+
+def _parsed(buildspec: str) -> Any:
+    """What a buildspec says, whatever its comments and line breaks; the text itself where it is no YAML."""
+    try:
+        return yaml.safe_load(buildspec)
+    except yaml.YAMLError:
+        return buildspec
 
 
 def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:

@@ -14,9 +14,8 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.errors import error_code
 from tasks.platform import aws_client
-from tasks.storage import put_bytes
+from tasks.storage import is_missing, put_bytes
 
 logger = logging.getLogger("nodesweep.owner")
 BEAT_SECONDS = 60.0
@@ -92,10 +91,11 @@ def leave_running(platform: PlatformConfig, sweep: str) -> None:
 
 def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign | None:
     """The last sign, dated by the platform's clock on both ends; None where there is none."""
+    key = names.owner_key(platform.prefix, sweep)
     try:
-        answer = s3.get_object(Bucket=platform.bucket, Key=names.owner_key(platform.prefix, sweep))
+        answer = s3.get_object(Bucket=platform.bucket, Key=key)
     except s3.exceptions.ClientError as error:
-        if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+        if is_missing(s3, platform.bucket, key, error):
             return None
         raise
     read_at = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])

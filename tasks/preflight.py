@@ -52,7 +52,7 @@ RULES = (
     OnlineRule("EFS mount targets", "elasticfilesystem:DescribeMountTargets", ask_efs, _mounts_efs),
     OnlineRule("the role", "iam:GetRole", ask_trust, _on_aws_nodes),
     OnlineRule("the role's permissions", "iam:SimulatePrincipalPolicy", ask_permissions, _on_aws_nodes),
-    OnlineRule("the bucket", "s3:ListBucket", ask_bucket, _always),
+    OnlineRule("the bucket", "s3:GetBucketLocation", ask_bucket, _always),
     OnlineRule("the image", "ecr:BatchGetImage", ask_image, has_ecr_image),
 )
 

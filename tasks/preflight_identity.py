@@ -36,11 +36,15 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 
 @dataclass(frozen=True)
 class Need:
-    """What a job does to one resource under its role. `owner`: a bucket or repository, whose own policy counts too."""
+    """What a job does to one resource under its role.
+
+    `owner` is a bucket or repository, whose own policy counts too; `context`: (condition key, value) of the real call.
+    """
 
     actions: tuple[str, ...]
     resource: str
     owner: str | None = None
+    context: tuple[tuple[str, str], ...] = ()
 
 
 def needs_of(config: BenchmarkConfig) -> tuple[Need, ...]:
@@ -49,10 +53,12 @@ def needs_of(config: BenchmarkConfig) -> tuple[Need, ...]:
     output = f"arn:{partition}:s3:::{platform.bucket}/{names.sweep_output_prefix(platform.prefix, 'x')}/x"
     needs = [
         Need(("s3:GetObject", "s3:PutObject"), output, platform.bucket),
-        Need(("s3:ListBucket",), f"arn:{partition}:s3:::{platform.bucket}", platform.bucket),
+        Need(("s3:ListBucket",), f"arn:{partition}:s3:::{platform.bucket}", platform.bucket,
+             (("s3:prefix", f"{names.sweep_output_prefix(platform.prefix, 'x')}/x"),)),
         Need(_LOG_ACTIONS, f"arn:{partition}:logs:{platform.region}:{_account(config)}:"
                            "log-group:/aws/sagemaker/TrainingJobs:log-stream:x"),
-        Need(("cloudwatch:PutMetricData", "ecr:GetAuthorizationToken"), "*"),
+        Need(("cloudwatch:PutMetricData",), "*", context=(("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),)),
+        Need(("ecr:GetAuthorizationToken",), "*"),
     ]  # fmt: skip
     places = []
     if config.dataset is not None:
@@ -131,7 +137,13 @@ def ask_permissions(question: Question) -> Findings:
     for need in needs_of(question.config):
         try:
             results = iam.simulate_principal_policy(
-                PolicySourceArn=arn, ActionNames=list(need.actions), ResourceArns=[need.resource]
+                PolicySourceArn=arn,
+                ActionNames=list(need.actions),
+                ResourceArns=[need.resource],
+                ContextEntries=[
+                    {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+                    for key, value in need.context
+                ],
             )["EvaluationResults"]
         except ClientError as error:
             if error_code(error) != "NoSuchEntity":

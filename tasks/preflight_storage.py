@@ -39,9 +39,9 @@ def parse_ecr_image(uri: str) -> EcrImage | None:
     return EcrImage(found["account"], found["region"], found["repository"], image_id)
 
 
-def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
-    """`region` is where the bucket lies, None where the answer did not say."""
-    if region in (None, platform.region):
+def judge_bucket(platform: PlatformConfig, region: str) -> Findings:
+    """`region` is where the bucket lies."""
+    if region == platform.region:
         return Findings()
     return Findings(
         (f"platform.bucket: {platform.bucket} is in {region}, and SageMaker takes objects of its own region only; "
@@ -63,19 +63,15 @@ def judge_image(uri: str, failures: Sequence[Mapping[str, Any]], as_it_is: bool 
 
 
 def ask_bucket(question: Question) -> Findings:
-    """S3: the bucket's region."""
+    """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing, and may spell eu-west-1 EU."""
     platform = question.config.platform
     try:
-        answer = question.client("s3").head_bucket(Bucket=platform.bucket)
+        place = question.client("s3").get_bucket_location(Bucket=platform.bucket).get("LocationConstraint")
     except ClientError as error:
-        code = error_code(error)
-        if code not in ("301", "404", "NoSuchBucket", "PermanentRedirect"):
+        if error_code(error) != "NoSuchBucket":
             raise
-        if code in ("404", "NoSuchBucket"):
-            return _missing_bucket(platform)
-        answer = error.response
-    headers = answer["ResponseMetadata"]["HTTPHeaders"]
-    return judge_bucket(platform, answer.get("BucketRegion") or headers.get("x-amz-bucket-region"))
+        return _missing_bucket(platform)
+    return judge_bucket(platform, {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(place, place))
 
 
 def ask_image(question: Question) -> Findings:

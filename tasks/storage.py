@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
+from botocore.exceptions import ClientError
 from prefect import task
 
 from configs.models import BenchmarkConfig, PlatformConfig
@@ -21,9 +22,12 @@ _WEEK_SECONDS = 604_800  # the longest that S3 takes
 
 
 def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
-    """The bucket answers, or is created where platform.create_missing allows it. Raises PreflightRefused otherwise."""
+    """The bucket answers, or is created where platform.create_missing allows it. Raises PreflightRefused otherwise.
+
+    It is asked for what lies below the prefix, since the pipeline role may list nothing else.
+    """
     try:
-        s3.head_bucket(Bucket=platform.bucket)
+        s3.list_objects_v2(Bucket=platform.bucket, Prefix=f"{platform.prefix}/", MaxKeys=1)
         return
     except s3.exceptions.ClientError as error:
         code = error_code(error)
@@ -52,7 +56,7 @@ def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
-        if error_code(error) not in ("404", "NoSuchKey", "NotFound", "403"):  # 403: who may not list is not told more
+        if error_code(error) != "403" and not is_missing(s3, bucket, key, error):  # 403: the write tells, here
             raise
     else:
         if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():
@@ -65,9 +69,27 @@ def get_bytes(s3: Any, bucket: str, key: str) -> bytes | None:
     try:
         return bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     except s3.exceptions.ClientError as error:
-        if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+        if is_missing(s3, bucket, key, error):
             return None
         raise
+
+
+def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
+    """Whether this failure to read an object means that it, or its bucket, does not exist.
+
+    To who may not list the whole bucket S3 answers 403 where it would answer 404 to others ("GetObject", S3 API
+    reference). The pipeline role may list below its prefixes, so the key is then looked for in a listing.
+    """
+    code = error_code(error)
+    if code in ("404", "NoSuchKey", "NotFound", "NoSuchBucket"):
+        return True
+    if code not in ("403", "AccessDenied"):
+        return False
+    try:
+        listed = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", ())
+    except ClientError:  # then the first refusal is what there is to say
+        return False
+    return key not in (item["Key"] for item in listed)
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:

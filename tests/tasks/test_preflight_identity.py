@@ -92,12 +92,17 @@ def test_needs_name_the_places_a_job_uses(make_config: Configs) -> None:
             "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:log-stream:x",
         ),
         ("cloudwatch:PutMetricData", "*"),
+        ("ecr:GetAuthorizationToken", "*"),
         ("s3:GetObject", "arn:aws:s3:::corpus/digits/x"),
         ("s3:GetObject", "arn:aws:s3:::other/x/x"),
         ("ecr:BatchGetImage", "arn:aws:ecr:us-east-1:123456789012:repository/nodesweep"),
         ("ec2:CreateNetworkInterface", "*"),
     ]
     assert needs[0].actions == ("s3:GetObject", "s3:PutObject")
+    assert [need.context for need in needs if need.context] == [
+        (("s3:prefix", "nodesweep/sweeps/x/jobs/x"),),
+        (("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),),
+    ]
 
 
 def test_needs_of_an_uploaded_dataset_and_of_own_code(make_config: Configs) -> None:

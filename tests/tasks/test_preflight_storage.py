@@ -32,15 +32,13 @@ def test_bucket_of_another_region_is_a_problem(aws: Callable[[str], Any], make_c
     )
 
 
-def test_redirect_names_the_region_too(make_config: Configs) -> None:
+@pytest.mark.parametrize(("place", "region"), [({}, "us-east-1"), ({"LocationConstraint": "EU"}, "eu-west-1")])
+def test_regions_are_known_by_their_old_names(make_config: Configs, place: dict[str, Any], region: str) -> None:
     s3 = boto3.client("s3", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
     with Stubber(s3) as stub:
-        stub.add_client_error("head_bucket", "301", response_meta={"HTTPHeaders": {"x-amz-bucket-region": "eu-west-1"}})
-        assert "is in eu-west-1" in ask_bucket(question(make_config(), clients(s3=s3))).problems[0]
-
-
-def test_region_that_is_not_said_is_no_problem(make_config: Configs) -> None:
-    assert judge_bucket(make_config().platform, None).problems == ()
+        stub.add_response("get_bucket_location", place)
+        problems = ask_bucket(question(make_config(), clients(s3=s3))).problems
+    assert problems == judge_bucket(make_config().platform, region).problems
 
 
 def test_missing_bucket_is_a_problem_unless_it_is_created(aws: Callable[[str], Any], make_config: Configs) -> None:

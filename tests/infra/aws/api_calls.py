@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import botocore.client
+from botocore.exceptions import ClientError
 
 from scaling import names
 from tests.infra.aws.iam_policy import Access
@@ -50,6 +51,7 @@ def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
             calls.append(call)
             if call.name in answers:
                 return answers[call.name](parameters)
+            return _as_who_may_not_list(real, self, operation, parameters)
         return real(self, operation, parameters)
 
     botocore.client.BaseClient._make_api_call = note
@@ -57,6 +59,17 @@ def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
         yield calls
     finally:
         botocore.client.BaseClient._make_api_call = real
+
+
+def _as_who_may_not_list(real: Callable[..., Any], client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+    """S3 tells only those that an object is missing who may list the whole bucket, which the pipeline role may not."""
+    try:
+        return real(client, operation, parameters)
+    except ClientError as error:
+        if operation in ("GetObject", "HeadObject") and error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+            code = "AccessDenied" if operation == "GetObject" else "403"
+            raise ClientError({"Error": {"Code": code, "Message": "Access Denied"}}, operation) from error
+        raise
 
 
 def needed(call: ApiCall, account: str) -> list[Access]:
@@ -101,7 +114,29 @@ def _repository(action: str) -> Need:
 
 
 def _project(action: str) -> Need:
-    return lambda request, place: [Access(action, place.arn("codebuild", f"project/{request['projectName']}"))]
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        projects = request.get("names") or [request["projectName"]]
+        return [Access(action, place.arn("codebuild", f"project/{project}")) for project in projects]
+
+    return need
+
+
+_OVERRIDE_KEYS = {
+    "sourceLocationOverride": "codebuild:source.location",
+    "buildspecOverride": "codebuild:source.buildspec",
+    "imageOverride": "codebuild:environment.image",
+    "serviceRoleOverride": "codebuild:serviceRole",
+}
+"""Member of StartBuild -> its condition key."""
+_OTHER_MEMBERS = frozenset({"projectName", "idempotencyToken", "sourceTypeOverride", "timeoutInMinutesOverride"})
+
+
+def _start_build(request: Mapping[str, Any], place: _Place) -> list[Access]:
+    variables = tuple(item["name"] for item in request["environmentVariablesOverride"])
+    context: dict[str, str | tuple[str, ...]] = {"codebuild:environment.environmentVariables.name": variables}
+    for member in request.keys() - _OTHER_MEMBERS - {"environmentVariablesOverride"}:
+        context[_OVERRIDE_KEYS[member]] = str(request[member])
+    return [Access("codebuild:StartBuild", place.arn("codebuild", f"project/{request['projectName']}"), context)]
 
 
 def _builds(action: str, key: str) -> Need:
@@ -159,7 +194,7 @@ def _anything(action: str) -> Need:
 
 
 _NEEDED: dict[str, Need] = {
-    "s3:HeadBucket": _bucket("s3:ListBucket"),
+    "s3:GetBucketLocation": _bucket("s3:GetBucketLocation"),
     "s3:ListObjectsV2": _bucket("s3:ListBucket"),
     "s3:GetBucketPolicy": _bucket("s3:GetBucketPolicy"),
     "s3:HeadObject": _object("s3:GetObject"),
@@ -173,7 +208,8 @@ _NEEDED: dict[str, Need] = {
     "ecr:DescribeImages": _repository("ecr:DescribeImages"),
     "ecr:BatchGetImage": _repository("ecr:BatchGetImage"),
     "ecr:GetRepositoryPolicy": _repository("ecr:GetRepositoryPolicy"),
-    "codebuild:StartBuild": _project("codebuild:StartBuild"),
+    "codebuild:StartBuild": _start_build,
+    "codebuild:BatchGetProjects": _project("codebuild:BatchGetProjects"),
     "codebuild:ListBuildsForProject": _project("codebuild:ListBuildsForProject"),
     "codebuild:BatchGetBuilds": _builds("codebuild:BatchGetBuilds", "ids"),
     "codebuild:StopBuild": _builds("codebuild:StopBuild", "id"),

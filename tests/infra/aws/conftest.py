@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from prefect.testing.utilities import prefect_test_harness
 
-from tests.infra.aws.deployed import deploy
+from tests.infra.aws.deployed import deploy, make_project
 from tests.infra.local.platform_client import serve_simulated
 
 
@@ -26,4 +26,5 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
     # A virtual second takes 2 ms, so that a job can be caught while it runs.
     for served in serve_simulated(tmp_path_factory.mktemp("platform"), model=model, time_scale=0.002):
         served.stack = deploy(served.endpoint, "nodesweep")
+        make_project(served.endpoint, served.stack)
         yield served

@@ -75,6 +75,19 @@ def deploy(endpoint: str, name: str, **parameters: str) -> DeployedStack:
     )
 
 
+def make_project(endpoint: str, stack: DeployedStack) -> None:
+    """The stack's CodeBuild project, which moto's CloudFormation passes over: its name, type and buildspec."""
+    source = template()["Resources"]["BuildProject"]["Properties"]["Source"]
+    client(endpoint, "codebuild").create_project(
+        name=stack.outputs["CodeBuildProjectName"],
+        # moto wants a location with every type; a build brings its own.
+        source={"type": source["Type"], "buildspec": source["BuildSpec"], "location": "none/none"},
+        artifacts={"type": "NO_ARTIFACTS"},
+        environment={"type": "LINUX_CONTAINER", "image": "i", "computeType": "BUILD_GENERAL1_MEDIUM"},
+        serviceRole=f"arn:aws:iam::000000000001:role/{stack.resources['BuildRole']}",
+    )
+
+
 def policies_of(endpoint: str, role: str) -> list[dict[str, Any]]:
     """A role's inline policies, as they were deployed: every reference resolved."""
     iam = client(endpoint, "iam")

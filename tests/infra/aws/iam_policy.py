@@ -18,7 +18,8 @@ class Access:
 
     action: str
     resource: str
-    context: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """A key with several values has a tuple."""
 
     def __str__(self) -> str:
         where = " ".join(f"{key}={value}" for key, value in self.context.items())
@@ -79,15 +80,22 @@ def _parts(grants: Iterable[Grant]) -> set[str]:
     return {f"{grant.sid}: {part}" for grant in grants for part in (grant.action, grant.resource)}
 
 
-def conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str]) -> bool:
+def conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str | tuple[str, ...]]) -> bool:
     """Every operator on every key; a key that the call does not carry fails it, less with …IfExists."""
     for operator, keys in conditions.items():
+        if operator == "Null":
+            if any((key not in context) != (wanted == "true") for key, wanted in keys.items()):
+                return False
+            continue
         compare = _OPERATORS[operator.removesuffix("IfExists").removeprefix(_EVERY_VALUE)]
         for key, wanted in keys.items():
             if key not in context:
                 if not operator.endswith("IfExists") and not operator.startswith(_EVERY_VALUE):
                     return False
-            elif not any(compare(str(one), context[key]) for one in as_list(wanted)):
+                continue
+            found = context[key]
+            values = found if isinstance(found, tuple) else (found,)
+            if not all(any(compare(str(one), value) for one in as_list(wanted)) for value in values):
                 return False
     return True
 
@@ -111,7 +119,7 @@ def _at_most(wanted: str, found: str) -> bool:
 
 
 _EVERY_VALUE = "ForAllValues:"
-"""Of a key with several values; here none has more than one. Without the key the condition holds."""
+"""Of a key with several values, each of which has to match. Without the key the condition holds."""
 _OPERATORS: dict[str, Callable[[str, str], bool]] = {
     "StringEquals": _equal,
     "StringLike": matches,

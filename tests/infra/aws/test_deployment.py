@@ -202,6 +202,47 @@ def test_the_stack_may_name_instance_types_and_a_runtime(platform: SimpleNamespa
         assert bool(grants_used(policies, access)) == allowed, access
 
 
+BUILD = {
+    "codebuild:source.location": "nodesweep-000000000001-us-east-1/nodesweep/contexts/ctx-1.zip",
+    "codebuild:environment.environmentVariables.name": ("IMAGE_TAG", "BUILD_ARG_BASE_IMAGE", "NODESWEEP_STARTER"),
+}
+
+
+@pytest.mark.parametrize(
+    ("override", "allowed"),
+    [
+        ({}, True),
+        ({"codebuild:source.buildspec": "true"}, False),
+        ({"codebuild:environment.image": "somebody/elses:1"}, False),
+        ({"codebuild:serviceRole": "arn:aws:iam::000000000001:role/admin"}, False),
+        ({"codebuild:secondarySources": "true"}, False),
+        ({"codebuild:logsConfig": "true"}, False),
+        ({"codebuild:source.location": "elsewhere/context.zip"}, False),
+        ({"codebuild:environment.environmentVariables.name": ("IMAGE_TAG", "BASH_ENV")}, False),
+        ({"codebuild:environment.environmentVariables.name": ("LD_PRELOAD",)}, False),
+    ],
+)
+def test_a_build_is_started_with_nothing_but_what_the_pipeline_sends(
+    pipeline_policies: list[dict[str, Any]], override: dict[str, Any], allowed: bool
+) -> None:
+    project = f"arn:aws:codebuild:us-east-1:{ACCOUNT}:project/nodesweep-image"
+    access = Access("codebuild:StartBuild", project, BUILD | override)
+    assert bool(grants_used(pipeline_policies, access)) == allowed
+
+
+def test_the_stack_may_let_builds_bring_their_own_buildspec(platform: SimpleNamespace) -> None:
+    names = {"BucketName": "own-spec", "RepositoryName": "own-spec", "CodeBuildProjectName": "own-spec-image"}
+    stack = deploy(platform.endpoint, "own-spec", CreateTrainingLogGroup="false", OwnBuildspecs="true", **names)
+    policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])
+    project = f"arn:aws:codebuild:us-east-1:{ACCOUNT}:project/own-spec-image"
+    sent = BUILD | {
+        "codebuild:source.location": "own-spec/nodesweep/contexts/c.zip",
+        "codebuild:source.buildspec": "true",
+    }
+    assert grants_used(policies, Access("codebuild:StartBuild", project, sent))
+    assert not grants_used(policies, Access("codebuild:StartBuild", project, sent | {"codebuild:serviceRole": "r"}))
+
+
 def test_other_things_are_refused(platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]]) -> None:
     bucket, role = platform.stack.outputs["BucketName"], platform.stack.outputs["ExecutionRoleArn"]
     job = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job"
@@ -212,12 +253,14 @@ def test_other_things_are_refused(platform: SimpleNamespace, pipeline_policies: 
         Access("s3:PutObject", f"arn:aws:s3:::{bucket}/raw/a"),
         Access("s3:GetObject", "arn:aws:s3:::other/nodesweep/sweeps/a"),
         Access("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": "private/"}),
+        Access("s3:ListBucket", f"arn:aws:s3:::{bucket}"),
         Access("s3:DeleteObject", f"arn:aws:s3:::{bucket}/nodesweep/sweeps/{sweep}/config.json"),
         Access("sagemaker:CreateTrainingJob", f"{job}/somebody-elses", {f"aws:RequestTag/{tag}": sweep}),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}"),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "432001", _TYPES: "ml.m5.large"}),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "60", _TYPES: "p5.48xlarge"}),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged),
+        Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "60"}),
         Access("sagemaker:StopTrainingJob", f"{job}/{name}"),
         Access("iam:PassRole", role),
         Access("iam:PassRole", role, {"iam:PassedToService": "lambda.amazonaws.com"}),
@@ -234,15 +277,15 @@ def test_execution_role_may_do_what_the_preflight_asks_of_it(platform: SimpleNam
     policies = policies_of(platform.endpoint, stack.resources["ExecutionRole"])
     config = config_of(platform, "with-vpc", tmp_path)
     assert config.training.vpc is not None
-    needs = needs_of(config)
-    assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
+    assert refused(policies, accesses_of(config)) == []
+    assert not grants_used(policies, Access("s3:ListBucket", f"arn:aws:s3:::{config.platform.bucket}")), "no prefix"
+    assert not grants_used(policies, Access("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/Billing"}))
     for container in (  # own code runs in one as it is
         "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311",
         "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121",
     ):
         image = config.image.model_copy(update={"uri": container})
-        needs = needs_of(config.model_copy(update={"image": image}))
-        assert refused(policies, [Access(action, need.resource) for need in needs for action in need.actions]) == []
+        assert refused(policies, accesses_of(config.model_copy(update={"image": image}))) == []
     training = f"arn:aws:s3:::{config.platform.bucket}/{config.platform.prefix}"
     for action, key, allowed in (
         ("s3:GetObject", "datasets/d/0/data/a.parquet", True),
@@ -253,6 +296,10 @@ def test_execution_role_may_do_what_the_preflight_asks_of_it(platform: SimpleNam
         ("s3:PutObject", "sweeps/s/config.json", False),
     ):
         assert bool(grants_used(policies, Access(action, f"{training}/{key}"))) == allowed, key
+
+
+def accesses_of(config: BenchmarkConfig) -> list[Access]:
+    return [Access(action, need.resource, dict(need.context)) for need in needs_of(config) for action in need.actions]
 
 
 OTHER_NAMES = {

@@ -37,11 +37,18 @@ def test_deny_wins() -> None:
         ({"StringEquals": {"k": "a"}}, {}, False),
         ({"StringEqualsIfExists": {"k": "a"}}, {}, True),
         ({"StringEqualsIfExists": {"k": "a"}}, {"k": "b"}, False),
+        ({"Null": {"k": "true"}}, {}, True),
+        ({"Null": {"k": "true"}}, {"k": "a"}, False),
+        ({"Null": {"k": "false"}}, {}, False),
+        ({"Null": {"k": "false"}}, {"k": "a"}, True),
+        ({"ForAllValues:StringLike": {"k": ["a*", "b"]}}, {"k": ("ab", "b")}, True),
+        ({"ForAllValues:StringLike": {"k": ["a*", "b"]}}, {"k": ("ab", "c")}, False),
+        ({"ForAllValues:StringLike": {"k": "a"}}, {}, True),
         ({"StringEquals": {"k": "a", "l": "b"}}, {"k": "a"}, False),
         ({"StringEquals": {"k": "a"}, "Bool": {"l": "false"}}, {"k": "a", "l": "true"}, False),
     ],
 )
-def test_every_condition_has_to_hold(condition: dict[str, Any], context: dict[str, str], allowed: bool) -> None:
+def test_every_condition_has_to_hold(condition: dict[str, Any], context: dict[str, Any], allowed: bool) -> None:
     access = Access(GET.action, GET.resource, context)
     assert bool(grants_used(policy(Condition=condition), access)) == allowed
 

@@ -106,6 +106,12 @@ def test_pattern_of_job_names_holds_for_the_names() -> None:
     assert re.fullmatch(pattern.replace("*", ".*").replace("?", "."), job.removeprefix("a"))
 
 
+def test_the_projects_buildspec_is_the_one_that_the_image_has() -> None:
+    """Word for word: the pipeline sends none where they say the same, and the stack lets it send no other."""
+    given = everything()["Resources"]["BuildProject"]["Properties"]["Source"]["BuildSpec"]
+    assert given == (TEMPLATE.parents[1] / "image" / "buildspec.yml").read_text()
+
+
 def test_one_build_project_is_privileged_with_its_reason_beside_it() -> None:
     privileged = [line for line in TEXT.splitlines() if "PrivilegedMode" in line]
     assert len(privileged) == 1 and "# `docker build`" in privileged[0]

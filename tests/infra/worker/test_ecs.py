@@ -118,6 +118,21 @@ def test_service_knows_the_servers_password_and_only_the_execution_role_may_read
     assert (reads["Action"], reads["Resource"]) == ("secretsmanager:GetSecretValue", {"Ref": "PrefectAuthSecretArn"})
 
 
+@pytest.mark.parametrize(
+    ("arn", "allowed"),
+    [
+        ("arn:aws:secretsmanager:us-east-1:123456789012:secret:prefect/auth-aB3dE6", True),
+        ("arn:aws:secretsmanager:us-east-1:123456789012:secret:*", False),
+        ("arn:aws:secretsmanager:us-east-1:123456789012:secret:prefect-??????", False),
+        ("arn:aws:secretsmanager:us-east-1:123456789012:secret:prefect/auth", False),
+        ("arn:aws:secretsmanager:*:123456789012:secret:prefect-aB3dE6", False),
+    ],
+)
+def test_the_password_is_one_secret_and_no_pattern(arn: str, allowed: bool) -> None:
+    pattern = STACK["Parameters"]["PrefectAuthSecretArn"]["AllowedPattern"]
+    assert bool(re.fullmatch(pattern, arn)) == allowed
+
+
 def test_template_names_the_outputs_of_the_stacks() -> None:
     pipeline = yaml.load((ROOT / "infra/aws/nodesweep.yaml").read_text(), _CloudFormation)
     named = set(re.findall(r"utput (\w+)", json.dumps(VARIABLES)))
