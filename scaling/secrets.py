@@ -9,7 +9,7 @@ Stripe, Telegram) and of the issuers' own documents; the library itself reads fi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -62,7 +62,6 @@ _SHAPES = tuple(
     for pattern, shown in (
         # user:password@ of a URL; a password that holds a slash is known by its colon, which no port follows
         (r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@", f"{HIDDEN}@"),
-        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----|[\s\S]*)", HIDDEN),
         (r"https://hooks\.slack\.com/(?:services|workflows)/\S+", HIDDEN),
         (r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\S+", HIDDEN),
         (r"https://[\w-]+\.webhook\.office\.com/\S+", HIDDEN),
@@ -75,7 +74,8 @@ _SHAPES = tuple(
         (
             r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|account[_-]?key"
             r"|token(?!" + _IS_A_NUMBER + r")|authorization"
-            r"|cookie)[\"']?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)(?:\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
+            r"|cookie)(?:\\{0,3}[\"'])?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)"
+            r"(?:\\{0,3}\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",  # the quotes of JSON within JSON have backslashes
             rf"\1{HIDDEN}",
         ),
         (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", HIDDEN),  # AWS
@@ -97,6 +97,11 @@ _SHAPES = tuple(
     )
 )
 """(shape, what stands in its place), tried in this order."""
+
+_KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\ \t\r\n"
+MAX_KEY_LINES = 256
+"""A private key of RSA with 16,384 bits has 200 lines of 64 characters. After so many a log is shown again."""
 
 
 def hide_secrets(value: Any) -> Any:
@@ -124,9 +129,51 @@ def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
 
 def hide_in_text(text: str) -> str:
     """The text with what has the shape of a secret replaced."""
+    text, _ = _without_keys(text, is_in_key=False)
     for shape, shown in _SHAPES:
         text = shape.sub(shown, text)
     return text
+
+
+class LogHider:
+    """Hides secrets in the lines of one log, as they come: of a private key, all lines from its first to its last.
+
+    Take one for each log stream, since a key's lines are told by those before them.
+    """
+
+    def __init__(self) -> None:
+        self._key_lines_left = 0
+
+    def hide(self, lines: Iterable[str]) -> list[str]:
+        """The next lines; of a key that began before the first one ever given, those up to its last line too."""
+        shown: list[str] = []
+        for line in lines:
+            was_in_key = self._key_lines_left > 0
+            edge = _KEY_EDGE.search(line)
+            if not was_in_key and edge and edge["edge"] == "END":
+                shown = [*shown[:-MAX_KEY_LINES], *(HIDDEN for _ in shown[-MAX_KEY_LINES:])]
+            text, is_in_key = _without_keys(line, was_in_key)
+            self._key_lines_left = (
+                0 if not is_in_key else self._key_lines_left - 1 if was_in_key and not edge else MAX_KEY_LINES
+            )
+            shown.append(hide_in_text(text))
+        return shown
+
+
+def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
+    """(the text with its private keys replaced, whether it ends within one), where it may begin within one too.
+
+    Of a key whose beginning was cut off, what could be a part of it goes, back to the last character that no key has.
+    """
+    parts, place = [HIDDEN] if is_in_key else [], 0
+    for edge in _KEY_EDGE.finditer(text):
+        before, place = text[place : edge.start()], edge.end()
+        begins = edge["edge"] == "BEGIN"
+        if not is_in_key:
+            parts.append(before if begins else before.rstrip(_KEY_CHARACTERS))
+            parts.append(HIDDEN)
+        is_in_key = begins
+    return "".join(parts if is_in_key else [*parts, text[place:]]), is_in_key
 
 
 def is_secret_name(name: str) -> bool:

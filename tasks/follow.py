@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scaling.secrets import hide_in_text
+from scaling.secrets import LogHider
 from tasks.errors import error_code, is_passing
 from tasks.polling import CallBudget, Clock
 from tasks.results import LOG_GROUP
@@ -36,6 +36,8 @@ class _Place:
     lines: CallBudget
     is_whereabouts_said: bool = False
     next_token: str | None = None
+    hiders: dict[str, LogHider] = field(default_factory=dict)
+    """By log stream."""
     said: dict[str, int] = field(default_factory=dict)
 
 
@@ -71,7 +73,6 @@ class LogFollower:
         if shown < len(lines):
             self._say_left_out(job_name, len(lines) - shown)
         for _, text in lines[len(lines) - shown :]:
-            text = hide_in_text(text)
             cut = len(text) - MAX_LINE_CHARACTERS
             logger.info("%s", text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out")
 
@@ -87,14 +88,19 @@ class LogFollower:
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def _new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
-        """(time, "host: text") of each line of the next page that was not said yet."""
+        """(time, "host: text") of each line of the next page that was not said yet, without its secrets."""
         place, prefix = self._places[job_name], f"{job_name}/"
+        streams: dict[str, list[dict[str, Any]]] = {}
         for event in self._next_page(place, prefix):
             # A platform may not keep to the prefix.
             if event["logStreamName"].startswith(prefix) and event["eventId"] not in place.said:
                 place.said[event["eventId"]] = event["timestamp"]
-                host = event["logStreamName"].removeprefix(prefix).rsplit("-", 1)[0]
-                yield event["timestamp"], f"{host}: {event['message'].rstrip()}"
+                streams.setdefault(event["logStreamName"], []).append(event)
+        for stream, events in streams.items():
+            hider = place.hiders.setdefault(stream, LogHider())
+            host = stream.removeprefix(prefix).rsplit("-", 1)[0]
+            texts = hider.hide(event["message"].rstrip() for event in events)
+            yield from ((event["timestamp"], f"{host}: {text}") for event, text in zip(events, texts, strict=True))
         if place.next_token is None and place.said:  # until then the query must stay as it is
             newest = max(place.said.values())
             place.since_milliseconds = max(place.since_milliseconds, newest - _LATE_MILLISECONDS)

@@ -6,7 +6,7 @@ import collections
 import logging
 from collections.abc import Iterable
 
-from scaling.secrets import hide_in_text
+from scaling.secrets import LogHider
 
 LAST_LINES = 20
 MAX_LINES_AT_ONCE = 10
@@ -17,11 +17,12 @@ class BuildOutput:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
+        self._hider = LogHider()
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
     def add(self, lines: Iterable[str]) -> None:
         """Log what is new since the last call: the last few lines, and how many were left out."""
-        new = [hide_in_text(line) for line in lines if line.strip()]
+        new = self._hider.hide(line for line in lines if line.strip())
         self._last.extend(new)
         left_out = len(new) - MAX_LINES_AT_ONCE
         if left_out > 0:

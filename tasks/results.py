@@ -16,9 +16,10 @@ from configs.models import PlatformConfig
 from scaling import names
 from scaling.failure import MAX_LINES
 from scaling.logged import LogLine
-from scaling.secrets import hide_in_text
+from scaling.secrets import MAX_KEY_LINES, LogHider
 from tasks.errors import best_effort, error_code
 from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
+from tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -42,7 +43,7 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
     try:
         answer = s3.get_object(Bucket=bucket, Key=key)
     except s3.exceptions.ClientError as error:
-        if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+        if is_missing(s3, bucket, key, error):
             return None
         raise
     try:
@@ -118,13 +119,15 @@ def read_log_tail(logs: Any, job_name: str, lines: int = LOG_TAIL_LINES) -> list
 
 
 def _last_events(logs: Any, job_name: str, lines: int) -> list[tuple[int, str]]:
-    """(time, text) of the last lines of every node."""
+    """(time, text) of the last lines of every node. More are read: a private key's lines are told by its first."""
     merged: list[tuple[int, str]] = []
     for stream, host in log_streams(logs, job_name):
-        events = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, limit=lines, startFromHead=False)[
-            "events"
-        ]
-        merged += [(event["timestamp"], f"{host}: {hide_in_text(event['message'].rstrip())}") for event in events]
+        events = logs.get_log_events(
+            logGroupName=LOG_GROUP, logStreamName=stream, limit=lines + MAX_KEY_LINES, startFromHead=False
+        )["events"]
+        texts = LogHider().hide(event["message"].rstrip() for event in events)
+        shown = [(event["timestamp"], f"{host}: {text}") for event, text in zip(events, texts, strict=True)]
+        merged += shown[-lines:]
     return merged
 
 

@@ -7,33 +7,21 @@ import pytest
 
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from scaling.secrets import HIDDEN, hide_in_config, hide_in_text, hide_secrets, is_secret_name
+from scaling.secrets import (
+    HIDDEN,
+    MAX_KEY_LINES,
+    LogHider,
+    hide_in_config,
+    hide_in_text,
+    hide_secrets,
+    is_secret_name,
+)
+from tests.secret_spellings import SECRET, TEXTS, X
 
-SECRET = [
-    "HF_TOKEN", "wandb-api-key", "WANDB_API_KEY", "access-key", "AWS_SECRET_ACCESS_KEY", "authToken", "PGPASSWORD",
-    "DB_PASS", "db.password", "apikey", "api_key", "clientSecret", "private_key", "MY_PASSPHRASE", "GH_PAT",
-    "AUTHORIZATION", "OPENAI_KEY", "WANDB_KEY", "SSH_KEY", "JWT", "COOKIE", "DBPASS", "passwords", "SLACK_WEBHOOK_URL",
-    "SENTRY_DSN", "BASIC_AUTH", "DATABASE_PWD", "STRIPE_KEY", "api_keys", "deploy-key",
-]  # fmt: skip
 OPEN = [
     "tokenizer", "max_tokens", "credentials", "key", "s3_key", "passes-per-epoch", "keypoints", "pixel_28",
     "order_seed", "monkey", "compass", "bypass-cache", "path", "patience", "S3_KEY", "PUBLIC_KEY", "author",
     "report_key", "KEY",
-]  # fmt: skip
-# Made up, and cut in two so that a scanner of this repository finds nothing. Shapes: see the table of secrets.py.
-X = "s3cr3tS3cr3t0123456789abcdefghijklmn"
-TEXTS = [
-    "AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE", "ghp_" + X, "gho_" + X, "ghs_" + X, "github_pat_" + X,
-    "glpat-" + X, "xoxb-" + X, "xapp-" + X, "sk-" + X, "sk-ant-" + X, "sk_live_" + X, "rk_test_" + X, "whsec_" + X,
-    "hf_" + X, "npm_" + X, "pypi-" + X, "dckr_pat_" + X, "AIza" + X, "ya29." + X, "GOCSPX-" + X,
-    "SG." + X + "." + X, "eyJ" + X + ".eyJ" + X + "." + X, "123456789:" + X[:35],
-    "-----BEGIN RSA PRIVATE KEY-----\n" + X + "\n-----END RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n" + X,
-    "https://hooks.slack.com/services/" + X, "https://discord.com/api/webhooks/1/" + X,
-    "https://acme.webhook.office.com/" + X, "https://host/x?token=" + X, "https://host/x?a=1&api_key=" + X,
-    "https://host/x?X-Amz-Signature=" + X, "Bearer " + X, "authorization: Bearer " + X, "Basic " + X + "==",
-    "https://me:" + X + "@host/simple", "https://me:p@" + X + "@host/simple", "https://me:p/" + X + "@host/simple",
-    "postgresql://" + X + "@db:5432/x", "password=" + X, "DB_PASSWORD: '" + X + "'", '{"token": "' + X + '"}',
-    "AccountKey=" + X + ";EndpointSuffix=x", "Cookie: " + X,
 ]  # fmt: skip
 PLAIN = [
     "s3://bucket/a@b", "arn:aws:sagemaker:us-east-1:000000000000:training-job/x", "Speedup 1.8x at 2 nodes",
@@ -85,6 +73,58 @@ def test_keys_and_long_numbers_are_hidden_whole(text: str) -> None:
 
 def test_looking_for_a_key_takes_time_in_proportion_to_the_text() -> None:
     assert hide_in_text("sk-" * 50_000) == "sk-" * 50_000
+
+
+MATERIAL = [X[:30] + str(place % 10) * 34 for place in range(20)]
+KINDS = ["RSA ", "", "EC ", "OPENSSH ", "ENCRYPTED ", "PGP "]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("portion", [1, 2, 7, 100])
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "2026-11-22 10:00:00 INFO "])
+def test_a_private_key_is_hidden_from_its_first_to_its_last_line_however_the_lines_come(
+    kind: str, portion: int, prefix: str
+) -> None:
+    block = " BLOCK" if kind.startswith("PGP") else ""
+    key = [f"-----BEGIN {kind}PRIVATE KEY{block}-----", "", *MATERIAL, f"-----END {kind}PRIVATE KEY{block}-----"]
+    lines = ["before", *(prefix + line for line in key), "after -- Speedup 1.8x"]
+    hider, shown = LogHider(), []
+    for place in range(0, len(lines), portion):
+        shown += hider.hide(lines[place : place + portion])
+    assert (shown[0], shown[-1], len(shown)) == ("before", "after -- Speedup 1.8x", len(lines))
+    assert not any(X[:8] in line or "KEY" in line for line in shown)
+    assert all(HIDDEN in line for line in shown[1:-1])
+
+
+def test_lines_of_a_key_whose_first_line_was_not_read_are_hidden_too() -> None:
+    shown = LogHider().hide([*MATERIAL, "-----END PRIVATE KEY-----", "after"])
+    assert shown[:-1] == [HIDDEN] * 21 and shown[-1] == "after"
+    reason = f"AlgorithmError: exit code 1.\n{MATERIAL[0]}\n{MATERIAL[1]}\n-----END PRIVATE KEY-----\nboom"
+    assert hide_in_text(reason) == f"AlgorithmError: exit code 1.{HIDDEN}\nboom"
+
+
+def test_a_key_that_never_ends_hides_no_more_than_a_key_has() -> None:
+    shown = LogHider().hide(["-----BEGIN PRIVATE KEY-----", *["step"] * MAX_KEY_LINES, "train_loss=0.5"])
+    assert shown[: MAX_KEY_LINES + 1] == [HIDDEN] * (MAX_KEY_LINES + 1) and shown[-1] == "train_loss=0.5"
+
+
+def test_keys_of_several_texts_in_one_line_leave_what_stands_between() -> None:
+    key = f"-----BEGIN PRIVATE KEY-----{X}-----END PRIVATE KEY-----"
+    assert hide_in_text(f"a {key} b {key} c") == f"a {HIDDEN} b {HIDDEN} c"
+    assert LogHider().hide([f"a {key} b -----BEGIN PRIVATE KEY-----{X}", X, f"{X}-----END PRIVATE KEY----- c"]) == [
+        f"a {HIDDEN} b {HIDDEN}", HIDDEN, f"{HIDDEN} c",
+    ]  # fmt: skip
+
+
+def test_each_log_has_its_own_keys() -> None:
+    one, other = LogHider(), LogHider()
+    one.hide(["-----BEGIN PRIVATE KEY-----"])
+    assert (one.hide(["x"]), other.hide(["x"])) == ([HIDDEN], ["x"])
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_lines_without_a_secret_are_shown_in_a_log(text: str) -> None:
+    assert LogHider().hide([text]) == [text]
 
 
 @pytest.mark.parametrize("text", PLAIN)

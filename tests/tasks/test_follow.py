@@ -202,3 +202,15 @@ def test_throttled_log_is_followed_on(said: Callable[[], list[str]]) -> None:
 def test_account_without_a_training_log_is_no_warning(said: Callable[[], list[str]]) -> None:
     poll(Pages(refusal("ResourceNotFoundException"), {"events": [event(200, "line")]}), 2)
     assert said() == ["algo-1: line"]
+
+
+def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(job: Job, said: Callable[[], list[str]]) -> None:
+    """Over several looks, and between the lines of another node."""
+    follower = following(job)
+    job.write("algo-1", (1, "-----BEGIN PRIVATE KEY-----"), (3, "MIIEvAIBADAN"))
+    job.write("algo-2", (2, "train_loss=0.5"))
+    follower.poll("job")
+    assert said() == ["algo-1: (hidden)", "algo-2: train_loss=0.5", "algo-1: (hidden)"]
+    job.write("algo-1", (4, "BgkqhkiG9w0B"), (5, "-----END PRIVATE KEY-----"), (6, "epoch 1"))
+    follower.poll("job")
+    assert said() == ["algo-1: (hidden)", "algo-1: (hidden)", "algo-1: epoch 1"]

@@ -49,6 +49,8 @@ class Logs:
         return {"events": [{"message": f"{line}\n"} for line in lines], "nextForwardToken": str(token)}
 
 
+PROJECTS_OWN = "version: 0.2\nphases: {build: {commands: [docker build .]}}\n"
+REFUSED = "version: 0.2\nphases: {build: {commands: [env]}}\n"
 LOG = {"logs": {"groupName": "g", "streamName": "s"}}
 FAILED = {"buildStatus": "FAILED", **LOG}
 OURS = {"environment": {"environmentVariables": [{"name": "NODESWEEP_STARTER", "value": "ours"}]}}
@@ -67,7 +69,13 @@ def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_liste
         def list_builds_for_project(self, **_: Any) -> dict[str, Any]:
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListBuildsForProject")
 
+        def batch_get_projects(self, names: list[str]) -> dict[str, Any]:
+            assert names == [config.codebuild_project]
+            return {"projects": [{"source": {"type": "NO_SOURCE", "buildspec": PROJECTS_OWN}}]}
+
         def start_build(self, **request: Any) -> dict[str, Any]:
+            if request.get("buildspecOverride") == REFUSED:
+                raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "StartBuild")
             asked.update(request)
             return {"build": {"id": "nodesweep-image:1"}}
 
@@ -83,6 +91,15 @@ def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_liste
     assert asked["buildspecOverride"] == "version: 0.2\n"
     bucket, key = asked["sourceLocationOverride"].split("/", 1)
     assert zipfile.ZipFile(io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())).testzip() is None
+
+    asked.clear()
+    (Path(config.context) / "buildspec.yml").write_text("# the same\n" + PROJECTS_OWN)
+    start(CodeBuild(), s3, config, platform, read_context(config), "repo-uri", "token-2")
+    assert asked["idempotencyToken"] == "token-2" and "buildspecOverride" not in asked, "it is the project's own"
+
+    (Path(config.context) / "buildspec.yml").write_text(REFUSED)
+    with pytest.raises(ImageBuildFailed, match=r"may not be given the context's buildspec\.yml.*OwnBuildspecs=true"):
+        start(CodeBuild(), s3, config, platform, read_context(config), "repo-uri", "token-3")
 
 
 WANTED = {"IMAGE_REPO_URI": "repo-uri", "IMAGE_TAG": "ctx-1"}
@@ -136,6 +153,18 @@ def test_new_lines_of_the_log_are_shown_once_and_a_few_at_a_time(caplog: pytest.
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("build: ")]
     # 26 lines in the first poll: the last ten of them.
     assert said == ["build: … 16 lines left out", *(f"build: {n}" for n in range(15, 25))]
+
+
+def test_a_private_key_that_a_build_prints_is_hidden_from_one_look_to_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    portions = ["STEP 1", "-----BEGIN PRIVATE KEY-----"], ["MIIEvAIBADAN"], ["-----END PRIVATE KEY-----", "STEP 2"]
+    with pytest.raises(ImageBuildFailed) as failed:
+        wait(Builds(RUNNING, RUNNING, FAILED), Logs(*portions), "b:1", 600, counting_clock(), "ours")
+    assert "STEP 2" in str(failed.value) and "STEP 1" in str(failed.value)
+    for text in (str(failed.value), caplog.text):
+        assert "MIIE" not in text and "PRIVATE" not in text
 
 
 def test_log_that_begins_late_is_followed_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:

@@ -153,6 +153,21 @@ def test_log_tail_merges_the_nodes_by_time(aws: Callable[[str], Any]) -> None:
     assert read_log_tail(logs, "job", lines=1) == ["algo-2: line 2", "algo-1: line 3"]
 
 
+@pytest.mark.parametrize("after", [[], ["-----END RSA PRIVATE KEY-----", "ValueError: boom"]])
+def test_the_tail_of_a_log_shows_no_line_of_a_private_key_that_began_above_it(
+    aws: Callable[[str], Any], after: list[str]
+) -> None:
+    logs = aws("logs")
+    logs.create_log_group(logGroupName=LOG_GROUP)
+    logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName="job/algo-1-1700000000000")
+    lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA"] * 50, *after]
+    start = int(time.time() * 1000)
+    events = [{"timestamp": start + place, "message": line} for place, line in enumerate(lines)]
+    logs.put_log_events(logGroupName=LOG_GROUP, logStreamName="job/algo-1-1700000000000", logEvents=events)
+    tail = read_log_tail(logs, "job", lines=3)
+    assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [f"algo-1: {line}" for line in after[1:]]
+
+
 def test_job_without_a_log_has_an_empty_tail(aws: Callable[[str], Any]) -> None:
     assert read_log_tail(aws("logs"), "job") == []
 
