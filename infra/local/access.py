@@ -200,13 +200,23 @@ def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
     has_body = environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
     names_call = "HTTP_X_AMZ_TARGET" in environ or CBOR_PATH.match(environ.get("PATH_INFO", "")) is not None
     reads = claim.service == "s3" and environ.get("REQUEST_METHOD") in ("GET", "HEAD")
-    return reads and not has_body and not names_call
+    return reads and not has_body and not names_call and not _is_for_s3_control(environ)
 
 
 def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
     """By the signed service and by the target header, since both decide where a request goes."""
     prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
-    return claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
+    is_of_theirs = claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
+    return is_of_theirs and not _is_for_s3_control(environ)
+
+
+def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
+    """S3 Control has the account's settings and is signed as S3 is; moto tells it from S3 by path or host.
+
+    The first part of the host may become the first part of the path (virtual-hosted buckets, in the front).
+    """
+    path, host = str(environ.get("PATH_INFO", "")), str(environ.get("HTTP_HOST", ""))
+    return path.startswith("/v20180820/") or host.startswith("v20180820.") or "s3-control" in host
 
 
 def _kind(environ: Mapping[str, Any], claim: _Claim | None) -> str:

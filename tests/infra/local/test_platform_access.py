@@ -339,3 +339,26 @@ def test_an_unmodified_client_takes_the_file(platform: SimpleNamespace, monkeypa
         monkeypatch.delenv(name, raising=False)
     found = boto3.Session().client("s3", region_name="us-east-1", endpoint_url=platform.endpoint).list_buckets()
     assert [bucket["Name"] for bucket in found["Buckets"]] == ["results"]
+
+
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("", "/v20180820/configuration/publicAccessBlock"),
+        ("", "/v20180820/accesspoint"),
+        ("s3-control.", "/v20180820/accesspoint"),
+        ("v20180820.", "/accesspoint"),
+    ],
+)
+def test_a_jobs_key_reaches_no_account_settings_of_s3(platform: SimpleNamespace, host: str, path: str) -> None:
+    """S3 Control is signed as S3 is; moto tells it by path or host."""
+    keys = access_keys(platform.state_dir)
+    address = platform.endpoint.replace("127.0.0.1", f"{host}localhost") + path
+    statuses = []
+    for key in (keys.node, keys.user):
+        request = AWSRequest("GET", address, {"x-amz-account-id": "000000000000"})
+        S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)
+        local = platform.endpoint + path  # whatever the name is led to
+        headers = {**dict(request.headers.items()), "Host": address.split("/")[2]}
+        statuses.append(send(local, headers)[0])
+    assert statuses[0] == 403 and statuses[1] != 403, "the user's key does"
