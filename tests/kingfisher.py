@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SCAN_SECONDS = 300
-# Offline: nothing found is tried out. Any confidence; comments that tell a scanner to look away are not heeded.
+# Offline: nothing found is tried out. Comments that tell a scanner to look away are not heeded.
 _OPTIONS = (
-    "--no-validate", "--no-update-check", "--git-history", "none", "--confidence", "low", "--no-ignore", "--no-dedup",
+    "--no-validate", "--no-update-check", "--git-history", "none", "--no-ignore", "--no-dedup",
 )  # fmt: skip
 
 
@@ -23,10 +23,13 @@ class Finding(NamedTuple):
     rule: str
 
 
-def findings(folder: Path) -> set[Finding]:
-    """All that looks like a secret in the folder's files, those of archives included."""
+def findings(folder: Path, confidence: str = "low") -> set[Finding]:
+    """All that looks like a secret in the folder's files, those of archives included.
+
+    `confidence` is the least: low, medium or high. Weights and the like are noise, for which low is too little.
+    """
     program = Path(sys.executable).with_name("kingfisher")  # package kingfisher-bin
-    command = [str(program), "scan", str(folder), *_OPTIONS, "--format", "json", "--quiet"]
+    command = [str(program), "scan", str(folder), *_OPTIONS, "--confidence", confidence, "--format", "json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SCAN_SECONDS, check=False)
     answer = json.loads(done.stdout)
     assert answer["audit"]["summary"]["scan_succeeded"] == 1, done.stderr

@@ -24,6 +24,7 @@ import yaml
 from configs.load import load_config
 from infra.local.engine import ProcessImageStore
 from tasks.local_keys import local_session
+from tests.kingfisher import findings
 
 pytestmark = pytest.mark.slow
 
@@ -151,6 +152,16 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
     assert report["platform"]["kind"] == "emulated"
     assert "emulated" in done.stdout and "report.html" in done.stdout
     assert "Training" in done.stderr and "job 2/2" in done.stderr
+
+
+def test_a_finished_run_and_the_image_that_it_built_hold_no_secret(platform_process: SimpleNamespace) -> None:
+    """The run's folder: configs, reports, and the platform's state with its bucket, jobs, logs and images.
+
+    What lies behind links is left out: the packages, which come from their index with hashes.
+    """
+    folder, state = platform_process.folder, platform_process.state
+    assert list(state.rglob("train.py")) and list((folder / "reports").rglob("report.html")), "there is what to scan"
+    assert findings(folder, confidence="medium") == set()
 
 
 def test_second_run_finds_image_and_data(platform_process: SimpleNamespace) -> None:

@@ -236,6 +236,8 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page and evil not in page
     assert page.count(">failed<") == 1 and page.count(">passed<") == 1
     assert not any(word in page for word in ("http:", "https:", "src=", "href=", "url(", "<script"))
+    policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
 
 
 @mock_aws

@@ -75,5 +75,15 @@ def test_every_variable_has_a_default_and_is_named_in_the_head_or_plain() -> Non
     assert variables and all(default for _, default in variables)
 
 
+def test_bases_may_be_named_by_digest() -> None:
+    """No digest stands in the files: it could be neither learnt nor checked where they were written."""
+    assert SERVICES["postgres"]["image"].startswith("${NODESWEEP_POSTGRES_IMAGE:-")
+    assert SERVICES["server"]["build"]["args"]["BASE_IMAGE"].startswith("${NODESWEEP_BASE_IMAGE:-")
+    dockerfile = FILE.with_name("Dockerfile").read_text()
+    assert [line for line in dockerfile.splitlines() if line.startswith("FROM ")] and all(
+        line.split()[1] == "${BASE_IMAGE}" for line in dockerfile.splitlines() if line.startswith("FROM ")
+    )
+
+
 def test_images_have_a_version() -> None:
     assert "postgres:15-bookworm" in SERVICES["postgres"]["image"]
