@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
         struck = proxy.is_struck(label, in_try, "after")
         is_lost = struck or fault == "answer_lost" or proxy.is_down()
         is_spoilt = is_lost or fault == "late_500"
-        service = _service_of(self.headers.get("Authorization", ""))
+        service = service_of(self.headers.get("Authorization", ""))
         proxy.note_call(Call(label, self.path, length, answer.status, not is_spoilt, service, began_at))
         if is_lost:
             return self._hang_up()
@@ -255,7 +255,7 @@ def label_of(method: str, path: str, target: str, body: bytes) -> str:
     return f"{method} {_area(unquote(place.path))}"
 
 
-def _service_of(authorization: str) -> str:
+def service_of(authorization: str) -> str:
     """The service in the credential scope of a signature: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
     found = re.search(r"Credential=[^/]*/\d+/[^/]*/([^/]*)/", authorization)
     return found.group(1) if found else ""

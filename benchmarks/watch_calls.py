@@ -25,17 +25,19 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from configs.models import PlatformConfig
 from scaling import names
 from scaling.names import pretty_json
 from scaling.outcome import TERMINAL
 from tasks.follow import LogFollower
 from tasks.polling import CallBudget, Clock
-from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, watch
+from tasks.watch import BURST_CALLS, JobLimits, watch
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SWEEP = "watched-20261120120000-0123abcd"
 _LIMITS = JobLimits(queue_seconds=7200.0, run_seconds=86_400.0)
 _WINDOW_SECONDS = 60.0
+CALLS_PER_SECOND: float = PlatformConfig.model_fields["calls_per_second"].default
 
 
 class SimulatedTime:

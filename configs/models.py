@@ -353,8 +353,8 @@ class SweepConfig(Section):
         default=15.0,
         ge=0.2,
         le=300,
-        description="Time between two looks at the jobs; backs off to 4x while nothing changes. A run makes at most "
-        "one call a second, after a burst of 20.",
+        description="Time between two looks at the jobs; backs off to 4x while nothing changes. "
+        "platform.calls_per_second bounds what looks cost.",
     )
     queue_deadline_seconds: int = Field(
         default=7200,
@@ -480,6 +480,12 @@ class PlatformConfig(Section):
         default="chain",
         description="chain: boto3's usual search; platform: the key of the local platform at endpoint_url, which lies "
         "in its state folder for its own user.",
+    )
+    calls_per_second: float | None = Field(
+        default=1.0,
+        ge=0.1,
+        description="How often a run asks SageMaker and CloudWatch Logs about its jobs, at most, after a burst of 20 "
+        "calls: they share the account's rate with its consoles and pipelines. Null: no limit, for a local platform.",
     )
     create_missing: bool = Field(
         default=False,

@@ -144,7 +144,8 @@ class _Sweep:
             attempt = self.waiting.popleft()
             request = build_request(self.config, attempt.point, self.inputs, attempt.number)
             name = request["TrainingJobName"]
-            claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant, self._is_limited)
+            counts = self._is_limited and name not in self._earlier
+            claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant, counts)
             if claim.stop_mark not in (None, self._earlier_mark):
                 self._withdraw(name)
                 self.waiting.appendleft(attempt)

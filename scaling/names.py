@@ -47,7 +47,14 @@ _NOT_MEASURED: dict[str, Any] = {
         "concurrency_limit",
         "on_cancel",
     },
-    "platform": {"endpoint_url", "credentials", "create_missing", "autostart", "state_directory"},
+    "platform": {
+        "endpoint_url",
+        "credentials",
+        "calls_per_second",
+        "create_missing",
+        "autostart",
+        "state_directory",
+    },
     "training": {"tags"},
     "image": {"builder", "codebuild_project", "build_timeout_minutes"},
     "report": True,
@@ -149,18 +156,18 @@ def owner_key(prefix: str, sweep: str) -> str:
     return sweep_prefix(prefix, sweep) + "owner.json"
 
 
-def claims_prefix(prefix: str, sweep: str) -> str:
-    """Below it an object for each job that somebody sends for the sweep: claims/<job>/<who>.json."""
-    return sweep_prefix(prefix, sweep) + "claims/"
+def claims_prefix(prefix: str, sweep: str, claimant: str | None = None) -> str:
+    """Below it an object for each job that somebody, or this claimant, sends: claims/<who>/<job>.json."""
+    return sweep_prefix(prefix, sweep) + "claims/" + (f"{claimant}/" if claimant is not None else "")
 
 
 def claim_key(prefix: str, sweep: str, job: str, claimant: str) -> str:
-    return f"{claims_prefix(prefix, sweep)}{job}/{claimant}.json"
+    return f"{claims_prefix(prefix, sweep, claimant)}{job}.json"
 
 
 def job_of_claim(key: str) -> str:
     """The job that a claim's key names."""
-    return key.rsplit("/", 2)[1]
+    return key.rsplit("/", 1)[1].removesuffix(".json")
 
 
 def sweep_output_prefix(prefix: str, sweep: str) -> str:

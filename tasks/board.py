@@ -12,7 +12,8 @@ from prefect.artifacts import create_progress_artifact, create_table_artifact, u
 from scaling.outcome import JobOutcome
 
 logger = logging.getLogger("nodesweep.board")
-_TABLE_SECONDS = 20.0  # between two versions of the table; a thousand points must not be a thousand artifacts
+# Between two versions of the table, at least, and for each of its rows: Prefect keeps every version three times.
+_TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
 
 
 class SweepBoard:
@@ -23,9 +24,10 @@ class SweepBoard:
         self._progress: Any = None
         self._drawn_at: float | None = None
         self._drawn_rows = 0
+        self._shown_per_cent = 0
 
     def show(self, outcomes: Sequence[JobOutcome], last: bool = False) -> None:
-        """Draw it anew; the table at most every 20 s until the `last` time."""
+        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row, and the `last` time."""
         try:
             self._show(outcomes, last)
         except Exception as error:  # whatever Prefect's client raises; the sweep goes on, its report shows it all
@@ -37,10 +39,12 @@ class SweepBoard:
         if self._progress is None:
             description = f"Points of {self._sweep} with a completed run, of {self._planned}"
             self._progress = create_progress_artifact(progress=share, key="sweep-progress", description=description)
-        else:
+        elif int(share) != self._shown_per_cent:
             update_progress_artifact(self._progress, progress=share)
+        self._shown_per_cent = int(share)
         now = self._monotonic()
-        due = self._drawn_at is None or now - self._drawn_at >= _TABLE_SECONDS
+        pause = max(_TABLE_SECONDS, _ROW_SECONDS * len(outcomes))
+        due = self._drawn_at is None or now - self._drawn_at >= pause
         if outcomes and len(outcomes) != self._drawn_rows and (last or due):
             self._drawn_at, self._drawn_rows = now, len(outcomes)
             create_table_artifact(

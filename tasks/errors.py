@@ -51,6 +51,8 @@ _PASSING_CODES = frozenset(
 )
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 """How services say that temporary credentials are over; only new ones help."""
+_INSUFFICIENT_STORAGE = 507
+"""The local platform's disk is full (infra/local/front.py): nothing passes there by itself."""
 _PASSING_ERRORS = (
     *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
     *(IncompleteReadError, ResponseStreamingError),  # of an object that is read as a stream
@@ -137,6 +139,8 @@ def is_passing(error: BaseException) -> bool:
     """Whether the same call may succeed in a while: throttling, 5xx, a lost connection."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status == _INSUFFICIENT_STORAGE:
+            return False
         return error_code(error) in _PASSING_CODES or status >= 500
     return isinstance(error, _PASSING_ERRORS)
 

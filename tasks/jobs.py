@@ -26,11 +26,11 @@ from tasks.errors import JobRefused, error_code
 from tasks.follow import LogFollower
 from tasks.job_calls import describe
 from tasks.job_request import create
-from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from tasks.polling import CallBudget, Clock, intervals
 from tasks.stopping import list_of
 from tasks.storage import read_stop_mark
-from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, JobWait, watch
+from tasks.watch import BURST_CALLS, JobLimits, JobWait, watch
 
 logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0
@@ -159,7 +159,7 @@ def _once_known(ask: Callable[[], Any], clock: Clock) -> Any:
     return None
 
 
-@task(name="describe-training-job", **PATIENT_TASK_OPTIONS)
+@patient
 def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
     """SageMaker: one job, or None."""
     return describe(aws_client("sagemaker", platform), job_name)
@@ -181,7 +181,7 @@ def submit_training_job(platform: PlatformConfig, request: Mapping[str, Any], la
     return submit(aws_client("sagemaker", platform), request)
 
 
-@task(name="watch-training-jobs", **PATIENT_TASK_OPTIONS)
+@patient
 def watch_training_jobs(
     platform: PlatformConfig,
     sweep: str,
@@ -219,7 +219,7 @@ def watch_training_jobs(
 @lru_cache(maxsize=64)
 def _call_budget(platform: PlatformConfig) -> CallBudget:
     """One for all watches of this process, since each watch ends with the first job and the next one begins at once."""
-    return CallBudget(CALLS_PER_SECOND, BURST_CALLS, Clock())
+    return CallBudget(platform.calls_per_second, BURST_CALLS, Clock())
 
 
 @lru_cache(maxsize=64)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+import logging
+import random
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import boto3
 from botocore.config import Config
@@ -11,8 +14,11 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
 from configs.models import PlatformConfig
-from tasks.errors import retry_passing
+from tasks.errors import is_passing, retry_passing
 from tasks.local_keys import local_session
+from tasks.polling import Clock
+
+logger = logging.getLogger("nodesweep.platform")
 
 # Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when that was not enough.
 _CLIENT_CONFIG = Config(
@@ -30,15 +36,41 @@ TASK_OPTIONS: dict[str, Any] = {
     "cache_policy": NO_CACHE,
 }
 """Options of every task that calls a platform."""
-_OUTAGE_PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, *(60.0,) * 9)
+OUTAGE_PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, *(60.0,) * 9)
 PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
-    "retries": len(_OUTAGE_PAUSES_SECONDS),
-    "retry_delay_seconds": list(_OUTAGE_PAUSES_SECONDS),
+    "retries": len(OUTAGE_PAUSES_SECONDS),
+    "retry_delay_seconds": list(OUTAGE_PAUSES_SECONDS),
 }
 """Options of tasks that are called while jobs run, which cost money whether or not somebody looks at them.
 
 An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.63 to 1.5), beside boto3's own tries.
 """
+OUTAGE_JITTER = (0.63, 1.5)  # what Prefect makes of retry_jitter_factor 0.5
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a call that is made for every job of a sweep: it waits an outage out as a patient task does.
+
+    But it is no task. A task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one that has only looked
+    at something tells nobody anything. Raises what the last try raised, and at once what no further try would help.
+    """
+
+    @wraps(call)
+    def tried(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        for pause in OUTAGE_PAUSES_SECONDS:
+            try:
+                return call(*args, **kwargs)
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                seconds = pause * random.uniform(*OUTAGE_JITTER)
+                logger.warning("%s: %s; trying again in %.0f s", call.__name__.replace("_", " "), error, seconds)
+            Clock().sleep(seconds)
+        return call(*args, **kwargs)
+
+    return tried
 
 
 @lru_cache(maxsize=64)

@@ -78,18 +78,20 @@ def intervals(
 class CallBudget:
     """A token bucket: over any t seconds at most `burst` + t x `calls_per_second` calls, whoever shares it.
 
-    Retries inside boto3 come on top; its adaptive mode slows those by itself.
+    With None any number of calls. Retries inside boto3 come on top; its adaptive mode slows those by itself.
     """
 
-    def __init__(self, calls_per_second: float, burst: int, clock: Clock) -> None:
+    def __init__(self, calls_per_second: float | None, burst: int, clock: Clock) -> None:
         self._calls_per_second, self._burst, self._clock = calls_per_second, burst, clock
         self._left, self._at = float(burst), clock.monotonic()
         self._lock = threading.Lock()
 
     def take(self) -> None:
         """Wait for a call's turn; raises Cancelled when the run is being cancelled meanwhile."""
+        if self._calls_per_second is None:
+            return
         with self._lock:
-            self._refill()
+            self._refill(self._calls_per_second)
             self._left -= 1
             missing = -self._left
         if missing > 0:
@@ -97,14 +99,16 @@ class CallBudget:
 
     def try_take(self, spare: int = 0) -> bool:
         """Take a call where that leaves at least `spare`; never waits."""
+        if self._calls_per_second is None:
+            return True
         with self._lock:
-            self._refill()
+            self._refill(self._calls_per_second)
             if self._left < 1 + spare:
                 return False
             self._left -= 1
             return True
 
-    def _refill(self) -> None:
+    def _refill(self, calls_per_second: float) -> None:
         now = self._clock.monotonic()
-        self._left = min(self._burst, self._left + (now - self._at) * self._calls_per_second)
+        self._left = min(self._burst, self._left + (now - self._at) * calls_per_second)
         self._at = now

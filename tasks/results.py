@@ -10,15 +10,13 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from prefect import task
-
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.failure import MAX_LINES
 from scaling.logged import LogLine
 from scaling.secrets import MAX_KEY_LINES, LogHider
 from tasks.errors import best_effort, error_code
-from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
+from tasks.platform import aws_client, patient
 from tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
@@ -162,20 +160,20 @@ def log_streams(logs: Any, job_name: str) -> list[tuple[str, str]]:
     return [(stream, stream.split("/")[-1].rsplit("-", 1)[0]) for stream in streams]
 
 
-@task(name="read-job-metrics", **PATIENT_TASK_OPTIONS)
+@patient
 def read_job_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
     """S3: the metrics.json that the training program wrote."""
     key = names.job_output_key(platform.prefix, sweep, job_name)
     return read_metrics(aws_client("s3", platform), platform.bucket, key)
 
 
-@task(name="read-job-log", **PATIENT_TASK_OPTIONS)
+@patient
 def read_job_log(platform: PlatformConfig, job_name: str) -> list[str]:
     """CloudWatch Logs: the last lines of a job's nodes."""
     return read_log_tail(aws_client("logs", platform), job_name)
 
 
-@task(name="read-job-log-ends", **PATIENT_TASK_OPTIONS)
+@patient
 def read_job_log_ends(platform: PlatformConfig, job_name: str) -> list[LogLine]:
     """CloudWatch Logs: the first and last lines of a job's nodes, for what its program says of itself."""
     return read_log_ends(aws_client("logs", platform), job_name)

@@ -11,11 +11,9 @@ from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
 
-from prefect import task
-
 from configs.models import PlatformConfig
 from tasks.errors import best_effort
-from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.platform import aws_client
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 METRICS = {
@@ -63,7 +61,6 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     return {"Id": identifier, "MetricStat": {"Metric": described, "Period": PERIOD_SECONDS, "Stat": "Average"}}
 
 
-@task(name="read-job-utilisation", **TASK_OPTIONS)
 def read_job_utilisation(platform: PlatformConfig, description: Mapping[str, Any]) -> dict[str, float]:
     """CloudWatch: how busy the nodes of a job were."""
     window = running_time(description)

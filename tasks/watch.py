@@ -2,12 +2,14 @@
 
 What it costs: a look is one ListTrainingJobs (100 jobs a page; of more jobs, after the first look, only what changed
 lately is listed) and one DescribeTrainingJob for each job that ended or may be past a limit; where calls are to spare,
-also one for each job that changed and one FilterLogEvents for each job that trains. All keep to one CallBudget; beside
-it each look asks `is_stopped`, one S3 GetObject.
+also one for each job that changed and one FilterLogEvents for each job that trains. All keep to one CallBudget, of
+platform.calls_per_second; beside it each look asks `is_stopped`, one S3 GetObject. AWS publishes no rate for Describe
+and List; FilterLogEvents has 5 a second per account and region (CloudWatch Logs quotas). One a second leaves room.
 
 When it looks: every `poll_seconds`, each further pause 1.3 times the last up to 4 times `poll_seconds` while nothing
 changes, each ± 20 %; a change begins anew. An end is therefore known at most 4.8 `poll_seconds` after it is listed,
-and 1 s later for each page that is listed and each job that is described at that look beyond the burst.
+and at one call a second 1 s later for each page that is listed and each job that is described at that look beyond the
+burst.
 """
 
 from __future__ import annotations
@@ -26,9 +28,6 @@ from tasks.polling import CallBudget, Clock, Progress, intervals
 from tasks.stopping import STOPPING_SECONDS
 
 logger = logging.getLogger("nodesweep.jobs")
-# AWS publishes no rate for SageMaker's Describe and List calls; they share the account's with its consoles and
-# pipelines. FilterLogEvents has 5 a second per account and region (CloudWatch Logs quotas). One a second leaves room.
-CALLS_PER_SECOND = 1.0
 # For short jobs that are looked at twice a second: the looks and log lines of about the first ten seconds, or an end's.
 BURST_CALLS = 20
 SPARE_CALLS = 10

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
+from moto import backends
 from moto.core.base_backend import BackendDict
 from moto.core.model_instances import reset_model_data
 from moto.iam.models import iam_backends
@@ -19,6 +21,16 @@ from moto.s3.models import s3_backends
 from moto.sts.models import sts_backends
 
 from infra.local.interfaces import AccessKey
+
+
+@functools.cache
+def _moto_modules() -> frozenset[str]:
+    """moto's own answer, which looks at its 180 folders anew for every request: an eighth of the time of a sweep."""
+    return frozenset(_list_of_moto_modules())
+
+
+_list_of_moto_modules = backends.list_of_moto_modules
+backends.list_of_moto_modules = _moto_modules
 
 
 def moto_application(account_id: str) -> WSGIApplication:

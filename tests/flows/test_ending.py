@@ -21,13 +21,13 @@ import flows.ending
 import flows.sweep
 import tasks.files
 import tasks.jobs
+import tasks.platform
 from configs.models import BenchmarkConfig
 from flows.cli import main
 from flows.ending import end_sweep, is_cancel
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.history import read_history_files
-from tasks.jobs import watch_training_jobs
 from tasks.platform import PATIENT_TASK_OPTIONS
 from tasks.polling import Cancelled
 from tests.flows.simulated_sweep import nodesweep_run
@@ -135,8 +135,8 @@ def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int],
             return real(*arguments)
 
         monkeypatch.setattr(tasks.jobs, "watch", watch)
-        prompt = watch_training_jobs.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
-        monkeypatch.setattr(flows.sweep, "watch_training_jobs", prompt)
+        prompt = (0.0,) * len(tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", prompt)
 
     return install
 

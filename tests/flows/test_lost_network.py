@@ -23,18 +23,15 @@ from flows.scaling_benchmark import scaling_benchmark
 from tasks.claims import claim_job
 from tasks.errors import is_passing
 from tasks.jobs import describe_training_job, submit_training_job, watch_training_jobs
-from tasks.platform import PATIENT_TASK_OPTIONS
+from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
 from tasks.results import read_job_log, read_job_metrics
 from tasks.storage import is_sweep_stopped, put_objects
 from tests.flows.simulated_sweep import COMPLETED, ledger
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-PATIENT_TASKS = (
-    *(describe_training_job, submit_training_job, watch_training_jobs),
-    *(read_job_log, read_job_metrics),
-    *(claim_job, is_sweep_stopped, put_objects),
-)
+PATIENT_TASKS = (submit_training_job, is_sweep_stopped, put_objects)
+PATIENT_CALLS = (describe_training_job, watch_training_jobs, read_job_log, read_job_metrics, claim_job)
 FIVE_MINUTES = 300.0
 MODEL = {"t_compute_seconds": 100, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
 TIME_SCALE = 0.02  # jobs of 2.4, 1.4 and 0.9 s
@@ -47,9 +44,10 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def install(times: float) -> None:
         once = tasks.platform._CLIENT_CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
         monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
+        pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in PATIENT_TASKS:
-            pauses = [seconds / times for seconds in task.retry_delay_seconds]
-            monkeypatch.setattr(task, "retry_delay_seconds", pauses)
+            monkeypatch.setattr(task, "retry_delay_seconds", list(pauses))
 
     return install
 
@@ -77,6 +75,10 @@ def test_tasks_wait_longer_than_five_minutes_while_jobs_run() -> None:
     for task in PATIENT_TASKS:
         assert task.retry_delay_seconds == PATIENT_TASK_OPTIONS["retry_delay_seconds"], task.name
         assert task.retries == len(task.retry_delay_seconds), task.name
+    assert list(OUTAGE_PAUSES_SECONDS) == PATIENT_TASK_OPTIONS["retry_delay_seconds"]
+    assert min(OUTAGE_JITTER) >= shortest
+    for call in PATIENT_CALLS:
+        assert call.__wrapped__.__name__ == call.__name__, "it is patient"
 
 
 @pytest.mark.usefixtures("prefect", "quiet")
@@ -98,7 +100,7 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
         assert ledger(served) == COMPLETED
         assert sum(call.label == "CreateTrainingJob" for call in proxy.calls) == len(COMPLETED)
     assert result.missing_points == 0
-    assert sum("watch-training-jobs" in record.getMessage() for record in caplog.records) >= 5, "tries in vain"
+    assert sum("watch training jobs: " in record.getMessage() for record in caplog.records) >= 5, "tries in vain"
 
 
 @pytest.mark.usefixtures("prefect", "quiet")

@@ -79,6 +79,7 @@ def test_canonical_digest_knows_no_key_order():
         {"platform": {"endpoint_url": "http://127.0.0.1:4571", "credentials": "platform"}},
         {"platform": {"endpoint_url": "http://127.0.0.1:4571", "autostart": True}},
         {"platform": {"create_missing": True}},
+        {"platform": {"calls_per_second": None}},
         {"platform": {"state_directory": "elsewhere"}},
         {"report": {"parity": {"tolerance": 0.5}, "recommendation": {"min_efficiency": 0.5}}},
     ],

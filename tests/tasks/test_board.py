@@ -52,6 +52,20 @@ def test_the_table_is_drawn_at_most_every_20_seconds_and_at_the_end(calls: list[
     assert [len(table) for _, table in calls if isinstance(table, list)] == [1, 3, 4]
 
 
+def test_a_thousand_points_are_few_artifacts(calls: list[tuple[str, Any]]) -> None:
+    """One each 0.15 s, as on a simulated platform: Prefect keeps every version of both artifacts."""
+    now = iter(0.15 * place for place in range(1002))
+    board = SweepBoard("s", 1000, monotonic=lambda: next(now))
+    rows = [outcome(nodes) for nodes in range(1, 1001)]
+    for count in range(1, 1001):
+        board.show(rows[:count])
+    board.show(rows, last=True)
+    tables = [len(table) for _, table in calls if isinstance(table, list)]
+    assert len(tables) <= 5 and tables[-1] == 1000
+    shown = [share for artifact, share in calls if artifact == "id"]
+    assert shown[-1] == 100.0 and len(shown) <= 100
+
+
 def test_a_server_that_does_not_answer_costs_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,15 +25,15 @@ def s3(aws: Callable[[str], Any], platform: PlatformConfig) -> Iterator[Any]:
 
 
 def test_claims_of_all_runs_are_one_record_of_the_sweeps_jobs(s3: Any, platform: PlatformConfig) -> None:
-    assert claim_job.fn(platform, SWEEP, JOB, "one", with_others=True) == Claim(frozenset({JOB}), None)
-    assert claim_job.fn(platform, SWEEP, FURTHER, "other", with_others=True).jobs == {JOB, FURTHER}
-    assert claim_job.fn(platform, SWEEP, FURTHER, "other").jobs == {FURTHER}, "where no limit asks for the others'"
+    assert claim_job(platform, SWEEP, JOB, "one", with_others=True) == Claim(frozenset({JOB}), None)
+    assert claim_job(platform, SWEEP, FURTHER, "other", with_others=True).jobs == {JOB, FURTHER}
+    assert claim_job(platform, SWEEP, FURTHER, "other").jobs == {FURTHER}, "where no limit asks for the others'"
     assert read_claims(s3, platform, OTHER) == frozenset()
 
 
 def test_a_claim_is_withdrawn_only_by_its_own_run(s3: Any, platform: PlatformConfig) -> None:
     for claimant in ("one", "other"):
-        claim_job.fn(platform, SWEEP, JOB, claimant)
+        claim_job(platform, SWEEP, JOB, claimant)
     withdraw_claim(platform, SWEEP, JOB, "one")
     assert read_claims(s3, platform, SWEEP) == {JOB}
     withdraw_claim(platform, SWEEP, JOB, "other")
@@ -45,10 +45,23 @@ def test_a_claim_comes_with_the_mark_of_the_last_stop_and_each_stop_is_another(
     s3: Any, platform: PlatformConfig
 ) -> None:
     mark_sweep_stopped.fn(platform, SWEEP)
-    first = claim_job.fn(platform, SWEEP, JOB, "one").stop_mark
+    first = claim_job(platform, SWEEP, JOB, "one").stop_mark
     mark_sweep_stopped.fn(platform, SWEEP)
     second = read_stop_mark(s3, platform, SWEEP)
     assert first is not None and second is not None and first != second
+
+
+def test_claiming_the_thousandth_job_reads_no_more_than_the_first(
+    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one's own claims nothing is listed: a sweep would read a number of them that grows with its square."""
+    for nodes in range(1, 6):
+        claim_job(platform, SWEEP, names.job_name(SWEEP, nodes, 1, 1, "abcd"), "one")
+    answers: list[dict[str, Any]] = []
+    client = aws_client("s3", platform)
+    client.meta.events.register("after-call.s3.ListObjectsV2", lambda parsed, **_: answers.append(parsed))
+    assert claim_job(platform, SWEEP, JOB, "one", with_others=True).jobs == {JOB}
+    assert [answer.get("Contents", []) for answer in answers] == [[]]
 
 
 def test_without_a_bucket_nothing_is_claimed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:

@@ -191,7 +191,7 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     caplog.set_level(logging.INFO, "nodesweep.log")
     config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})  # what is remembered goes by it
     for _ in range(2):
-        [ended] = watch_training_jobs.fn(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
+        [ended] = watch_training_jobs(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
         assert ended["TrainingJobName"] == "a"
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.log"]
     assert said == ["algo-1: line"]

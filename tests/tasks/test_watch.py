@@ -13,9 +13,17 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from benchmarks.watch_calls import START, Case, SimulatedPlatform, SimulatedTime, busiest_window, run_case
+from benchmarks.watch_calls import (
+    CALLS_PER_SECOND,
+    START,
+    Case,
+    SimulatedPlatform,
+    SimulatedTime,
+    busiest_window,
+    run_case,
+)
 from tasks.polling import CallBudget, Cancelled, Clock
-from tasks.watch import BURST_CALLS, CALLS_PER_SECOND, JobLimits, JobWait, common_prefix, overdue, watch
+from tasks.watch import BURST_CALLS, JobLimits, JobWait, common_prefix, overdue, watch
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 POLL_SECONDS = 15.0

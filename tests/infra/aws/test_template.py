@@ -93,7 +93,7 @@ def test_prefixes_are_those_of_the_names() -> None:
     )
     written = {key.split("/")[1] for key in keys}
     assert set(re.findall(r"\$\{Prefix\}/([a-z]+)/", TEXT)) == written
-    assert names.claim_key("P", "s", "job", "who") == "P/sweeps/s/claims/job/who.json"
+    assert names.claim_key("P", "s", "job", "who") == "P/sweeps/s/claims/who/job.json"
     assert "${Prefix}/sweeps/*/claims/*" in TEXT
     assert names.job_output_key("P", "s", "j").startswith("P/sweeps/s/jobs/")
 
