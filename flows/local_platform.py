@@ -17,6 +17,7 @@ from configs.models import PlatformConfig
 
 logger = logging.getLogger("nodesweep.platform")
 _START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
+_NOT_KEPT = 3  # exit code of `leave`; this floor reaches infra by process calls alone
 _STOP_SECONDS = 200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
 
 
@@ -28,8 +29,9 @@ class LocalPlatformError(Exception):
 def running_platform(platform: PlatformConfig) -> Iterator[None]:
     """Inside, something answers at the endpoint; what a run started is stopped when the last run that uses it ends.
 
-    Raises LocalPlatformError where it does not start. One that does not stop is logged: the work is done by then, and
-    the platform ends with this process anyway.
+    Raises LocalPlatformError where it does not start, and at the end where its disk was full: not all that the run
+    left there is kept. One that does not stop is logged: the work is done by then, and the platform ends with this
+    process anyway.
     """
     if not platform.autostart:
         yield
@@ -47,19 +49,26 @@ def running_platform(platform: PlatformConfig) -> Iterator[None]:
         is_owner = True
     try:
         yield
-    finally:
-        if is_owner:
-            _leave(platform, arguments)
+    except BaseException:
+        if is_owner and (loss := _leave(platform, arguments)):
+            logger.error("%s", loss)
+        raise
+    if is_owner and (loss := _leave(platform, arguments)):
+        raise LocalPlatformError(loss)
 
 
-def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> None:
+def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
+    """What the platform could not keep, None where it kept everything or has not stopped."""
     try:
         left = _call("leave", *arguments, seconds=_STOP_SECONDS)
-        problem = left.stderr.strip() if left.returncode != 0 else None
     except LocalPlatformError as error:
-        problem = str(error)
-    if problem is not None:
-        logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, problem)
+        logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, error)
+        return None
+    if left.returncode == _NOT_KEPT:
+        return f"the local platform at {platform.endpoint_url} has stopped: {left.stderr.strip()}"
+    if left.returncode != 0:
+        logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, left.stderr.strip())
+    return None
 
 
 def answers(platform: PlatformConfig) -> bool:

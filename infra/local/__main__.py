@@ -10,7 +10,7 @@
     python -m infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]  stop, unless another owner is left
     python -m infra.local serve  …                      like start, in the foreground
 
-Exit codes: 0 done, 1 failed or not running, 2 bad arguments.
+Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped, and not everything is kept (a full disk).
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from pathlib import Path
 from infra.local import daemon
 from infra.local.server_contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, read_quotas
+from infra.local.state.kept import lost
 
 DEFAULT_PORT = 4570
+NOT_KEPT = 3
 ENGINES = ("process", "container", "auto", "simulated")
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
@@ -52,11 +54,9 @@ def _carry_out(options: argparse.Namespace) -> int:
     """The command's exit code. Raises SettingsError and ServerStartError."""
     state_dir = options.state_dir.resolve()
     if options.command == "stop":
-        print("stopped" if daemon.stop(state_dir, options.port) else "was not running")
-        return 0
+        return _say_end(daemon.stop(state_dir, options.port), "was not running", state_dir)
     if options.command == "leave":
-        print("stopped" if daemon.leave(state_dir, options.port, options.owner_pid) else "left")
-        return 0
+        return _say_end(daemon.leave(state_dir, options.port, options.owner_pid), "left", state_dir)
     if options.command == "status":
         answer = daemon.status(state_dir, options.port)
         print(json.dumps(answer, indent=2))
@@ -67,6 +67,16 @@ def _carry_out(options: argparse.Namespace) -> int:
         return 0 if joined else 1
     _start_or_serve(options.command, _server_config(options, state_dir))
     return 0
+
+
+def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
+    """The exit code of a command that has ended the platform, or not."""
+    print("stopped" if stopped else otherwise)
+    lines = lost(state_dir) if stopped else []
+    if not lines:
+        return 0
+    print("\n  ".join([f"not everything is kept in {state_dir}; make room on its disk:", *lines]), file=sys.stderr)
+    return NOT_KEPT
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:

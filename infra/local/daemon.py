@@ -33,6 +33,7 @@ from infra.local.server_contract import (
 )
 from infra.local.settings import digest
 from infra.local.state.files import read_json
+from infra.local.state.kept import lost
 
 START_DEADLINE_SECONDS = 60.0
 """Importing moto takes 1 s on an idle core; the rest is for a loaded machine and for restoring many objects."""
@@ -168,10 +169,13 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
 
 
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
-    """What the folder's server (on this port, if given) says of itself, or {"running": false}."""
+    """What the folder's server (on this port, if given) says of itself, or {"running": false, …}.
+
+    `not_kept` has what is not on disk, or was not when the last server ended.
+    """
     found = find_server(state_dir, port)
     answer = read_status(found.endpoint) if found else None
-    return answer or {"running": False, "state_dir": str(state_dir)}
+    return answer or {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication
+from xml.sax.saxutils import escape
 
 from werkzeug.wrappers import Response
 
@@ -17,6 +18,7 @@ from infra.local.faults.injector import FaultInjector
 from infra.local.in_process import is_own_call
 from infra.local.server_contract import STATUS_PATH
 from infra.local.simulation import elsewhere
+from infra.local.state.kept import NotKept
 
 _JSON_CONTENT_TYPE = "application/x-amz-json-1.1"
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
@@ -25,7 +27,8 @@ _VIRTUAL_HOST = re.compile(r"^(?P<bucket>[a-z0-9][a-z0-9.-]+)\.localhost(:\d+)?$
 logger = logging.getLogger(__name__)
 
 Observer = Callable[[Mapping[str, Any]], None]
-"""Is told the WSGI environ of every request moto has answered without an error."""
+"""Is told the WSGI environ of every request moto has answered without an error. Raises NotKept."""
+_INSUFFICIENT_STORAGE = 507
 
 
 class Front:
@@ -62,12 +65,16 @@ class Front:
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         try:
             answer = self._answer(environ)
+            if answer is None:
+                return self._pass_to_moto(environ, start_response)
         except ApiError as error:
             answer = _json(error.http_status, error.body())
+        except NotKept as error:
+            answer = _not_kept(environ, error)
         except Exception:
             logger.exception("%s failed", environ.get("HTTP_X_AMZ_TARGET"))
             answer = _json(500, {"__type": "InternalFailure", "message": "See the platform's server.log."})
-        return answer(environ, start_response) if answer else self._pass_to_moto(environ, start_response)
+        return answer(environ, start_response)
 
     def _answer(self, environ: dict[str, Any]) -> Response | None:
         """The answer of a service of our own, None for a request that is moto's."""
@@ -96,25 +103,27 @@ class Front:
         return _json(200, service.call(action, scope.region, request)) if service.answers(action, request) else None
 
     def _pass_to_moto(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """moto's answer, which is given once what it has changed is kept. Raises NotKept where it can't be."""
         _use_path_style(environ)
         refusal = _refusal(environ) if self._is_simulated else None
-        statuses: list[int] = []
+        answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
-        def recording_start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            statuses.append(int(status.split()[0]))
-            is_replaced = refusal is not None and statuses[-1] >= 400
-            return (lambda chunk: None) if is_replaced else start_response(status, headers, exc_info)
+        def hold_back(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            answers.append((status, headers, exc_info))
+            return lambda chunk: None  # moto gives its answers as what it returns
 
         try:
-            chunks = self._moto(environ, recording_start_response)
+            chunks = self._moto(environ, hold_back)
         except NotImplementedError as error:
             unknown = ApiError("UnknownOperationException", f"The local platform does not model this call: {error}")
             return _json(400, unknown.body())(environ, start_response)
-        if refusal is not None and statuses[-1] >= 400:
+        status = int(answers[-1][0].split()[0])
+        if refusal is not None and status >= 400:
             return refusal(environ, start_response)
-        if statuses and statuses[-1] < 400:
+        if status < 400:
             for observer in self._observers:
                 observer(environ)
+        start_response(*answers[-1])
         return chunks
 
 
@@ -139,6 +148,15 @@ def _refusal(environ: dict[str, Any]) -> Response | None:
         return None
     found = elsewhere.refusal(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ))
     return Response(found[1], status=400, content_type=found[0]) if found else None
+
+
+def _not_kept(environ: Mapping[str, Any], error: NotKept) -> Response:
+    """InternalError with 507, which no client repeats by itself: as JSON, or as XML where the request is S3's."""
+    message = f"{error}: make room on the disk of the local platform's state folder, then do it again."
+    if "HTTP_X_AMZ_TARGET" in environ:
+        return _json(_INSUFFICIENT_STORAGE, {"__type": "InternalError", "message": message})
+    body = f"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>{escape(message)}</Message></Error>"
+    return Response(body, status=_INSUFFICIENT_STORAGE, content_type="application/xml")
 
 
 def _json(status: int, body: dict[str, Any]) -> Response:

@@ -21,6 +21,7 @@ from infra.local.moto_backend import issued_key, moto_application, reset_state
 from infra.local.server_contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS
 from infra.local.settings import digest
 from infra.local.simulation.execution import SimulatedRunner, Simulation
+from infra.local.state import kept
 from infra.local.state.ecr_snapshot import EcrSnapshot
 from infra.local.state.files import RecordStore
 from infra.local.state.s3_snapshot import S3Snapshot
@@ -61,8 +62,9 @@ class Platform:
             ecr_registry.connect(clients)
             registry.rules = ecr_registry
         self._registry = registry
-        self._s3 = S3Snapshot(state_dir / "s3", clients, self._account_id)
-        self._ecr = EcrSnapshot(state_dir / "ecr.json", clients)
+        self._ledger = kept.Ledger()
+        self._s3 = S3Snapshot(state_dir / "s3", clients, self._ledger, self._account_id)
+        self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = {
             "quotas": dict(quotas),
             "faults_file": str(faults_file) if faults_file else None,
@@ -85,19 +87,20 @@ class Platform:
             means = Means(engine, images, clients, cold_start_seconds, file_systems=file_systems or {})
             self._runner = EngineRunner(means)
         room = engine.room if isinstance(engine, EngineWithRoom) else None
-        self._jobs = TrainingJobs(self._runner, RecordStore(state_dir / "training_jobs"), quotas, faults, room=room)
+        jobs, builds = (RecordStore(state_dir / name, self._ledger) for name in ("training_jobs", "builds"))
+        self._jobs = TrainingJobs(self._runner, jobs, quotas, faults, room=room)
         self._closing = False
-        self._builds = Builds(images, clients, RecordStore(state_dir / "builds"), self._ecr.flush, self._account_id)
+        self._builds = Builds(images, clients, builds, self._account_id)
         self.front.add_services([training_service(self._jobs, clients), self._builds.service()])
 
     def start(self) -> None:
         """Restore what the last server kept, then begin to follow changes and to take jobs."""
+        kept.begin(self._state_dir)
         reset_state()
         self._s3.restore()
         self._ecr.restore(self._images.images())
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
-            snapshot.start()
         self._builds.load()
         self._jobs.start()
 
@@ -109,6 +112,7 @@ class Platform:
         self._ecr.close()
         if self._registry:
             self._registry.close()
+        kept.end(self._state_dir, self._ledger)
 
     def status(self) -> dict[str, Any]:
         """The answer of GET /_nodesweep/status."""
@@ -120,6 +124,7 @@ class Platform:
             "account_id": self._account_id,
             "jobs_in_progress": self._jobs.in_progress(),
             "builds_in_progress": self._builds.in_progress(),
+            "not_kept": self._ledger.not_kept(),
             "isolation": self._runner.isolation(),
             "state_dir": str(self._state_dir),
             "credentials_file": str(self._state_dir / CREDENTIALS_FILE),

@@ -51,7 +51,6 @@ class BuildExecution:
         images: ImageStore,
         clients: ClientFactory,
         stop: threading.Event,
-        on_registered: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._build = build
@@ -61,7 +60,6 @@ class BuildExecution:
         self._ecr = clients("ecr", build.region)
         self._logs = clients("logs", build.region)
         self._stop = stop
-        self._on_registered = on_registered
         self._clock = clock
 
     def run(self) -> None:
@@ -224,7 +222,6 @@ class BuildExecution:
                 ) from error
         except ClientError as error:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", str(error)) from error
-        self._on_registered()
         self._log(f"{repository}:{tag}: digest: {image.digest}")
 
     # -- changes of the record ------------------------------------------------------------------------------------

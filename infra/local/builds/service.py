@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from infra.local.api import ACCOUNT_ID, ApiError, JsonService
@@ -18,6 +19,7 @@ from infra.local.in_process import ClientFactory
 from infra.local.interfaces import ImageStore
 from infra.local.model_validation import RequestValidator
 from infra.local.state.files import RecordStore
+from infra.local.state.kept import NotKept
 
 _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
@@ -40,7 +42,6 @@ class Builds:
         images: ImageStore,
         clients: ClientFactory,
         store: RecordStore,
-        on_registered: Callable[[], None],
         account_id: str = ACCOUNT_ID,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -48,11 +49,11 @@ class Builds:
         self._images = images
         self._clients = clients
         self._store = store
-        self._on_registered = on_registered
         self._clock = clock
         self._lock = threading.RLock()
         self._builds: dict[str, Build] = {}
         self._stops: dict[str, threading.Event] = {}
+        self._unsaved: set[str] = set()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="builds")
         self._validator = RequestValidator("codebuild")
 
@@ -83,7 +84,7 @@ class Builds:
                 now = self._clock()
                 build.close_phase("FAULT", now, "INTERNAL_ERROR", "The local platform stopped during the build")
                 build.complete("FAULT", now)
-                self._save(build)
+                self._try_to_save(build)
 
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Queue a build. Any project name is taken; one that exists in moto lends its source and variables."""
@@ -113,9 +114,9 @@ class Builds:
             )
             build.enter("SUBMITTED", self._clock())
             build.enter("QUEUED", self._clock())
+            self._save(build)
             self._builds[build.id] = build
             self._stops[build.id] = threading.Event()
-            self._save(build)
             self._pool.submit(self._run, build)
             return {"build": build.describe()}
 
@@ -167,16 +168,19 @@ class Builds:
         deadline = time.monotonic() + _CLOSE_DEADLINE_SECONDS
         while self.in_progress() and time.monotonic() < deadline:
             time.sleep(0.05)
+        with self._lock:
+            for build in [self._builds[name] for name in self._unsaved]:
+                self._try_to_save(build)
 
     def _run(self, build: Build) -> None:
         def change(apply: Callable[[Build], None]) -> None:
             with self._lock:
                 apply(build)
-                self._save(build)
+                self._try_to_save(build)
 
         stop = self._stops[build.id]
         try:
-            BuildExecution(build, change, self._images, self._clients, stop, self._on_registered, self._clock).run()
+            BuildExecution(build, change, self._images, self._clients, stop, self._clock).run()
         except Exception:
             logger.exception("Build %s: its record can't be written", build.id)
         with self._lock:
@@ -213,7 +217,19 @@ class Builds:
         return build if build is not None and build.region == region else None
 
     def _save(self, build: Build) -> None:
-        self._store.save(build.region, build.uuid, record=build.to_record())
+        """Of a build that a call starts. Raises NotKept, and then there is no such build."""
+        try:
+            self._store.save(build.region, build.uuid, record=build.to_record())
+        except NotKept:
+            self._store.remove(build.region, build.uuid)
+            raise
+
+    def _try_to_save(self, build: Build) -> None:
+        """Of a build that goes on by itself, also where its record can't be written now; the end tries again."""
+        self._unsaved.add(build.id)
+        with suppress(NotKept):
+            self._store.save(build.region, build.uuid, record=build.to_record())
+            self._unsaved.discard(build.id)
 
 
 def _merged_variables(project: list[dict[str, str]], override: list[dict[str, str]]) -> list[dict[str, str]]:

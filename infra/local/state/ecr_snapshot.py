@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -14,7 +15,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from infra.local.api import DEFAULT_REGION, credential_scope
 from infra.local.in_process import ClientFactory
 from infra.local.state.files import read_json, write_json
-from infra.local.state.flusher import Flusher
+from infra.local.state.kept import Ledger, NotKept
 
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 _TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
@@ -26,33 +27,38 @@ logger = logging.getLogger(__name__)
 class EcrSnapshot:
     """Follows ECR's changes in every region that was written to, and restores them."""
 
-    def __init__(self, path: Path, clients: ClientFactory) -> None:
+    def __init__(self, path: Path, clients: ClientFactory, ledger: Ledger) -> None:
         self._path = path
         self._clients = clients
+        self._ledger = ledger
         self._lock = threading.Lock()
         self._regions: set[str] = set()
-        self._flusher = Flusher("ecr-snapshot", self.flush)
-
-    def start(self) -> None:
-        self._flusher.start()
+        self._is_written = True
 
     def close(self) -> None:
-        self._flusher.close()
+        """Write what could not be written before."""
+        if not self._is_written:
+            with contextlib.suppress(NotKept):
+                self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Note the region of a successful request that may have changed a repository."""
+        """Write down what a successful request may have changed. Raises NotKept where that is not possible."""
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if f"{prefix}." != _TARGET_PREFIX or action.startswith(_READING):
             return
         scope = credential_scope(environ)
         with self._lock:
             self._regions.add(scope.region if scope else DEFAULT_REGION)
-        self._flusher.wake()
+        self._write()
 
-    def flush(self) -> None:
+    def _write(self) -> None:
         """Write down all repositories of all regions in use: a few kilobytes, in one atomic file."""
         with self._lock:
-            write_json(self._path, {region: self._read_region(region) for region in sorted(self._regions)})
+            self._is_written = False
+            repositories = {region: self._read_region(region) for region in sorted(self._regions)}
+            with self._ledger.keeping("the repositories and images of ECR"):
+                write_json(self._path, repositories)
+            self._is_written = True
 
     def restore(self, images_in_store: Sequence[tuple[str, str, str]]) -> None:
         """Put the repositories back; without a snapshot, fill ECR's face from the image store.

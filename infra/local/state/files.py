@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from infra.local.state.kept import Ledger
+
 logger = logging.getLogger(__name__)
 
 
@@ -45,14 +47,19 @@ def read_json(path: Path) -> Any | None:
 class RecordStore:
     """JSON records in a folder, one file each, named by a key of one or more path-safe parts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
+        """`ledger` remembers which records are not on disk."""
         self._folder = folder
+        self._ledger = ledger or Ledger()
 
     def save(self, *key: str, record: dict[str, Any]) -> None:
-        write_json(self._path(key), record)
+        """Raises NotKept where it can't be written."""
+        with self._ledger.keeping(self._name(key)):
+            write_json(self._path(key), record)
 
     def remove(self, *key: str) -> None:
         self._path(key).unlink(missing_ok=True)
+        self._ledger.forget(self._name(key))
 
     def load_all(self) -> Iterator[dict[str, Any]]:
         """Every readable record. An unreadable one is logged and left on disk for a person to look at."""
@@ -61,6 +68,9 @@ class RecordStore:
                 yield json.loads(path.read_bytes())
             except ValueError as error:
                 logger.error("Record %s is not JSON (%s): it is ignored; repair or remove it.", path, error)
+
+    def _name(self, key: tuple[str, ...]) -> str:
+        return "/".join((self._folder.name, *key))
 
     def _path(self, key: tuple[str, ...]) -> Path:
         return self._folder.joinpath(*key).with_name(f"{key[-1]}.json")

@@ -1,7 +1,7 @@
 """Keeps moto's S3 on disk: buckets and the current version of every object, with metadata, tags and checksums.
 
-The front tells which bucket or key a request may have changed; a thread then reads it back through the S3 API and
-writes it down, so nothing here depends on how moto stores objects. On disk, under the snapshot's folder:
+The front tells which bucket or key a request may have changed; it is read back through the S3 API and written down
+before the request is answered, so nothing here depends on how moto stores objects. On disk, under its folder:
 
     buckets/<bucket>.json              name and region
     objects/<bucket>/<id>.json         key, body file, metadata, tags, parts; id = SHA-256 of the key
@@ -29,7 +29,7 @@ from infra.local.api import ACCOUNT_ID, DEFAULT_REGION, credential_scope
 from infra.local.in_process import ClientFactory
 from infra.local.moto_backend import set_last_modified
 from infra.local.state.files import RecordStore, read_json, write_atomically, write_json
-from infra.local.state.flusher import Flusher
+from infra.local.state.kept import Ledger, NotKept
 
 _MUTATING = {"PUT", "POST", "DELETE"}
 _KEPT_HEADERS = ("ContentType", "ContentEncoding", "ContentDisposition", "ContentLanguage", "CacheControl")
@@ -43,24 +43,28 @@ logger = logging.getLogger(__name__)
 class S3Snapshot:
     """Follows S3's changes and restores them. `observe` is for the front, the rest for the server."""
 
-    def __init__(self, folder: Path, clients: ClientFactory, account_id: str = ACCOUNT_ID) -> None:
+    def __init__(self, folder: Path, clients: ClientFactory, ledger: Ledger, account_id: str = ACCOUNT_ID) -> None:
         self._folder = folder
         self._account_id = account_id
         self._clients = clients
-        self._lock = threading.Lock()
-        self._buckets: set[str] = set()
-        self._keys: set[tuple[str, str]] = set()
+        self._ledger = ledger
+        self._lock = threading.RLock()  # what is read is written before the next one reads: no old state comes last
+        self._left: set[tuple[str, str]] = set()
+        """(bucket, key or "" for the whole bucket) of what could not be written."""
         self._objects = RecordStore(folder / "objects")
-        self._flusher = Flusher("s3-snapshot", self.flush)
-
-    def start(self) -> None:
-        self._flusher.start()
 
     def close(self) -> None:
-        self._flusher.close()
+        """Write what could not be written before."""
+        with self._lock:
+            for bucket, key in sorted(self._left):
+                with contextlib.suppress(NotKept):
+                    self._keep(bucket, key)
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Note what a successful request may have changed: a key, or (bucket calls, multi-deletes) a whole bucket."""
+        """Write down what a successful request may have changed: a key, or (bucket calls, multi-deletes) a bucket.
+
+        Raises NotKept where that is not possible.
+        """
         if environ["REQUEST_METHOD"] not in _MUTATING or not _is_s3(environ):
             return
         path = unquote(environ.get("RAW_URI", "").partition("?")[0]).lstrip("/")
@@ -68,28 +72,10 @@ class S3Snapshot:
         if not bucket or _only_stages_data(environ):
             return
         with self._lock:
-            if key:
-                self._keys.add((bucket, key))
-            else:
-                self._buckets.add(bucket)
-        self._flusher.wake()
-
-    def flush(self) -> None:
-        """Write every noted change. What fails is noted again."""
-        with self._lock:
-            buckets, self._buckets = self._buckets, set()
-            keys, self._keys = self._keys, set()
-        try:
-            for bucket in buckets:
-                keys |= self._write_bucket(bucket)
-            for bucket, key in sorted(keys):
-                self._try_to_write_object(bucket, key)
-            self._drop_records_of_gone_buckets(buckets)
-        except BaseException:
-            with self._lock:
-                self._buckets |= buckets
-                self._keys |= keys
-            raise
+            self._keep(bucket, key)
+            with contextlib.suppress(NotKept):
+                for place in sorted(self._left):  # there is room again
+                    self._keep(*place)
 
     def restore(self) -> None:
         """Put every bucket and object back. Call before the server takes requests."""
@@ -113,6 +99,23 @@ class S3Snapshot:
     def _s3(self) -> Any:
         return self._clients("s3", DEFAULT_REGION)
 
+    def _keep(self, bucket: str, key: str) -> None:
+        """One object that S3 refuses to give is tried again at the next change, and fails no call."""
+        place = f"s3://{bucket}/{key}"
+        self._left.add((bucket, key))
+        try:
+            with self._ledger.keeping(place):
+                if key:
+                    self._write_object(bucket, key)
+                else:
+                    for _, changed in sorted(self._write_bucket(bucket)):
+                        self._keep(bucket, changed)
+                    self._drop_record_of_gone_bucket(bucket)
+        except ClientError as error:
+            self._ledger.note(place, f"it can't be read: {error}")
+            return
+        self._left.discard((bucket, key))
+
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
         """Write the bucket's own record. Returns the keys whose record on disk differs from what S3 lists."""
         record_path = self._folder / "buckets" / f"{bucket}.json"
@@ -130,23 +133,13 @@ class S3Snapshot:
                     listed.add((item["Key"], item["ETag"], item["LastModified"].isoformat()))
         return {(bucket, key) for key, _, _ in on_disk ^ listed}
 
-    def _drop_records_of_gone_buckets(self, buckets: set[str]) -> None:
-        """After their objects' records: a kill in between must leave no object without its bucket."""
-        existing = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
-        for bucket in buckets - existing:
+    def _drop_record_of_gone_bucket(self, bucket: str) -> None:
+        """After its objects' records: a kill in between must leave no object without its bucket."""
+        if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
             (self._folder / "buckets" / f"{bucket}.json").unlink(missing_ok=True)
 
     def _records_of(self, bucket: str) -> Iterator[dict[str, Any]]:
         return RecordStore(self._folder / "objects" / bucket).load_all()
-
-    def _try_to_write_object(self, bucket: str, key: str) -> None:
-        """One object that S3 refuses to give must not keep the others from being written: it alone is noted again."""
-        try:
-            self._write_object(bucket, key)
-        except ClientError as error:
-            logger.warning("s3://%s/%s can't be read; the next change tries again: %s", bucket, key, error)
-            with self._lock:
-                self._keys.add((bucket, key))
 
     def _write_object(self, bucket: str, key: str) -> None:
         record_path = self._record_path(bucket, key)
@@ -165,11 +158,15 @@ class S3Snapshot:
     def _read_object(self, bucket: str, key: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
         """The object's record, its body written to disk unless it is the one already there; None if it is gone."""
         try:
-            record = self._describe_object(bucket, key)
+            place = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
+            # A new object's body is wanted in any case, and a sweep makes thousands: one call rather than three.
+            answer = self._s3().head_object(**place) if before else self._s3().get_object(**place)
+            record = self._describe_object(bucket, key, answer)
             if before and _same_body(before, record):
                 return {**record, "body": before["body"]}
             body = Path("bodies") / bucket / f"{_identifier(key)}-{uuid.uuid4().hex[:8]}"
-            write_atomically(self._folder / body, self._s3().get_object(Bucket=bucket, Key=key)["Body"])
+            content = answer["Body"] if "Body" in answer else self._s3().get_object(Bucket=bucket, Key=key)["Body"]
+            write_atomically(self._folder / body, content)
         except ClientError as error:
             if _is_missing(error):
                 return None
@@ -180,8 +177,9 @@ class S3Snapshot:
             return None
         return {**record, "body": str(body)}
 
-    def _describe_object(self, bucket: str, key: str) -> dict[str, Any]:
-        answer = self._s3().head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+    def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The record of an object as HeadObject or GetObject answers it; only the latter tells that it has no tags."""
+        has_tags = "Body" not in answer or answer.get("TagCount")
         return {
             "bucket": bucket,
             "key": key,
@@ -191,7 +189,7 @@ class S3Snapshot:
             "metadata": answer.get("Metadata", {}),
             "storage_class": answer.get("StorageClass"),
             "checksum_algorithm": next((name for name in _CHECKSUMS if answer.get(f"Checksum{name}")), None),
-            "tags": self._s3().get_object_tagging(Bucket=bucket, Key=key)["TagSet"],
+            "tags": self._s3().get_object_tagging(Bucket=bucket, Key=key)["TagSet"] if has_tags else [],
             "part_sizes_bytes": self._part_sizes(bucket, key, answer["ETag"]),
         }
 

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from infra.local.api import ApiError, validation_error
@@ -15,6 +16,7 @@ from infra.local.faults.plan import FaultPlan
 from infra.local.interfaces import Room
 from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
+from infra.local.state.kept import NotKept
 from infra.local.training.limits import check_quota, usage_quota, warm_pool_quota
 from infra.local.training.record import TrainingJob, job_key
 from infra.local.training.runner import JobRunner
@@ -50,6 +52,7 @@ class TrainingJobs:
         self._jobs: dict[tuple[str, str], TrainingJob] = {}
         self._queue = JobQueue(room or OneJob())
         self._stops: dict[tuple[str, str], threading.Event] = {}
+        self._unsaved: set[tuple[str, str]] = set()
         self._closing = False
         self._workers = [
             threading.Thread(target=self._work, name=f"training-jobs-{number}", daemon=True)
@@ -78,7 +81,7 @@ class TrainingJobs:
         self._clerk.start()
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a validated request. Raises ResourceInUse, ResourceLimitExceeded; capacity is no API error."""
+        """Accept a validated request. Raises ResourceInUse, ResourceLimitExceeded, NotKept; capacity is no API error."""
         self._runner.check(request)
         now, account_id = self._clock(), self._runner.account_id
         tags = request.get("Tags", [])
@@ -91,8 +94,10 @@ class TrainingJobs:
             donor = self._matching_pool(job, now) if problem is None else None
             self._check_quotas(job, donor, now)
             faults = self._faults.job_faults(job.name, request.get("Environment", {}))
-            self._give_instances(job, donor, now)
+            job.reused_pool_of = donor.name if donor is not None else None
             job.enter("Starting", now, self._starting_message(job))
+            self._save_new(job)
+            self._give_instances(job, donor, now)
             self._jobs[job_key(region, job.name)] = job
             if problem is not None:
                 job.fail(f"CapacityError: {problem}", now)
@@ -100,7 +105,7 @@ class TrainingJobs:
                 is_virtual = self._runner.has_virtual_clock
                 not_before = now if is_virtual else now + faults.pending_seconds
                 self._enqueue(Waiting(job, not_before, faults, is_virtual))
-            self._save(job)
+            self._try_to_save(job)
         return job
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
@@ -128,6 +133,7 @@ class TrainingJobs:
                 state = "retains an Available warm pool" if job.is_over() else f"is in status {job.status}"
                 raise ApiError("ResourceInUse", f"Training job {job.arn} {state} and can't be deleted.")
             del self._jobs[job_key(region, name)]
+            self._unsaved.discard(job_key(region, name))
             self._store.remove(job.region, job.name.lower())
 
     def describe(self, region: str, name: str) -> dict[str, Any]:
@@ -181,6 +187,8 @@ class TrainingJobs:
             logger.error("Jobs still running after %.0f s: %s", deadline_seconds, ", ".join(self.in_progress()))
         with self._changed:
             self._release_pools()
+            for key in sorted(self._unsaved):
+                self._try_to_save(self._jobs[key])
 
     # -- the workers ----------------------------------------------------------------------------------------------
 
@@ -219,7 +227,7 @@ class TrainingJobs:
                     else:
                         waiting.job.enter(status, now)
                     self._stops.pop(job_key(waiting.job.region, waiting.job.name), None)
-                    self._save(waiting.job)
+                    self._try_to_save(waiting.job)
                 self._changed.wait(self._pause_seconds(self._queue.next_overdue()))
 
     def _pause_seconds(self, until: float) -> float:
@@ -229,7 +237,7 @@ class TrainingJobs:
         def change(apply: Callable[[TrainingJob], None]) -> None:
             with self._changed:
                 apply(job)
-                self._save(job)
+                self._try_to_save(job)
 
         return change
 
@@ -252,7 +260,7 @@ class TrainingJobs:
             job.enter("Stopped", self._clock())
         else:
             self._stops[job_key(job.region, job.name)].set()
-        self._save(job)
+        self._try_to_save(job)
 
     def _starting_message(self, job: TrainingJob) -> str:
         warm = f" Reusing the warm pool of {job.reused_pool_of}." if job.reused_pool_of else ""
@@ -290,8 +298,7 @@ class TrainingJobs:
     def _give_instances(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
         if donor is not None and donor.warm_pool is not None:
             donor.warm_pool.end(now, reused_by=job.name)
-            self._save(donor)
-            job.reused_pool_of = donor.name
+            self._try_to_save(donor)
         if job.keep_alive_seconds or donor is not None:
             job.warm_pool = WarmPool(job.keep_alive_seconds)
 
@@ -344,11 +351,28 @@ class TrainingJobs:
         """Times of a job whose server died are not known better than by its last recorded change."""
         job.end_segment(job.last_modified_time)
         job.fail("InternalServerError: the local platform stopped while the job was in progress", self._clock())
-        self._save(job)
+        self._try_to_save(job)
         try:
             self._runner.clean_up(job)
         except Exception:  # what is left of one job must not keep the platform from starting
             logger.exception("Job %s: its nodes' folders could not be removed", job.name)
 
     def _save(self, job: TrainingJob) -> None:
+        """Raises NotKept: the call that has changed the job fails. The change holds, and the next one writes it."""
+        self._unsaved.add(job_key(job.region, job.name))
         self._store.save(job.region, job.name.lower(), record=job.to_record())
+        self._unsaved.discard(job_key(job.region, job.name))
+
+    def _save_new(self, job: TrainingJob) -> None:
+        """Raises NotKept, and then there is no such job."""
+        try:
+            self._save(job)
+        except NotKept:
+            self._unsaved.discard(job_key(job.region, job.name))
+            self._store.remove(job.region, job.name.lower())
+            raise
+
+    def _try_to_save(self, job: TrainingJob) -> None:
+        """Of a job that changes by itself, and goes on where its record can't be written now."""
+        with suppress(NotKept):
+            self._save(job)

@@ -189,15 +189,15 @@ def test_an_archived_object_does_not_keep_the_others_from_being_kept(tmp_path: P
 def test_an_object_that_can_not_be_read_is_tried_again_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    describe = S3Snapshot._describe_object
+    write = S3Snapshot._write_object
 
-    def refuse(self: S3Snapshot, bucket: str, key: str) -> dict[str, Any]:
+    def refuse(self: S3Snapshot, bucket: str, key: str) -> None:
         if key == "a":
             raise ClientError({"Error": {"Code": "InternalError"}}, "HeadObject")
-        return describe(self, bucket, key)
+        write(self, bucket, key)
 
     with served(tmp_path) as platform:
-        monkeypatch.setattr(S3Snapshot, "_describe_object", refuse)
+        monkeypatch.setattr(S3Snapshot, "_write_object", refuse)
         platform.s3.create_bucket(Bucket="kept")
         for key in ("a", "b"):
             platform.s3.put_object(Bucket="kept", Key=key, Body=b"1")
@@ -219,8 +219,9 @@ def test_a_bucket_leaves_the_disk_after_its_objects(tmp_path: Path, monkeypatch:
             raise OSError("killed")
 
         monkeypatch.setattr(S3Snapshot, "_write_object", die)
-        platform.s3.delete_object(Bucket="kept", Key="a")
-        platform.s3.delete_bucket(Bucket="kept")
+        for call, place in ((platform.s3.delete_object, {"Key": "a"}), (platform.s3.delete_bucket, {})):
+            with pytest.raises(ClientError, match="InternalError"):
+                call(Bucket="kept", **place)
     assert record.exists()
 
 
