@@ -81,7 +81,7 @@ class TrainingJobs:
         self._clerk.start()
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a validated request. Raises ResourceInUse, ResourceLimitExceeded, NotKept; capacity is no API error."""
+        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept; capacity is no API error."""
         self._runner.check(request)
         now, account_id = self._clock(), self._runner.account_id
         tags = request.get("Tags", [])
