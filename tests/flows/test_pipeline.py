@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from prefect import Task
 from prefect.client.orchestration import get_client
 
 import flows.outcomes
@@ -67,6 +69,20 @@ def test_second_run_builds_and_sends_nothing(served: SimpleNamespace, pipeline_c
     again = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")["Contents"]
     assert [item["LastModified"] for item in again] == [item["LastModified"] for item in puts]
     assert len(served.images.tags) == builds
+
+
+def test_a_job_is_one_task_run_its_submission(pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims, looks, results: Prefect's database would keep 20 KB of each."""
+    runs: Counter[str] = Counter()
+    call = Task.__call__
+
+    def counted(self: Task[Any, Any], *arguments: Any, **named: Any) -> Any:
+        runs[self.name] += 1
+        return call(self, *arguments, **named)
+
+    monkeypatch.setattr(Task, "__call__", counted)
+    scaling_benchmark(pipeline_config("scaling", name="counted", sweep={"node_counts": [1, 2], "repeats": 2}))
+    assert {name: count for name, count in runs.items() if count >= 4} == {"submit-training-job": 4}
 
 
 def test_own_code_runs_in_a_container_as_it_is(
