@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -11,14 +13,17 @@ import yaml
 from pydantic import ValidationError
 
 from configs.catalogue import UnknownInstanceType, load_catalogue
-from configs.models import BenchmarkConfig
-from configs.strict_yaml import parse_yaml
+from configs.installed import arguments_problem, expectation_problem, region_problem
+from configs.models import REGION, BenchmarkConfig
+from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
 
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
 
 _HIDDEN_FIELDS = frozenset({("training", "environment"), ("image", "build_args")})
 """Whose values may be secrets: a message names them without."""
+_MAX_PROBLEMS = 20
+"""Lines of one message; a file of another kind breaks the rules in every line."""
 
 
 class ConfigError(ValueError):
@@ -30,26 +35,82 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
     raw = _read_yaml(path)
     for override in overrides:
         _apply_override(raw, override)
-    return parse_config(raw, origin=str(path)).with_absolute_paths(path.resolve().parent)
+    folder = path.resolve().parent
+    if not _is_text(str(folder)):
+        raise ConfigError(f"{path}: the name of its directory is not UTF-8, and records hold it as text; rename it")
+    return parse_config(raw, origin=str(path)).with_absolute_paths(folder)
+
+
+def check_directories(config: BenchmarkConfig) -> None:
+    """What a run reads on this machine is there. Raises ConfigError naming every directory that is not.
+
+    Not asked where a sweep that is there already is reported, collected or stopped: that needs none of them.
+    """
+    wanted = {"training.source_dir": config.training.source_dir}
+    if config.dataset is not None and not config.dataset.is_remote:
+        wanted["dataset.source"] = config.dataset.source
+    if config.image.uri is None:
+        wanted["image.context"] = config.image.context  # null where a container runs as it is
+    missing = [
+        f"  {field}: no directory {_short(path)}; a relative path begins at the config file"
+        for field, path in sorted(wanted.items())
+        if path is not None and not os.path.isdir(path)
+    ]
+    if missing:
+        raise ConfigError("the config names what is not there:\n" + "\n".join(missing))
 
 
 def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
-    """Validate a plain mapping, its instance type against the catalogue too. Raises ConfigError naming `origin`."""
+    """Validate a plain mapping, also by the catalogue and by what installed packages know of regions and expectations.
+
+    Raises ConfigError naming `origin`.
+    """
     problems = []
     try:
         config = BenchmarkConfig.model_validate(raw)
     except ValidationError as error:
         problems += _explain(error)
-    problems += _instance_problems(raw)
+    problems += [*_instance_problems(raw), *_region_problems(raw), *_expectation_problems(raw)]
+    if len(problems) > _MAX_PROBLEMS:
+        problems[_MAX_PROBLEMS:] = [f"  … and {len(problems) - _MAX_PROBLEMS} more of the kind"]
     if problems:
         raise ConfigError(f"{origin} is not a valid benchmark config:\n" + "\n".join(problems))
     return config
 
 
-def _instance_problems(raw: Mapping[str, Any]) -> list[str]:
-    """Whether the catalogue knows the instance type, asked of the raw mapping: other mistakes must not hide it."""
-    training = raw.get("training") if isinstance(raw, Mapping) else None
-    instance_type = training.get("instance_type") if isinstance(training, Mapping) else None
+def _in(raw: Any, *names: str) -> Any:
+    """What stands below these names in the raw mapping, where other mistakes must not hide one; None: nothing."""
+    for name in names:
+        raw = raw.get(name) if isinstance(raw, Mapping) else None
+    return raw
+
+
+def _region_problems(raw: Any) -> list[str]:
+    region = _in(raw, "platform", "region")
+    if not isinstance(region, str) or not re.match(REGION, region) or _in(raw, "platform", "endpoint_url") is not None:
+        return []
+    problem = region_problem(region)
+    return [f"  platform.region: {problem}"] if problem else []
+
+
+def _expectation_problems(raw: Any) -> list[str]:
+    """By name; a value is judged by Great Expectations itself when a run begins."""
+    expectations = _in(raw, "dataset", "expectations")
+    problems = []
+    for number, entry in enumerate(expectations if isinstance(expectations, list) else ()):
+        kind, arguments = _in(entry, "type"), _in(entry, "kwargs") or {}
+        if not isinstance(kind, str) or not isinstance(arguments, Mapping):
+            continue
+        place = f"  dataset.expectations.{number}"
+        if problem := expectation_problem(kind):
+            problems.append(f"{place}.type: {problem}")
+        elif problem := arguments_problem(kind, arguments):
+            problems.append(f"{place}.kwargs: {kind}: {problem}")
+    return problems
+
+
+def _instance_problems(raw: Any) -> list[str]:
+    instance_type = _in(raw, "training", "instance_type")
     if not isinstance(instance_type, str):
         return []
     try:
@@ -61,37 +122,56 @@ def _instance_problems(raw: Mapping[str, Any]) -> list[str]:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; the shipped ones are in configs/, e.g. configs/local.yaml") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     try:
         raw = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+        raise ConfigError(f"{path} is not valid YAML: {_cut(str(error), 1000)}") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with the sections of a benchmark, got {type(raw).__name__}")
     return raw
+
+
+def _read_text(path: Path) -> str:
+    """A regular file's text, to the limit. A pipe without a writer would never open, /dev/zero never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError(f"{path}: a directory, a device or a pipe; give a file")
+        content = file.read(4 * MAX_CHARACTERS + 1)
+    if len(content) > 4 * MAX_CHARACTERS:
+        raise ConfigError(f"{path}: a config has at most {MAX_CHARACTERS} characters; this file is larger")
+    return content.decode()
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
     """Set one dotted key in place; the value is read as YAML, so 3, true, [1, 2] and null mean what they say."""
     key, equals, text = override.partition("=")
     parts = key.split(".")
+    shown = _cut(key)
     if not equals or not all(parts):
-        raise ConfigError(f"--set {override!r}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]")
+        raise ConfigError(f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]")
+    if len(parts) > MAX_DEPTH:
+        raise ConfigError(f"--set {shown}=…: a name of {len(parts)} parts; at most {MAX_DEPTH}")
+    if not _is_text(key):
+        raise ConfigError(f"--set {key!r}=…: the name holds half a character (a byte that is not UTF-8)")
     try:
         value = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {key}=…: the value is not valid YAML: {error}") from None
+        raise ConfigError(f"--set {shown}=…: the value is not valid YAML: {_cut(str(error), 1000)}") from None
     node: Any = raw
     for depth, part in enumerate(parts[:-1], start=1):
         if node.get(part) is None:  # an empty section is null in YAML
             node[part] = {}
         node = node[part]
         if not isinstance(node, dict):
-            raise ConfigError(f"--set {key}=…: {'.'.join(parts[:depth])} is a value, not a section")
+            raise ConfigError(f"--set {shown}=…: {_cut('.'.join(parts[:depth]))} is a value, not a section")
     node[parts[-1]] = value
 
 
@@ -108,7 +188,7 @@ def _explain(error: ValidationError) -> list[str]:
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
         is_shown = problem["type"] not in ("missing", "extra_forbidden") and tuple(path[:2]) not in _HIDDEN_FIELDS
         got = f" (got {_short(problem['input'])})" if is_shown else ""
-        lines.append(f"  {'.'.join(path) or '(whole config)'}: {message}{got}")
+        lines.append(f"  {'.'.join(map(_cut, path)) or '(whole config)'}: {_cut(message, 600)}{got}")
     return lines
 
 
@@ -150,5 +230,13 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 def _short(value: object) -> str:
     """The value as it was given, cut to a line; what stands before the @ of a URL may be a password."""
-    text = _USER_INFO.sub("…@", repr(value))
-    return text if len(text) <= 80 else text[:77] + "…"
+    return _cut(_USER_INFO.sub("…@", repr(value)))
+
+
+def _cut(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _is_text(text: str) -> bool:
+    """Whether it holds whole characters; the system hands bytes that are not UTF-8 on as halves of one."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

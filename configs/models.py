@@ -5,121 +5,32 @@ Every model is frozen and refuses unknown keys; every field says when to change 
 
 from __future__ import annotations
 
+import os.path
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_serializer, field_validator, model_validator
 
+from configs.dataset import DatasetConfig, Slug
 from configs.distribution import DistributionConfig
-from configs.job import ChannelName, InputMode, JobFeatures
-from configs.section import Section, hide_values, is_finite
+from configs.job import JobFeatures
+from configs.places import ImageReference, LocalDirectory
+from configs.section import Real, Section, Whole, hide_values, refuse_control_characters
 from configs.urls import is_loopback_with_port, url_problem
 
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
 Scalar = bool | int | float | str
 PLACEHOLDERS = frozenset(
     {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate", "nodes", "world_size",
      "seed", "repeat"}
 )  # fmt: skip
 """What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
+REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
+MAX_SAMPLES = 1 << 53
+"""Whole numbers up to here are the same as floating-point ones, which learning rates and speeds are made of."""
+MAX_JOBS = 1000
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"})
-
-
-class ExpectationConfig(Section):
-    """One Great Expectations expectation, in its own spelling."""
-
-    type: str = Field(
-        description="A built-in expectation, e.g. expect_column_values_to_be_between; an unknown one is refused."
-    )
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="The expectation's own arguments.")
-    severity: Literal["critical", "warning", "info"] = Field(
-        default="critical", description="critical stops the run; warning and info are reported and let it go on."
-    )
-
-    @field_validator("kwargs")
-    @classmethod
-    def _finite(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if not is_finite(value):
-            raise ValueError("holds .inf or .nan; leave the argument out where there is no bound")
-        return value
-
-
-class DatasetConfig(Section):
-    """The training data and what must be true of it before anything is spent."""
-
-    name: Slug = Field(description="Short name, part of the S3 prefix. Change it with the dataset.")
-    source: str = Field(
-        description="A directory (relative to the config file) or an s3://bucket/prefix that holds the files."
-    )
-    format: Literal["parquet", "csv", "files"] = Field(
-        description="parquet or csv: tables, every *.parquet or *.csv under source; files: whatever lies there."
-    )
-    channel: ChannelName | None = Field(
-        default="training",
-        description="SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects. null, for "
-        "format files: each folder directly under source is a channel of its own name.",
-    )
-    distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
-        default="FullyReplicated",
-        description="FullyReplicated: every node gets all files; ShardedByS3Key: each its share.",
-    )
-    input_mode: InputMode = Field(
-        default="File",
-        description="File: copied to every node before training; FastFile: files read on demand; Pipe: a stream, which "
-        "the program must read as one.",
-    )
-    expectations: tuple[ExpectationConfig, ...] = Field(
-        default=(),
-        description="Checked on every table; at least one, since an empty suite always succeeds. Not for format files.",
-    )
-    min_rows: int | None = Field(
-        default=None, ge=1, description="Fewest rows over all files together; null: not checked."
-    )
-    max_rows: int | None = Field(
-        default=None, ge=1, description="Most rows over all files together; null: not checked."
-    )
-    unique_columns: tuple[str, ...] = Field(
-        default=(),
-        description="Columns whose values, taken together, may occur once over all files. Empty: not checked.",
-    )
-    max_age_days: float | None = Field(
-        default=None, gt=0, description="Oldest allowed modification of the newest file, in days; null: not checked."
-    )
-
-    @property
-    def is_remote(self) -> bool:
-        return self.source.startswith("s3://")
-
-    @property
-    def is_table(self) -> bool:
-        """Whether the files are tables, which can be read and checked."""
-        return self.format != "files"
-
-    @property
-    def pattern(self) -> str:
-        """Which names under source are the dataset's."""
-        return f"*.{self.format}" if self.is_table else "*"
-
-    @model_validator(mode="after")
-    def _checks_fit_the_format(self) -> Self:
-        if self.is_table:
-            if not self.expectations:
-                raise ValueError(
-                    f"expectations: there is none, and tables ({self.format}) are not used unchecked; add at least "
-                    "one, or use format: files"
-                )
-            if self.channel is None:
-                raise ValueError(f"channel: null makes channels of folders, for format files; {self.format} has one")
-            return self
-        given = [name for name in ("expectations", "min_rows", "max_rows", "unique_columns") if getattr(self, name)]
-        if given:
-            raise ValueError(
-                f"{', '.join(given)}: format files is not read, so its rows can't be checked; leave them out, or use "
-                "format: parquet or csv"
-            )
-        return self
 
 
 class FrameworkConfig(Section):
@@ -149,13 +60,13 @@ class ImageConfig(Section):
         max_length=256,
         description="ECR repository the image is pushed to. A repository whose tags can be moved is refused.",
     )
-    context: str | None = Field(
+    context: LocalDirectory | None = Field(
         default=None,
         description="Build context directory, relative to the config file. Null: ../infra/image; but where "
         "training.source_dir brings the code and base_image or framework names a container, nothing is built and the "
         "jobs run in that container as it is.",
     )
-    base_image: str | None = Field(
+    base_image: ImageReference | None = Field(
         default=None,
         description="BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the Dockerfile's. One in "
         "ECR is built on by its digest. Without a build (see context): the image itself.",
@@ -180,12 +91,11 @@ class ImageConfig(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{1,149}$",
         description="CodeBuild project that runs infra/image/buildspec.yml.",
     )
-    build_timeout_minutes: int = Field(
+    build_timeout_minutes: Whole = Field(
         default=60, ge=5, le=480, description="A build that takes longer is stopped. 5–480."
     )
-    uri: str | None = Field(
+    uri: ImageReference | None = Field(
         default=None,
-        max_length=255,
         description="Full URI of an image that already exists; set, nothing is built. Pin it by digest (…@sha256:…).",
     )
 
@@ -209,12 +119,15 @@ class BatchConfig(Section):
     policy: Literal["fixed_global", "fixed_per_replica"] = Field(
         description="fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it grows with N."
     )
-    size: int = Field(
-        ge=1, description="Samples: the global batch under fixed_global, the per-replica batch under fixed_per_replica."
+    size: Whole = Field(
+        ge=1,
+        le=MAX_SAMPLES,
+        description="Samples: the global batch under fixed_global, the per-replica batch under fixed_per_replica.",
     )
-    accumulate_grad_batches: int = Field(
+    accumulate_grad_batches: Whole = Field(
         default=1,
         ge=1,
+        le=MAX_SAMPLES,
         description="Micro-batches per optimiser step; more saves memory. Counts into the global batch.",
     )
 
@@ -222,7 +135,7 @@ class BatchConfig(Section):
 class LearningRateConfig(Section):
     """The learning rate at the baseline and how it follows the global batch."""
 
-    value: float = Field(gt=0, description="Learning rate at the smallest node count.")
+    value: Real = Field(gt=0, description="Learning rate at the smallest node count.")
     rule: Literal["none", "linear", "sqrt"] = Field(
         description="none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root (Adam-like)."
     )
@@ -237,7 +150,7 @@ class TrainingConfig(JobFeatures):
         max_length=1024,
         description="Program file, relative to the code directory.",
     )
-    source_dir: str | None = Field(
+    source_dir: LocalDirectory | None = Field(
         default=None,
         description="Directory of your own code, relative to the config file; null: the code in the image.",
     )
@@ -250,10 +163,10 @@ class TrainingConfig(JobFeatures):
     instance_type: str = Field(
         description="SageMaker training instance type; one of the catalogue's (configs/instance_types.json)."
     )
-    max_runtime_seconds: int = Field(
+    max_runtime_seconds: Whole = Field(
         ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
     )
-    volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
+    volume_size_gb: Whole = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
     batch: BatchConfig | None = Field(
         default=None,
         description="Batch policy and size, handed to the program; null: the program has its own, and the report "
@@ -263,7 +176,7 @@ class TrainingConfig(JobFeatures):
         default=None,
         description="Learning rate and its rule, handed to the program; null: the program has its own.",
     )
-    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
+    seed: Whole = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
     environment: dict[str, str] = Field(
         default_factory=dict,
         max_length=90,
@@ -283,6 +196,7 @@ class TrainingConfig(JobFeatures):
     @classmethod
     def _known_placeholders(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
         for key, scalar in value.items():
+            refuse_control_characters(key)
             if key.startswith("sagemaker_"):
                 raise ValueError(f"hyperparameter {key!r}: names that begin with sagemaker_ are set by nodesweep")
             if isinstance(scalar, str) and (unknown := set(_PLACEHOLDER.findall(scalar)) - PLACEHOLDERS):
@@ -313,62 +227,74 @@ class TrainingConfig(JobFeatures):
             )
         return self
 
+    @field_validator("environment")
+    @classmethod
+    def _no_nul(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if "\0" in name + text:
+                raise ValueError(f"variable {name!r} holds a NUL, which no process can be given")
+        return value
+
     @field_validator("metric_definitions")
     @classmethod
     def _one_group(cls, value: dict[str, str]) -> dict[str, str]:
         for name, pattern in value.items():
+            refuse_control_characters(name)
+            shown = repr(pattern if len(pattern) <= 80 else pattern[:77] + "…")
             try:
                 groups = re.compile(pattern).groups
-            except re.error as error:
-                raise ValueError(f"metric {name!r}: {pattern!r} is not a regular expression: {error}") from error
+            except (re.error, OverflowError) as error:
+                raise ValueError(f"metric {name!r}: {shown} is not a regular expression: {error}") from error
+            except RecursionError:
+                raise ValueError(f"metric {name!r}: {shown} nests too deep for a regular expression") from None
             if groups < 1:
-                raise ValueError(f"metric {name!r}: {pattern!r} has no group around the number")
+                raise ValueError(f"metric {name!r}: {shown} has no group around the number")
         return value
 
 
 class SweepConfig(Section):
     """Which points are measured, how often and in which order."""
 
-    node_counts: tuple[Annotated[int, Field(ge=1, le=512)], ...] = Field(
-        min_length=1, description="Node counts to measure; the smallest is the baseline N0."
+    node_counts: tuple[Annotated[Whole, Field(ge=1, le=512)], ...] = Field(
+        min_length=1, max_length=512, description="Node counts to measure; the smallest is the baseline N0."
     )
-    repeats: int = Field(default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval.")
+    repeats: Whole = Field(default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval.")
     order: Literal["shuffled", "ascending", "descending"] = Field(
         default="shuffled", description="Order within each repeat; shuffled keeps drift out of the curve."
     )
-    order_seed: int = Field(default=1, ge=0, description="Seed of the shuffle; recorded with the report.")
-    max_parallel_jobs: int = Field(
+    order_seed: Whole = Field(default=1, ge=0, description="Seed of the shuffle; recorded with the report.")
+    max_parallel_jobs: Whole = Field(
         default=1,
         ge=1,
         le=20,
         description="Jobs in flight at once; your instance quota must hold their nodes together.",
     )
-    budget_usd: float | None = Field(
+    budget_usd: Real | None = Field(
         default=None,
         gt=0,
         description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No attempt is "
         "started that could pass it together with what the sweep's jobs cost; null: no limit.",
     )
-    poll_interval_seconds: float = Field(
+    poll_interval_seconds: Real = Field(
         default=15.0,
         ge=0.2,
         le=300,
         description="Time between two looks at the jobs; backs off to 4x while nothing changes. "
         "platform.calls_per_second bounds what looks cost.",
     )
-    queue_deadline_seconds: int = Field(
+    queue_deadline_seconds: Whole = Field(
         default=7200,
         ge=60,
         le=2_419_200,
         description="Longest wait before a job trains; then it is stopped and the point fails.",
     )
-    max_attempts: int = Field(
+    max_attempts: Whole = Field(
         default=2,
         ge=1,
         le=10,
         description="Attempts per point; only lack of capacity and internal errors get another one.",
     )
-    max_retries: int | None = Field(
+    max_retries: Whole | None = Field(
         default=50,
         ge=0,
         le=1000,
@@ -381,7 +307,7 @@ class SweepConfig(Section):
         description="A Prefect global concurrency limit with one slot per instance of your quota; each job holds one "
         "per node, so that several sweeps stay within it together. Null: only SageMaker's own quota stands.",
     )
-    min_points: int | None = Field(
+    min_points: Whole | None = Field(
         default=None,
         ge=1,
         description="Points (jobs) with a completed run that a sweep needs to count as done; null: all of them.",
@@ -401,16 +327,31 @@ class SweepConfig(Section):
             )
         return tuple(sorted(value))
 
+    @model_validator(mode="after")
+    def _points_are_in_bounds(self) -> Self:
+        counts, repeats, points = len(self.node_counts), self.repeats, len(self.node_counts) * self.repeats
+        if points > MAX_JOBS:
+            raise ValueError(
+                f"{counts} node counts x {repeats} repeats are {points} jobs; at most {MAX_JOBS} in one sweep, the "
+                "most that was tried: leave out node counts or repeats"
+            )
+        if self.min_points is not None and self.min_points > points:
+            raise ValueError(
+                f"min_points is {self.min_points}, and {counts} node counts x {repeats} repeats are {points} points; "
+                f"set it to at most {points}, or leave it out for all of them"
+            )
+        return self
+
 
 class ParityConfig(Section):
     """When a point's final metric counts as reached, so that its time is a time to train."""
 
-    tolerance: float = Field(
+    tolerance: Real = Field(
         default=0.02,
         ge=0,
         description="Largest absolute difference of a point's final metric from the baseline's; in the metric's unit.",
     )
-    target_metric: float | None = Field(
+    target_metric: Real | None = Field(
         default=None,
         description="A final metric that counts as reached, whatever the baseline's; null: only the baseline counts.",
     )
@@ -419,16 +360,16 @@ class ParityConfig(Section):
 class RecommendationConfig(Section):
     """What a node count must hold to be recommended."""
 
-    min_efficiency: float = Field(
+    min_efficiency: Real = Field(
         default=0.75, gt=0, le=1, description="Smallest efficiency E of the recommended point; 0–1."
     )
-    min_doubling_ratio: float = Field(
+    min_doubling_ratio: Real = Field(
         default=1.5, ge=1, le=2, description="Smallest gain D = S(2N)/S(N) that pays for twice the nodes; 1–2."
     )
-    budget_usd_per_run: float | None = Field(
+    budget_usd_per_run: Real | None = Field(
         default=None, gt=0, description="The most one training run may cost, USD; null: no limit."
     )
-    deadline_seconds: float | None = Field(
+    deadline_seconds: Real | None = Field(
         default=None,
         gt=0,
         description="Set, the cheapest node count that meets it is recommended: from submission to end where every run "
@@ -440,7 +381,7 @@ class ReportConfig(Section):
     """Where the report goes, what it is called and by what it judges the points."""
 
     title: str | None = Field(default=None, max_length=120, description="Heading; null: the benchmark's name.")
-    directory: str = Field(
+    directory: LocalDirectory = Field(
         default="reports",
         description="Local directory (relative to where the command runs); <sweep_id>/ and latest are made in it.",
     )
@@ -455,7 +396,10 @@ class ReportConfig(Section):
 class PlatformConfig(Section):
     """Which account, or which machine, the calls go to."""
 
-    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-east-1.")
+    region: str = Field(
+        pattern=REGION,
+        description="AWS region, e.g. us-east-1; one that botocore knows, or any name beside endpoint_url.",
+    )
     bucket: str = Field(
         pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
         description="S3 bucket for datasets, code, job output and reports.",
@@ -495,7 +439,7 @@ class PlatformConfig(Section):
         default=False,
         description="Start the platform of infra/local at endpoint_url when nothing answers there; stop it afterwards.",
     )
-    state_directory: str = Field(
+    state_directory: LocalDirectory = Field(
         default=".nodesweep/platform",
         description="State of the autostarted platform, relative to where the command runs.",
     )
@@ -558,9 +502,9 @@ class BenchmarkConfig(Section):
         """The same config with its local paths resolved against `base`, the directory of its file."""
         dataset = self.dataset
         if dataset is not None and not dataset.is_remote:
-            dataset = dataset.model_copy(update={"source": str((base / dataset.source).resolve())})
-        source_dir = self.training.source_dir and str((base / self.training.source_dir).resolve())
-        context = None if self.runs_container_as_it_is else str((base / self.image.build_context).resolve())
+            dataset = dataset.model_copy(update={"source": os.path.realpath(base / dataset.source)})
+        source_dir = self.training.source_dir and os.path.realpath(base / self.training.source_dir)
+        context = None if self.runs_container_as_it_is else os.path.realpath(base / self.image.build_context)
         return self.model_copy(
             update={
                 "dataset": dataset,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, SerializationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializationInfo, field_validator
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
@@ -33,7 +34,40 @@ def is_finite(value: Any) -> bool:
     return all(map(is_finite, value)) if isinstance(value, list | tuple) else True
 
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line separators, and those that turn the direction of the text around them."""
+
+
+def refuse_control_characters(text: str) -> None:
+    """Raise ValueError for a text that can't be shown on a terminal or in a report as it is."""
+    if found := _CONTROL.search(text):
+        advice = "; in YAML, begin a folded text with >-" if found.group() == "\n" else ""
+        raise ValueError(f"{found.group()!r} is a control character, which may not stand here{advice}")
+
+
+def refuse_truth(value: Any) -> Any:
+    """Raise ValueError for true and false, which pydantic takes for the numbers 1 and 0."""
+    if isinstance(value, bool):
+        word, others = ("true", "yes and on") if value else ("false", "no and off")
+        raise ValueError(f"{word} is no value of this field; YAML reads {others} as {word}, unless in quotes")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(refuse_truth)]
+Real = Annotated[float, BeforeValidator(refuse_truth)]
+"""Numbers of a config."""
+
+
 class Section(BaseModel):
-    """Base of every section: frozen; unknown keys, infinities and NaN refused."""
+    """Base of every section: frozen; unknown keys, infinities, NaN and control characters refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _no_control_characters(cls, value: Any) -> Any:
+        """In texts and lists of texts; what a mapping holds is mostly the program's own."""
+        for text in [value] if isinstance(value, str) else value if isinstance(value, tuple) else ():
+            if isinstance(text, str):
+                refuse_control_characters(text)
+        return value

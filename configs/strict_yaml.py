@@ -1,7 +1,8 @@
 """YAML that means what it says, within limits, from whoever it comes.
 
-Repeated keys, circular references and bottomless nesting are refused by line. So is a document that is large, or that
-becomes large when its aliases are written out: seven levels of ten aliases are 300 characters and ten million values.
+Repeated keys, circular references, bottomless nesting and numbers that readers of YAML take differently (010, 1:30)
+are refused by line. So is a document that is large, or that becomes large when its aliases are written out: seven
+levels of ten aliases are 300 characters and ten million values.
 """
 
 from __future__ import annotations
@@ -13,10 +14,18 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 50
-MAX_CHARACTERS = 1 << 20
-MAX_NODES = 100_000
-"""Values and keys of the document with every alias written out. The largest shipped file has some 2,000."""
+MAX_CHARACTERS = 1 << 18
+MAX_NODES = 20_000
+"""Values and keys of the document with every alias written out. The largest shipped file has some 2,000 and 10,000
+characters; PyYAML reads 20,000 values in a second."""
+MAX_NUMBER_CHARACTERS = 40
+"""Enough for 128 bits. Python multiplies a number of base 60 out, which takes minutes for a long one."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
+)
+"""What YAML's other tags make (bytes, sets, pairs) is nothing that a config holds."""
+_OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
@@ -41,7 +50,7 @@ class _StrictLoader(yaml.SafeLoader):
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
         if node is not None:
-            _weigh(node, {})
+            _measure(node, {})
         return node
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
@@ -66,6 +75,7 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        self._check_scalar(node)
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError) as error:  # of Python's own int, float or date: 2026-13-01
@@ -73,13 +83,37 @@ class _StrictLoader(yaml.SafeLoader):
         except (LookupError, AttributeError):  # PyYAML expects what it has resolved itself: !!bool x, !!int ""
             raise _error(f"this is no {_short(node.tag)}", node.start_mark) from None
 
+    def _check_scalar(self, node: yaml.Node) -> None:
+        """Refuse what another reader takes for something else, and what takes long to read."""
+        if node.tag.startswith("tag:yaml.org,2002:") and node.tag not in _TAGS:
+            raise _error(f"the tag {_short(node.tag)} is not read here", node.start_mark)
+        if _short(node.tag) not in ("!!int", "!!float") or not isinstance(node, yaml.ScalarNode):
+            return
+        text = node.value
+        if len(text) > MAX_NUMBER_CHARACTERS:
+            raise _error(
+                f"a number of {len(text)} characters; at most {MAX_NUMBER_CHARACTERS}, or put it in quotes as a text",
+                node.start_mark,
+            )
+        if ":" in text:
+            raise _error(
+                f"{text} is a number of base 60 to some readers of YAML, a text to others; put a text in quotes",
+                node.start_mark,
+            )
+        if _short(node.tag) == "!!int" and _OCTAL.fullmatch(text):
+            octal, decimal = int(text, 8), int(text)
+            raise _error(
+                f"{text} is {octal} to some readers of YAML and {decimal} to others; write {octal} or {decimal}",
+                node.start_mark,
+            )
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG]
         counts = Counter((key.tag, key.value) for key in keys)
         for key in reversed(keys):
             if counts[key.tag, key.value] > 1:
-                raise _error(f"the key {key.value!r} stands more than once in this section", key.start_mark)
+                raise _error(f"the key {key.value[:80]!r} stands more than once in this section", key.start_mark)
         return node
 
 
@@ -87,17 +121,21 @@ def _short(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
 
-def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many nodes this one is with its aliases written out. Each is weighed once, so that a bomb costs nothing."""
-    weight = known.get(id(node))
-    if weight is None:
+def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """(values, levels) of a node with its aliases written out. Each is measured once, so that a bomb costs nothing."""
+    measured = known.get(id(node))
+    if measured is None:
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
         pairs = isinstance(node, yaml.MappingNode)
-        parts = (part for child in children for part in child) if pairs else children
-        weight = known[id(node)] = 1 + sum(_weigh(part, known) for part in parts)
-        if weight > MAX_NODES:
+        parts = [_measure(part, known) for child in children for part in (child if pairs else (child,))]
+        values = 1 + sum(values for values, _ in parts)
+        levels = 1 + max((levels for _, levels in parts), default=0)
+        if values > MAX_NODES:
             raise _error(f"with its aliases written out this is more than {MAX_NODES} values", node.start_mark)
-    return weight
+        if levels > MAX_DEPTH + 1:
+            raise _error(f"with its aliases written out this is more than {MAX_DEPTH} levels deep", node.start_mark)
+        measured = known[id(node)] = values, levels
+    return measured
 
 
 def _unshared(value: Any) -> Any:

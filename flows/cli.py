@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
-from flows.cli_input import check_sweep_id, config_of_sweep, read_config, with_goals, with_tolerance
-from flows.output import print_in_any_encoding, print_rendered, print_text
+from flows.cli_input import (
+    check_arguments,
+    check_sweep_id,
+    config_of_sweep,
+    read_config,
+    read_config_to_run,
+    with_goals,
+    with_tolerance,
+)
+from flows.output import escape_control_characters, print_in_any_encoding, print_rendered, print_text
 
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig
@@ -54,6 +62,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
+            check_arguments(kwargs)
             command(*args, **kwargs)
         except (click.ClickException, click.exceptions.Exit, SystemExit):
             raise
@@ -104,7 +113,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    click.echo(f"nodesweep: {message}", err=True)
+    click.echo(f"nodesweep: {escape_control_characters(message)}", err=True)
     sys.exit(code)
 
 
@@ -122,7 +131,7 @@ def run(config: Path, overrides: tuple[str, ...], resume: str | None, detach: bo
     """Run a benchmark to its report."""
     if detach and resume is not None:
         raise click.UsageError("--detach starts a sweep; it does not go with --resume")
-    benchmark = read_config(config, overrides, output)
+    benchmark = read_config_to_run(config, overrides, output)
     if detach:
         return run_detached(benchmark)
     if resume:
@@ -196,7 +205,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     """Show what would run and what it can cost; starts nothing, and asks the account only with --online."""
     from flows.offline import describe_plan, plan_of
 
-    benchmark = read_config(config, overrides)
+    benchmark = read_config_to_run(config, overrides)
     sweep_plan = plan_of(benchmark)
     notices: tuple[str, ...] = ()
     if online and not sweep_plan.problems:
@@ -221,7 +230,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     """
     from flows.offline import plan_of, requests_of
 
-    benchmark = read_config(config, overrides)
+    benchmark = read_config_to_run(config, overrides)
     sweep_plan = plan_of(benchmark)
     refuse_problems(sweep_plan.problems)
     print_text(json.dumps(requests_of(benchmark, sweep_plan), indent=2))
@@ -429,7 +438,7 @@ def init(stack: str, region: str | None, endpoint_url: str | None, output: Path 
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config file; says everything that is wrong with it."""
-    benchmark = read_config(config, overrides)
+    benchmark = read_config_to_run(config, overrides)
     print_text(f"{config} is valid: benchmark {benchmark.name}, node counts {list(benchmark.sweep.node_counts)}")
 
 

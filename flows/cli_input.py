@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,24 @@ def read_config(path: Path, overrides: tuple[str, ...] = (), output: Path | None
     """Load a config; --output wins over report.directory."""
     from configs.load import load_config
 
-    benchmark = load_config(path, overrides)
-    if output is None:
-        return benchmark
-    return benchmark.model_copy(update={"report": benchmark.report.model_copy(update={"directory": str(output)})})
+    return _with_output(load_config(path, overrides), output)
+
+
+def read_config_to_run(path: Path, overrides: tuple[str, ...], output: Path | None = None) -> BenchmarkConfig:
+    """Load a config whose directories (dataset, build context, code) are there."""
+    from configs.load import check_directories
+
+    benchmark = read_config(path, overrides, output)
+    check_directories(benchmark)
+    return benchmark
+
+
+def _with_output(config: BenchmarkConfig, output: Path | None) -> BenchmarkConfig:
+    return (
+        config
+        if output is None
+        else config.model_copy(update={"report": config.report.model_copy(update={"directory": str(output)})})
+    )
 
 
 def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> BenchmarkConfig:
@@ -42,8 +57,17 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
             f"{record}: damaged, not the record of a sweep; say where the sweep runs with --config FILE"
         ) from None
     benchmark = parse_config(config, origin=str(record))
-    directory = {"directory": str(output or Path("reports"))}
-    return benchmark.model_copy(update={"report": benchmark.report.model_copy(update=directory)})
+    return _with_output(benchmark, output or Path("reports"))
+
+
+def check_arguments(arguments: Mapping[str, object]) -> None:
+    """Raise click.UsageError for an argument with bytes that are no text: records, reports and keys hold text alone."""
+    for name, value in arguments.items():
+        for part in value if isinstance(value, tuple) else (value,):
+            try:
+                str(part).encode()
+            except UnicodeEncodeError:
+                raise click.UsageError(f"{name}: {str(part)[:80]!r} is not UTF-8") from None
 
 
 def check_sweep_id(sweep_id: str | None) -> None:

@@ -14,6 +14,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 
 from configs.catalogue import load_catalogue
 from configs.distribution import DistributionConfig
+from configs.load import check_directories
 from configs.models import BenchmarkConfig
 from configs.presets import config_of_preset, preset_names
 from flows.collect import collect_report
@@ -130,6 +131,7 @@ def scaling_benchmark_from_preset(
     Raises PointsMissing where fewer points than sweep.min_points have a completed run, RegressionEstablished.
     """
     config = config_of_run(dict(locals()))
+    check_directories(config)
     _log_to_run()
     result = run_benchmark(config, sweep_id, resume=sweep_id is not None)
     check_points(config, result)

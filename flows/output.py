@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from typing import Any
 
 import click
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_control_characters(text: str) -> str:
+    """The text with \\x1b in place of what a terminal would obey, and with \\udcff for half a character."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def print_in_any_encoding() -> None:

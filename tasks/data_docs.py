@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from jinja2 import Environment, StrictUndefined
 
-from configs.models import ExpectationConfig
+from configs.dataset import ExpectationConfig
 from tasks.validation_report import ValidationReport
 
 FILES_SHOWN = 200

@@ -21,7 +21,8 @@ from prefect import task
 from prefect.artifacts import create_link_artifact
 from prefect.cache_policies import NO_CACHE
 
-from configs.models import DatasetConfig, ExpectationConfig, PlatformConfig
+from configs.dataset import DatasetConfig, ExpectationConfig
+from configs.models import PlatformConfig
 from scaling import names
 from tasks.data_docs import render_data_docs
 from tasks.errors import DatasetRefused

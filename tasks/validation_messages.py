@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from configs.models import ExpectationConfig
+from configs.dataset import ExpectationConfig
 
 MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80

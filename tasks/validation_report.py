@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from configs.models import ExpectationConfig
+from configs.dataset import ExpectationConfig
 from tasks.errors import DatasetRefused
 from tasks.validation_messages import MAX_EXAMPLES
 

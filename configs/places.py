@@ -1,0 +1,60 @@
+"""What may name a directory of this machine, a dataset or an image: types of a config's fields."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, StringConstraints
+
+MAX_PATH_BYTES = 4095
+MAX_NAME_BYTES = 255
+"""Limits of Linux (PATH_MAX less its final NUL, NAME_MAX); a config's directory is added to a relative path."""
+MAX_S3_KEY_BYTES = 1024
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+
+
+def _check_directory(path: str) -> str:
+    if _URL.match(path):
+        raise ValueError(f"{_cut(path)!r} is a URL; give a directory of this machine")
+    return _check_path(path)
+
+
+def _check_source(source: str) -> str:
+    if not source.startswith("s3://"):
+        if _URL.match(source):
+            raise ValueError(f"{_cut(source)!r} is a URL; give a directory of this machine or s3://BUCKET/PREFIX")
+        return _check_path(source)
+    if not _S3.fullmatch(source):
+        raise ValueError("expected s3://BUCKET/PREFIX; a bucket's name is 3 to 63 of a-z, 0-9, '.' and '-'")
+    if len(source.encode()) > len("s3://") + 63 + 1 + MAX_S3_KEY_BYTES:
+        raise ValueError(f"a prefix of more than {MAX_S3_KEY_BYTES} bytes, S3's limit of a key")
+    return source
+
+
+def _check_path(path: str) -> str:
+    size = len(path.encode())
+    if size > MAX_PATH_BYTES:
+        raise ValueError(f"a path of {size} bytes; Linux takes {MAX_PATH_BYTES}")
+    longest = max(len(name.encode()) for name in path.split("/"))
+    if longest > MAX_NAME_BYTES:
+        raise ValueError(f"a name of {longest} bytes; Linux takes {MAX_NAME_BYTES}")
+    return path
+
+
+def _check_image(reference: str) -> str:
+    if _URL.match(reference) or re.search(r"\s", reference):
+        raise ValueError(
+            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, without https:// or blanks"
+        )
+    return reference
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
+DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
+ImageReference = Annotated[str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)]
