@@ -13,8 +13,10 @@ class SettingsError(Exception):
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises SettingsError where it can't be read."""
+    """The file's text. Raises SettingsError where it can't be read, or is no file: a pipe or a device may never end."""
     try:
+        if path.exists() and not path.is_file():
+            raise SettingsError(f"{path} can't be read: it is a directory, a device or a pipe")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from infra.local.plain_yaml import parse_plain_yaml
+
 PHASES = ("install", "pre_build", "build", "post_build")
 _PHASE_KEYS = frozenset({"commands", "on-failure", "run-as", "runtime-versions", "finally"})
 _TOP_KEYS = frozenset({"version", "env", "phases"})
@@ -38,7 +40,7 @@ class Buildspec:
 def parse_buildspec(text: str) -> Buildspec:
     """Read a buildspec's YAML. Raises BuildspecError for what is no buildspec or can't be done here."""
     try:
-        document = yaml.safe_load(text)
+        document = parse_plain_yaml(text)
     except yaml.YAMLError as error:
         raise BuildspecError(f"YAML_FILE_ERROR: {error}") from error
     top = _mapping(document, "buildspec")

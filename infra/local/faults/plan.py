@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from infra.local.model_validation import service_model
+from infra.local.plain_yaml import parse_plain_yaml
 from infra.local.settings import SettingsError, read_text
 
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
@@ -100,8 +101,8 @@ class _TrainingRule(_JobRule):
         if value is not None:
             try:
                 re.compile(value)
-            except re.error as error:
-                raise ValueError(f"{value!r} is no regular expression: {error}") from error
+            except (re.error, OverflowError, RecursionError) as error:
+                raise ValueError(f"{value[:80]!r} is no regular expression: {error}") from error
         return value
 
     @model_validator(mode="after")
@@ -157,7 +158,7 @@ def read_fault_plan(path: Path) -> FaultPlan:
     """The plan in a YAML or JSON file, {"faults": [rule, …]}. Raises SettingsError naming every broken entry."""
     text = read_text(path)
     try:
-        content: Any = yaml.safe_load(text)
+        content: Any = parse_plain_yaml(text)
     except yaml.YAMLError as error:
         raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):

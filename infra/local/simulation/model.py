@@ -23,6 +23,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.local.api import validation_error
+from infra.local.plain_yaml import parse_plain_yaml
 from infra.local.settings import SettingsError, read_text
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
@@ -77,7 +78,7 @@ class Workload:
 def read_model(path: Path) -> PerformanceModel:
     """The model in a YAML or JSON file: some of its fields, the others keep their defaults. Raises SettingsError."""
     try:
-        content: Any = yaml.safe_load(read_text(path))
+        content: Any = parse_plain_yaml(read_text(path))
     except yaml.YAMLError as error:
         raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(content, dict):

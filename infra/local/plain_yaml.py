@@ -1,0 +1,58 @@
+"""YAML without aliases and within limits: what fault plans, performance models and buildspecs are written in.
+
+Without aliases a document is as large as it looks, and its limits are those of its text. configs/strict_yaml.py does
+more for configs; the platform shares no code with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+MAX_CHARACTERS = 1 << 18
+MAX_DEPTH = 20
+MAX_NUMBER_CHARACTERS = 40
+"""Python multiplies a number of base 60 (1:59:59) out, which takes minutes for a long one."""
+
+
+def parse_plain_yaml(text: str) -> Any:
+    """The document as plain Python values. Raises yaml.YAMLError, which mostly names line and column."""
+    if len(text) > MAX_CHARACTERS:
+        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
+    return yaml.load(text, Loader=_PlainLoader)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise _error(f"*{event.anchor[:80]} is an alias, which is not read here; write the value out", event)
+        if self._depth == MAX_DEPTH:
+            raise _error(f"nested more than {MAX_DEPTH} levels deep", event)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        is_number = node.tag.endswith((":int", ":float")) and isinstance(node, yaml.ScalarNode)
+        if is_number and len(node.value) > MAX_NUMBER_CHARACTERS:
+            raise _error(f"a number of {len(node.value)} characters; at most {MAX_NUMBER_CHARACTERS}", node)
+        try:
+            return super().construct_object(node, deep)
+        except (
+            ValueError,
+            OverflowError,
+            LookupError,
+            AttributeError,
+        ):  # 2026-13-01, !!int "", !!bool x, !!timestamp x
+            raise _error(f"this is no {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node) from None
+
+
+def _error(message: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(None, None, message, place.start_mark)
