@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from configs.job import ChannelName, InputMode
 from configs.places import DatasetSource
-from configs.section import Real, Section, Whole, is_finite
+from configs.section import Section, is_finite
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
 
@@ -60,17 +60,17 @@ class DatasetConfig(Section):
         default=(),
         description="Checked on every table; at least one, since an empty suite always succeeds. Not for format files.",
     )
-    min_rows: Whole | None = Field(
+    min_rows: int | None = Field(
         default=None, ge=1, description="Fewest rows over all files together; null: not checked."
     )
-    max_rows: Whole | None = Field(
+    max_rows: int | None = Field(
         default=None, ge=1, description="Most rows over all files together; null: not checked."
     )
     unique_columns: tuple[str, ...] = Field(
         default=(),
         description="Columns whose values, taken together, may occur once over all files. Empty: not checked.",
     )
-    max_age_days: Real | None = Field(
+    max_age_days: float | None = Field(
         default=None,
         gt=0,
         le=36_500,

@@ -10,12 +10,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from configs.section import Real, Section, Whole
+from configs.section import Section
 
 MAX_PROCESSES_PER_NODE = 64
 
-ProcessesPerNode = Annotated[Whole, Field(ge=1, le=MAX_PROCESSES_PER_NODE)]
-Degree = Annotated[Whole, Field(ge=1)]
+ProcessesPerNode = Annotated[int, Field(ge=1, le=MAX_PROCESSES_PER_NODE)]
+Degree = Annotated[int, Field(ge=1)]
 CustomMpiOptions = Annotated[
     str,
     Field(
@@ -40,7 +40,7 @@ class NoDistribution(Section):
     """One plain process per node; the program sets up its own process group."""
 
     kind: Literal["none"] = Field(description="none: one plain process per node.")
-    processes_per_node: Whole | None = Field(
+    processes_per_node: int | None = Field(
         default=None, ge=1, le=MAX_PROCESSES_PER_NODE, description="1, or null for the same."
     )
 
@@ -167,10 +167,10 @@ class SmpV1(_ModelParallel):
     auto_partition: bool | None = Field(
         default=None, description="Let the library split the model; false needs default_partition. Null: true."
     )
-    default_partition: Whole | None = Field(
+    default_partition: int | None = Field(
         default=None, ge=0, description="Partition of what the program places nowhere; less than partitions. Null: 0."
     )
-    memory_weight: Real | None = Field(
+    memory_weight: float | None = Field(
         default=None, ge=0, le=1, description="Weight of memory against computation in the automatic split, 0–1."
     )
     tensor_parallel_degree: Degree | None = Field(
@@ -201,7 +201,7 @@ class SmpV1(_ModelParallel):
     ddp_dist_backend: Literal["auto", "nccl"] | None = Field(
         default=None, description="Backend between replicas; auto: AWS's own where it is there. Null: auto."
     )
-    ddp_port: Whole | None = Field(
+    ddp_port: int | None = Field(
         default=None, ge=0, le=65_535, description="Port of the replicas' process group. Null: SageMaker's MASTER_PORT."
     )
     horovod: bool | None = Field(
@@ -219,7 +219,7 @@ class SmpV1(_ModelParallel):
     sdp_reduce_bucket_size: Degree | None = Field(
         default=None, description="Under sharding: elements in a bucket of gradients. Null: 500,000,000."
     )
-    sdp_param_persistence_threshold: Whole | None = Field(
+    sdp_param_persistence_threshold: int | None = Field(
         default=None, ge=0, description="Under sharding: parameters of fewer elements stay whole. Null: 1,000,000."
     )
     sdp_max_live_parameters: Degree | None = Field(
@@ -228,7 +228,7 @@ class SmpV1(_ModelParallel):
     sdp_hierarchical_allgather: bool | None = Field(
         default=None, description="Under sharding: gather within nodes first, then between them. Null: true."
     )
-    sdp_gradient_clipping: Real | None = Field(
+    sdp_gradient_clipping: float | None = Field(
         default=None, gt=0, description="Under sharding: largest L2 norm of the gradients. Null: 1.0."
     )
     processes_per_node: MpiProcesses = None
@@ -265,7 +265,7 @@ class SmpV2(_ModelParallel):
     """
 
     kind: Literal["smp_v2"] = Field(description="smp_v2: smdistributed.modelparallel 2.x (torch.sagemaker), torchrun.")
-    hybrid_shard_degree: Whole = Field(
+    hybrid_shard_degree: int = Field(
         ge=0, description="Ranks the training state is sharded over; 0: as the program's FSDP strategy says."
     )
     tensor_parallel_degree: Degree | None = Field(default=None, description="Ranks that share a layer. Null: 1.")
@@ -287,7 +287,7 @@ class SmpV2(_ModelParallel):
     allow_empty_shards: bool | None = Field(
         default=None, description="Allow shards without a part of a tensor. Null: false."
     )
-    random_seed: Whole | None = Field(default=None, ge=0, description="Seed of distributed modules. Null: 12345.")
+    random_seed: int | None = Field(default=None, ge=0, description="Seed of distributed modules. Null: 12345.")
 
 
 DistributionConfig = Annotated[

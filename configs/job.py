@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from configs.section import Section, Whole
+from configs.section import Section
 
 # Patterns and lengths are those of the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]
@@ -26,7 +26,7 @@ MAX_USER_TAGS = 45
 class SpotConfig(Section):
     """Managed spot training: cheaper nodes that can be taken away while the job runs."""
 
-    max_wait_seconds: Whole = Field(
+    max_wait_seconds: int = Field(
         ge=60,
         le=2_419_200,
         description="Longest time for waiting and running together; at least max_runtime_seconds. Waiting is not "
@@ -104,7 +104,7 @@ class JobFeatures(Section):
     checkpoints: CheckpointConfig | None = Field(
         default=None, description="A directory kept in S3 across interruptions; null: none."
     )
-    keep_alive_seconds: Whole | None = Field(
+    keep_alive_seconds: int | None = Field(
         default=None,
         ge=0,
         le=21_600,
@@ -129,7 +129,7 @@ class JobFeatures(Section):
         default=False,
         description="Send what the program writes to /opt/ml/output/tensorboard to S3 while the job trains.",
     )
-    retry_attempts: Whole | None = Field(
+    retry_attempts: int | None = Field(
         default=None,
         ge=1,
         le=30,

@@ -16,7 +16,7 @@ from configs.dataset import DatasetConfig, Slug
 from configs.distribution import DistributionConfig
 from configs.job import JobFeatures
 from configs.places import ImageReference, LocalDirectory
-from configs.section import Real, Section, Whole, hide_values, refuse_control_characters
+from configs.section import Section, hide_values, refuse_control_characters
 from configs.urls import is_loopback_with_port, url_problem
 
 Scalar = bool | int | float | str
@@ -91,7 +91,7 @@ class ImageConfig(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{1,149}$",
         description="CodeBuild project that runs infra/image/buildspec.yml.",
     )
-    build_timeout_minutes: Whole = Field(
+    build_timeout_minutes: int = Field(
         default=60, ge=5, le=480, description="A build that takes longer is stopped. 5–480."
     )
     uri: ImageReference | None = Field(
@@ -119,12 +119,12 @@ class BatchConfig(Section):
     policy: Literal["fixed_global", "fixed_per_replica"] = Field(
         description="fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it grows with N."
     )
-    size: Whole = Field(
+    size: int = Field(
         ge=1,
         le=MAX_SAMPLES,
         description="Samples: the global batch under fixed_global, the per-replica batch under fixed_per_replica.",
     )
-    accumulate_grad_batches: Whole = Field(
+    accumulate_grad_batches: int = Field(
         default=1,
         ge=1,
         le=MAX_SAMPLES,
@@ -135,7 +135,7 @@ class BatchConfig(Section):
 class LearningRateConfig(Section):
     """The learning rate at the baseline and how it follows the global batch."""
 
-    value: Real = Field(gt=0, description="Learning rate at the smallest node count.")
+    value: float = Field(gt=0, description="Learning rate at the smallest node count.")
     rule: Literal["none", "linear", "sqrt"] = Field(
         description="none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root (Adam-like)."
     )
@@ -163,10 +163,10 @@ class TrainingConfig(JobFeatures):
     instance_type: str = Field(
         description="SageMaker training instance type; one of the catalogue's (configs/instance_types.json)."
     )
-    max_runtime_seconds: Whole = Field(
+    max_runtime_seconds: int = Field(
         ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
     )
-    volume_size_gb: Whole = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
+    volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
     batch: BatchConfig | None = Field(
         default=None,
         description="Batch policy and size, handed to the program; null: the program has its own, and the report "
@@ -176,7 +176,7 @@ class TrainingConfig(JobFeatures):
         default=None,
         description="Learning rate and its rule, handed to the program; null: the program has its own.",
     )
-    seed: Whole = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
+    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
     environment: dict[str, str] = Field(
         default_factory=dict,
         max_length=90,
@@ -255,46 +255,46 @@ class TrainingConfig(JobFeatures):
 class SweepConfig(Section):
     """Which points are measured, how often and in which order."""
 
-    node_counts: tuple[Annotated[Whole, Field(ge=1, le=512)], ...] = Field(
+    node_counts: tuple[Annotated[int, Field(ge=1, le=512)], ...] = Field(
         min_length=1, max_length=512, description="Node counts to measure; the smallest is the baseline N0."
     )
-    repeats: Whole = Field(default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval.")
+    repeats: int = Field(default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval.")
     order: Literal["shuffled", "ascending", "descending"] = Field(
         default="shuffled", description="Order within each repeat; shuffled keeps drift out of the curve."
     )
-    order_seed: Whole = Field(default=1, ge=0, description="Seed of the shuffle; recorded with the report.")
-    max_parallel_jobs: Whole = Field(
+    order_seed: int = Field(default=1, ge=0, description="Seed of the shuffle; recorded with the report.")
+    max_parallel_jobs: int = Field(
         default=1,
         ge=1,
         le=20,
         description="Jobs in flight at once; your instance quota must hold their nodes together.",
     )
-    budget_usd: Real | None = Field(
+    budget_usd: float | None = Field(
         default=None,
         gt=0,
         description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No attempt is "
         "started that could pass it together with what the sweep's jobs cost; null: no limit.",
     )
-    poll_interval_seconds: Real = Field(
+    poll_interval_seconds: float = Field(
         default=15.0,
         ge=0.2,
         le=300,
         description="Time between two looks at the jobs; backs off to 4x while nothing changes. "
         "platform.calls_per_second bounds what looks cost.",
     )
-    queue_deadline_seconds: Whole = Field(
+    queue_deadline_seconds: int = Field(
         default=7200,
         ge=60,
         le=2_419_200,
         description="Longest wait before a job trains; then it is stopped and the point fails.",
     )
-    max_attempts: Whole = Field(
+    max_attempts: int = Field(
         default=2,
         ge=1,
         le=10,
         description="Attempts per point; only lack of capacity and internal errors get another one.",
     )
-    max_retries: Whole | None = Field(
+    max_retries: int | None = Field(
         default=50,
         ge=0,
         le=1000,
@@ -307,7 +307,7 @@ class SweepConfig(Section):
         description="A Prefect global concurrency limit with one slot per instance of your quota; each job holds one "
         "per node, so that several sweeps stay within it together. Null: only SageMaker's own quota stands.",
     )
-    min_points: Whole | None = Field(
+    min_points: int | None = Field(
         default=None,
         ge=1,
         description="Points (jobs) with a completed run that a sweep needs to count as done; null: all of them.",
@@ -346,12 +346,12 @@ class SweepConfig(Section):
 class ParityConfig(Section):
     """When a point's final metric counts as reached, so that its time is a time to train."""
 
-    tolerance: Real = Field(
+    tolerance: float = Field(
         default=0.02,
         ge=0,
         description="Largest absolute difference of a point's final metric from the baseline's; in the metric's unit.",
     )
-    target_metric: Real | None = Field(
+    target_metric: float | None = Field(
         default=None,
         description="A final metric that counts as reached, whatever the baseline's; null: only the baseline counts.",
     )
@@ -360,16 +360,16 @@ class ParityConfig(Section):
 class RecommendationConfig(Section):
     """What a node count must hold to be recommended."""
 
-    min_efficiency: Real = Field(
+    min_efficiency: float = Field(
         default=0.75, gt=0, le=1, description="Smallest efficiency E of the recommended point; 0–1."
     )
-    min_doubling_ratio: Real = Field(
+    min_doubling_ratio: float = Field(
         default=1.5, ge=1, le=2, description="Smallest gain D = S(2N)/S(N) that pays for twice the nodes; 1–2."
     )
-    budget_usd_per_run: Real | None = Field(
+    budget_usd_per_run: float | None = Field(
         default=None, gt=0, description="The most one training run may cost, USD; null: no limit."
     )
-    deadline_seconds: Real | None = Field(
+    deadline_seconds: float | None = Field(
         default=None,
         gt=0,
         description="Set, the cheapest node count that meets it is recommended: from submission to end where every run "

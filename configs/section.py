@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, SerializationInfo, field_validator, model_validator
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
@@ -45,23 +45,33 @@ def refuse_control_characters(text: str) -> None:
         raise ValueError(f"{found.group()!r} is a control character, which may not stand here{advice}")
 
 
-def refuse_truth(value: Any) -> Any:
-    """Raise ValueError for true and false, which pydantic takes for the numbers 1 and 0."""
-    if isinstance(value, bool):
-        word, others = ("true", "yes and on") if value else ("false", "no and off")
-        raise ValueError(f"{word} is no value of this field; YAML reads {others} as {word}, unless in quotes")
-    return value
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that a field's annotation is made of."""
+    return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
-Whole = Annotated[int, BeforeValidator(refuse_truth)]
-Real = Annotated[float, BeforeValidator(refuse_truth)]
-"""Numbers of a config."""
+def _spelled(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 class Section(BaseModel):
     """Base of every section: frozen; unknown keys, infinities, NaN and control characters refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, raw: Any) -> Any:
+        """pydantic takes true for 1, and YAML yes for true: a number's field is given the word, which is no number."""
+        if not isinstance(raw, dict):
+            return raw
+        changed = dict(raw)
+        for name, field in cls.model_fields.items():
+            kinds = _kinds(field.annotation) if name in raw else set()
+            if kinds & {int, float} and bool not in kinds:
+                value = raw[name]
+                changed[name] = [_spelled(entry) for entry in value] if isinstance(value, list) else _spelled(value)
+        return changed
 
     @field_validator("*")
     @classmethod

@@ -143,7 +143,7 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     """Raises PointsMissing where too few points have a completed run for the sweep to count as done."""
     done = result.planned_points - result.missing_points
-    wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
+    wanted = config.sweep.min_points or result.planned_points
     if done < wanted:
         raise PointsMissing(
             f"{result.missing_points} of the planned points have no completed run; the report "

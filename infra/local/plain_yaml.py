@@ -31,7 +31,7 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise _error(f"*{event.anchor[:80]} is an alias, which is not read here; write the value out", event)
+            raise _error(f"*{str(event.anchor)[:80]} is an alias, which is not read here; write the value out", event)
         if self._depth == MAX_DEPTH:
             raise _error(f"nested more than {MAX_DEPTH} levels deep", event)
         self._depth += 1
@@ -54,5 +54,5 @@ class _PlainLoader(yaml.SafeLoader):
             raise _error(f"this is no {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node) from None
 
 
-def _error(message: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+def _error(message: str, place: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(None, None, message, place.start_mark)

@@ -48,10 +48,10 @@ FIELDS = [
     (f"dataset={{{DATASET}, min_rows: 5, max_rows: 4}}", "dataset: min_rows is 5 and max_rows is 4"),
     ("sweep.min_points=3", "sweep: min_points is 3, and 2 node counts x 1 repeats are 2 points"),
     (f"sweep={{node_counts: {list(range(1, 513))}, repeats: 50}}", "25600 jobs; at most 1000"),
-    ("sweep.repeats=true", "sweep.repeats: true is no value of this field"),
-    ("sweep.node_counts=[true]", "sweep.node_counts.0: true is no value of this field"),
-    ("training.learning_rate.value=yes", "training.learning_rate.value: true is no value of this field"),
-    ("sweep.budget_usd=true", "sweep.budget_usd: true is no value of this field"),
+    ("sweep.repeats=true", "sweep.repeats: Input should be a valid integer, unable to parse"),
+    ("sweep.node_counts=[true]", "sweep.node_counts.0: Input should be a valid integer"),
+    ("training.learning_rate.value=yes", "training.learning_rate.value: Input should be a valid number"),
+    ("sweep.budget_usd=true", "sweep.budget_usd: Input should be a valid number"),
     ("sweep.node_counts=[010]", "010 is 8 to some readers of YAML and 10 to others"),
     ("sweep.repeats=1:30", "1:30 is a number of base 60 to some readers of YAML"),
     ("training.learning_rate.value=1:30.5", "1:30.5 is a number of base 60"),
@@ -125,9 +125,15 @@ FIELDS = [
 
 @pytest.mark.parametrize(("override", "message"), FIELDS, ids=[override[:60] for override, _ in FIELDS])
 def test_what_can_not_be_meant_is_refused_by_field(folder: Path, override: str, message: str) -> None:
-    for command in (["config", "validate"], ["plan"]):
-        result = check(*command, folder / "bench.yaml", "--set", override)
-        assert (result.exit_code, message in result.output) == (2, True), result.output
+    result = check("config", "validate", folder / "bench.yaml", "--set", override)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("command", ["plan", "requests", "run"])
+@pytest.mark.parametrize("field", ["dataset.source", "image.context", "training.source_dir"])
+def test_no_command_that_reads_a_directory_goes_on_without_it(folder: Path, command: str, field: str) -> None:
+    result = check(command, folder / "bench.yaml", "--set", f"{field}=nowhere")
+    assert (result.exit_code, f"{field}: no directory " in result.output) == (2, True), result.output
 
 
 def test_a_region_of_ones_own_goes_with_an_endpoint_of_ones_own(folder: Path) -> None:

@@ -306,7 +306,7 @@ def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(monkeypatch: py
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.cli.read_config", interrupt)
+    monkeypatch.setattr("flows.cli.read_config_to_run", interrupt)
     run, plan = nodesweep("run", LOCAL), nodesweep("plan", LOCAL)
     assert (run.exit_code, plan.exit_code) == (1, 1)
     assert run.output == "nodesweep: interrupted\n"
