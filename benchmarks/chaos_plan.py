@@ -31,8 +31,11 @@ outage: the platform can't be reached for a while. worker_…: the same of a Pre
 Moment = Literal["before", "after"]
 """Of the platform's carrying out the call at which a run is struck."""
 
-CallFault = Literal["dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice"]
-"""What happens to one call on its way: see benchmarks/chaos_proxy.py."""
+CallFault = Literal[
+    "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
+    "page", "unanswered",
+]  # fmt: skip
+"""What happens to one call on its way: see benchmarks/chaos_proxy.py. No plan draws the last two."""
 
 _WORKER_EVERY = 5  # every fifth seed's first try is a worker's, and the one before that a detached one
 _KINDS: Mapping[Kind, int] = {

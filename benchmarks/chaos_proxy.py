@@ -70,6 +70,7 @@ class Proxy:
         self._numbers: Counter[str] = Counter()
         self._numbers_of_try: Counter[str] = Counter()
         self._down_until = 0.0
+        self.is_over = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -79,6 +80,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.is_over.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -174,6 +176,14 @@ _UNKNOWN = _Answer(
 )
 
 
+_PAGE = _Answer(
+    403,
+    "Forbidden",
+    [("Content-Type", "text/html")],
+    b"<!DOCTYPE html><html><body>Access denied by your network's policy</body></html>",
+)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
@@ -193,6 +203,11 @@ class _Handler(BaseHTTPRequestHandler):
             proxy.note_fault(fault)
         if fault == "dropped":
             return self._hang_up()
+        if fault == "unanswered":
+            proxy.is_over.wait(_UPSTREAM_SECONDS)
+            return self._hang_up()
+        if fault == "page":
+            return self._send(_PAGE)
         if fault == "unavailable":
             return self._send(_unavailable(503, label))
         if fault == "delayed":

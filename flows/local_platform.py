@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import os
 import shlex
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlparse
 
 from configs.models import PlatformConfig
+from tasks.local_status import NotLocalPlatform, read_status
 
 logger = logging.getLogger("nodesweep.platform")
 _START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
 _NOT_KEPT = 3  # exit code of `leave`; this floor reaches infra by process calls alone
+_ANSWER_SECONDS = 2.0
 _STOP_SECONDS = 200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
 
 
@@ -72,13 +72,10 @@ def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
 
 
 def answers(platform: PlatformConfig) -> bool:
-    """Whether a local platform is up at the endpoint."""
+    """Whether a local platform is up at the endpoint: one on its way out is not, nor is any other program."""
     try:
-        # No proxy stands between two processes of one machine, whatever the environment says.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{(platform.endpoint_url or '').rstrip('/')}/_nodesweep/status", timeout=2):
-            return True
-    except (OSError, http.client.HTTPException):  # URLError is an OSError
+        return bool(read_status(platform.endpoint_url or "", _ANSWER_SECONDS).get("running"))
+    except (OSError, NotLocalPlatform):
         return False
 
 

@@ -2,6 +2,7 @@
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
+├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant (exit code 2)
 └── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
@@ -14,6 +15,10 @@ NodesweepError
     ├── SweepStopped      `nodesweep stop` ended the sweep before all its points had run
     ├── SweepNotFound     no sweep of that id
     └── RecordDamaged     the record of a sweep can't be read
+
+BotoCoreError             of boto3's own, since every call of a client may raise them (exit code 1)
+├── ForeignAnswer         something else than the platform has answered
+└── PlatformSilent        nothing has answered for a quarter of an hour
 """
 
 from __future__ import annotations
@@ -59,6 +64,30 @@ _PASSING_ERRORS = (
 )
 
 
+class ForeignAnswer(BotoCoreError):
+    """What came back is not AWS's: a proxy's page, a login page, half an answer. It passes like a lost connection."""
+
+    fmt = (
+        "{endpoint_url} gave {operation} an answer that is not AWS's: {answer}. Look for a proxy, a login page or "
+        "another program there, and whether platform.endpoint_url is right"
+    )
+
+    def __init__(self, endpoint_url: str, operation: str, answer: str) -> None:
+        super().__init__(endpoint_url=endpoint_url, operation=operation, answer=answer)
+
+
+class PlatformSilent(BotoCoreError):
+    """Every call has stayed unanswered for so long that waiting on makes no sense; it does not pass by itself."""
+
+    fmt = (
+        "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}. Check the network and "
+        "platform.endpoint_url; what was done is kept, and a run goes on with --resume once it answers"
+    )
+
+    def __init__(self, endpoint_url: str, operation: str, seconds: float) -> None:
+        super().__init__(endpoint_url=endpoint_url, operation=operation, seconds=seconds)
+
+
 class NodesweepError(Exception):
     """Base of every error whose message is meant for a person."""
 
@@ -71,6 +100,10 @@ class PreflightRefused(NodesweepError):
         super().__init__(
             "preflight refused the run, nothing was sent:\n" + "\n".join(f"  - {text}" for text in problems)
         )
+
+
+class SweepNotNamed(NodesweepError):
+    """--resume must name its sweep: the latest one is perhaps not the one that is meant."""
 
 
 class RunFailed(NodesweepError):
@@ -123,7 +156,7 @@ class RecordDamaged(RunFailed):
 
 def error_code(error: BaseException) -> str | None:
     """The AWS error code of a ClientError, else None."""
-    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else None
+    return str(error.response["Error"].get("Code", "Unknown")) if isinstance(error, ClientError) else None
 
 
 @contextmanager
@@ -142,7 +175,7 @@ def is_passing(error: BaseException) -> bool:
         if status == _INSUFFICIENT_STORAGE:
             return False
         return error_code(error) in _PASSING_CODES or status >= 500
-    return isinstance(error, _PASSING_ERRORS)
+    return isinstance(error, (*_PASSING_ERRORS, ForeignAnswer))
 
 
 def retry_passing(task: Any, task_run: Any, state: Any) -> bool:

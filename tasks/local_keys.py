@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import configparser
-import http.client
-import json
 import os
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import boto3
 import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-_STATUS_PATH = "/_nodesweep/status"
+from tasks.errors import ForeignAnswer
+from tasks.local_status import STATUS_PATH, NotLocalPlatform, read_status
+
 _KEYS_FILE = "aws-credentials"
 _ANSWER_SECONDS = 10.0
 
@@ -28,8 +26,8 @@ class NoLocalKeys(NoCredentialsError):
 def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
     """A session with the platform's key and nothing of the user's own set-up: no profile and no config file.
 
-    Raises EndpointConnectionError where no local platform answers at the endpoint, NoLocalKeys where its key can't be
-    read.
+    Raises EndpointConnectionError where nothing answers at the endpoint, ForeignAnswer where something else than a
+    local platform does, NoLocalKeys where its key can't be read.
     """
     path = Path(_state_folder(endpoint_url)) / _KEYS_FILE
     keys = configparser.RawConfigParser()
@@ -44,20 +42,11 @@ def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
 
 
 def _state_folder(endpoint_url: str) -> str:
-    """As the platform names it, also while it is stopping (503)."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """As the platform names it, also while it is stopping."""
     try:
-        with opener.open(f"{endpoint_url.rstrip('/')}{_STATUS_PATH}", timeout=_ANSWER_SECONDS) as answer:
-            return str(json.load(answer)["state_dir"])
-    except urllib.error.HTTPError as error:
-        with error:
-            return _folder_of(error.read(), endpoint_url)
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        raise EndpointConnectionError(endpoint_url=endpoint_url) from error
-
-
-def _folder_of(answer: bytes, endpoint_url: str) -> str:
-    try:
-        return str(json.loads(answer)["state_dir"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise EndpointConnectionError(endpoint_url=endpoint_url) from error
+        return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
+    except NotLocalPlatform as error:
+        answer = f"it is not nodesweep's local platform ({error})"
+        raise ForeignAnswer(endpoint_url, STATUS_PATH, answer) from error
+    except OSError as error:
+        raise EndpointConnectionError(endpoint_url=endpoint_url, error=error) from error

@@ -14,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
 from configs.models import PlatformConfig
+from tasks.answers import heed_answers
 from tasks.errors import is_passing, retry_passing
 from tasks.local_keys import local_session
 from tasks.polling import Clock
@@ -77,13 +78,14 @@ def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
 def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
     """A client of `service`; clients are thread-safe and kept, so that connections are reused.
 
-    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Raises what
-    local_session() does where the keys are the platform's own.
+    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Its calls raise what
+    heed_answers() says. Raises what local_session() does where the keys are the platform's own.
     """
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         session = boto3.Session(region_name=platform.region)
-        return session.client(service, endpoint_url=platform.endpoint_url, config=config)
+        return heed_answers(session.client(service, endpoint_url=platform.endpoint_url, config=config))
     assert platform.endpoint_url is not None  # the config's own rule
     session = local_session(platform.endpoint_url, platform.region)
-    return session.client(service, endpoint_url=platform.endpoint_url, config=config.merge(Config(proxies={})))
+    own = config.merge(Config(proxies={}))
+    return heed_answers(session.client(service, endpoint_url=platform.endpoint_url, config=own))

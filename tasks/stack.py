@@ -9,6 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from configs.load import ConfigError
+from tasks.answers import heed_answers
 from tasks.errors import error_code
 from tasks.local_keys import local_session
 
@@ -28,9 +29,10 @@ def stack_client(region: str | None, endpoint_url: str | None) -> Any:
     if session.region_name is None:
         raise ConfigError("no region is known; name the stack's with --region, e.g. --region us-east-1")
     if endpoint_url is None:
-        return session.client("cloudformation", config=_CONFIG)
+        return heed_answers(session.client("cloudformation", config=_CONFIG))
     own = local_session(endpoint_url, session.region_name)
-    return own.client("cloudformation", endpoint_url=endpoint_url, config=_CONFIG.merge(Config(proxies={})))
+    config = _CONFIG.merge(Config(proxies={}))
+    return heed_answers(own.client("cloudformation", endpoint_url=endpoint_url, config=config))
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:

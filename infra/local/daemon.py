@@ -25,6 +25,7 @@ from infra.local.server_contract import (
     HOST,
     JOBS_STOP_DEADLINE_SECONDS,
     SERVER_FILE,
+    SERVICE,
     STATUS_PATH,
     ServerConfig,
     ServerStartError,
@@ -103,7 +104,8 @@ def _stopping_endpoint(config: ServerConfig) -> str | None:
         return None if is_serving else found.endpoint
     endpoint = f"http://{HOST}:{config.port}"
     answer = read_status(endpoint) if config.port else None
-    return endpoint if answer is not None and answer.get("stopping") else None
+    is_stopping = answer is not None and answer.get("service") == SERVICE and answer.get("stopping")
+    return endpoint if is_stopping else None
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, deadline: float) -> str:

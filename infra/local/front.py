@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, cast
+from uuid import uuid4
 from wsgiref.types import StartResponse, WSGIApplication
 from xml.sax.saxutils import escape
 
@@ -47,6 +50,7 @@ class Front:
         self._observers: list[Observer] = []
         self._faults: FaultInjector | None = None
         self._is_simulated = False
+        self._conditional_writes = threading.Lock()
 
     def add_services(self, services: Sequence[JsonService]) -> None:
         self._services.update({service.target_prefix: service for service in services})
@@ -63,6 +67,7 @@ class Front:
         self._is_simulated = True
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        start_response = _with_request_id(start_response)
         try:
             answer = self._answer(environ)
             if answer is None:
@@ -112,8 +117,13 @@ class Front:
             answers.append((status, headers, exc_info))
             return lambda chunk: None  # moto gives its answers as what it returns
 
+        is_conditional = environ.get("REQUEST_METHOD") == "PUT" and "HTTP_IF_NONE_MATCH" in environ
+        if is_conditional:
+            read_body(environ)  # before the turn: nobody waits for a client that is slow to send
         try:
-            chunks = self._moto(environ, hold_back)
+            # moto looks and writes in two steps: of two that ask for a key that is not there, one must be refused.
+            with self._conditional_writes if is_conditional else nullcontext():
+                chunks = self._moto(environ, hold_back)
         except NotImplementedError as error:
             unknown = ApiError("UnknownOperationException", f"The local platform does not model this call: {error}")
             return _json(400, unknown.body())(environ, start_response)
@@ -157,6 +167,17 @@ def _not_kept(environ: Mapping[str, Any], error: NotKept) -> Response:
         return _json(_INSUFFICIENT_STORAGE, {"__type": "InternalError", "message": message})
     body = f"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>{escape(message)}</Message></Error>"
     return Response(body, status=_INSUFFICIENT_STORAGE, content_type="application/xml")
+
+
+def _with_request_id(start_response: StartResponse) -> StartResponse:
+    """Every answer names its request, as AWS's do; moto leaves that out of some."""
+
+    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        if not any(name.lower().startswith("x-amz") for name, _ in headers):
+            headers = [*headers, ("x-amzn-RequestId", str(uuid4()))]
+        return start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
+
+    return cast(StartResponse, start)
 
 
 def _json(status: int, body: dict[str, Any]) -> Response:

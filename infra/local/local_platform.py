@@ -18,7 +18,7 @@ from infra.local.front import Front
 from infra.local.in_process import OWN_KEY_ID, client_factory
 from infra.local.interfaces import Engine, EngineWithRoom, ImageStore
 from infra.local.moto_backend import issued_key, moto_application, reset_state
-from infra.local.server_contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS
+from infra.local.server_contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS, SERVICE
 from infra.local.settings import digest
 from infra.local.simulation.execution import SimulatedRunner, Simulation
 from infra.local.state import kept
@@ -117,6 +117,7 @@ class Platform:
     def status(self) -> dict[str, Any]:
         """The answer of GET /_nodesweep/status."""
         return {
+            "service": SERVICE,
             "running": not self._closing,
             "stopping": self._closing,
             "endpoint": self._endpoint_url,

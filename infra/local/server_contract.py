@@ -12,6 +12,9 @@ HOST = "127.0.0.1"
 
 STATUS_PATH = "/_nodesweep/status"
 
+SERVICE = "nodesweep-local"
+"""What the status calls the platform, so that whatever else answers on its port is known for something else."""
+
 SERVER_FILE = "server.json"
 """In the state folder: who serves it. Left behind at the end, believed only while that process lives."""
 

@@ -132,6 +132,8 @@ def put(proxy: Proxy) -> tuple[int, bytes] | None:
         ("answer_lost", 1, None),
         ("late_500", 1, 500),
         ("unavailable", 0, 503),
+        ("page", 0, 403),
+        ("unanswered", 0, None),
         ("delayed", 1, 200),
         ("request_twice", 2, 200),
         ("answer_twice", 1, 200),
@@ -145,6 +147,7 @@ def test_proxy_spoils_a_call(
     status: int | None,
 ) -> None:
     monkeypatch.setattr(chaos_proxy, "_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(chaos_proxy, "_UPSTREAM_SECONDS", 0.5)
     endpoint, seen = upstream
     with Proxy(endpoint, lambda label, number: fault) as proxy:
         answer = put(proxy)

@@ -12,12 +12,15 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from configs.models import PlatformConfig
+from flows.local_platform import answers
 from infra.local.access import access_keys
-from infra.local.server_contract import CREDENTIALS_FILE, STATUS_PATH
-from tasks import local_keys
+from infra.local.server_contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
+from tasks import local_keys, local_status
+from tasks.errors import ForeignAnswer
 from tasks.local_keys import NoLocalKeys, local_session
 from tasks.platform import aws_client
 from tasks.stack import stack_client
+from tests.tasks.hostile_server import PAGE, Words, hostile_server
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
         def do_GET(self) -> None:
             self.send_response(503 if (tmp_path / "stopping").exists() else 200)
             self.end_headers()
-            self.wfile.write(json.dumps({"state_dir": str(tmp_path)}).encode())
+            self.wfile.write(json.dumps({"service": SERVICE, "state_dir": str(tmp_path)}).encode())
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
@@ -45,7 +48,8 @@ def local(platform: PlatformConfig, endpoint: str) -> PlatformConfig:
 
 
 def test_both_sides_agree_on_the_address_and_the_file() -> None:
-    assert (local_keys._STATUS_PATH, local_keys._KEYS_FILE) == (STATUS_PATH, CREDENTIALS_FILE)
+    theirs = (local_status.STATUS_PATH, local_status.SERVICE, local_keys._KEYS_FILE)
+    assert theirs == (STATUS_PATH, SERVICE, CREDENTIALS_FILE)
 
 
 def test_the_key_is_that_of_the_state_folder(endpoint: str, tmp_path: Path) -> None:
@@ -84,3 +88,25 @@ def test_no_platform_there_is_a_lost_connection() -> None:
     """So that a run waits for one that is away for a moment."""
     with pytest.raises(EndpointConnectionError, match=r"http://127\.0\.0\.1:9"):
         local_session("http://127.0.0.1:9", None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        Words(200, PAGE),
+        Words(200, b'{"status": "ok"}'),
+        Words(200, b'{"running": true, "state_dir": "/tmp"}'),
+        Words(200, b'{"service": "nodesweep-local", "running'),
+        Words(200, b"[" * 100_000),
+        Words(403, PAGE),
+        Words(302, b"", {"Location": "/_nodesweep/status"}),
+    ],
+    ids=["page", "ok", "like ours", "half", "deep", "403", "circle"],
+)
+def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(platform: PlatformConfig, words: Words) -> None:
+    with hostile_server(lambda path: words) as endpoint:
+        with pytest.raises(
+            ForeignAnswer, match=rf"{endpoint} gave /_nodesweep/status .*not nodesweep's local platform"
+        ):
+            local_session(endpoint, None)
+        assert not answers(platform.model_copy(update={"endpoint_url": endpoint}))

@@ -22,7 +22,7 @@ from infra.local.access import AccessKeys, Gate
 from infra.local.front import Front
 from infra.local.interfaces import AccessKey
 from infra.local.local_platform import Platform
-from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.server_contract import SERVICE, ServerConfig, ServerStartError
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
 
@@ -93,12 +93,14 @@ def test_other_port_than_the_running_servers(state_dir: Path, monkeypatch: pytes
         daemon.start(ServerConfig(4571, state_dir))
 
 
+STOPPING = {"service": SERVICE, "running": False, "stopping": True}
+
+
 @contextmanager
 def stopping_platform() -> Iterator[str]:
     """An endpoint that answers as a platform does while its jobs end."""
-    status = {"running": False, "stopping": True}
     gate = Gate(AccessKeys(AccessKey("a", "b"), AccessKey("c", "d")), "own")
-    server = make_server("127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: status, gate))
+    server = make_server("127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: STOPPING, gate))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -117,7 +119,7 @@ def write_server_file(state_dir: Path, endpoint: str) -> None:
 def test_stopping_platform_is_neither_running_nor_adopted(tmp_path: Path) -> None:
     with stopping_platform() as endpoint:
         write_server_file(tmp_path, endpoint)
-        assert daemon.status(tmp_path) == {"running": False, "stopping": True}
+        assert daemon.status(tmp_path) == STOPPING
         with pytest.raises(ServerStartError, match=f"{endpoint} is still stopping its jobs"):
             daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
     with pytest.raises(ServerStartError, match="still stopping"):  # its socket is closed, its process lives on
@@ -130,7 +132,7 @@ def test_start_waits_for_the_platform_that_stops_on_its_port(state_dir: Path, mo
         config = ServerConfig(int(endpoint.rpartition(":")[2]), state_dir)
         with pytest.raises(ServerStartError, match="still stopping its jobs"):
             daemon.start(config, deadline_seconds=0.1)
-    answers = iter([{"running": False, "stopping": True}] * 2)
+    answers = iter([STOPPING] * 2)
     monkeypatch.setattr(daemon, "read_status", lambda _: next(answers, None))
     monkeypatch.setattr(daemon, "_spawn", lambda _: None)
     monkeypatch.setattr(daemon, "_wait_until_ready", lambda *_: "a new one")
