@@ -85,10 +85,10 @@ def explain(error: Exception) -> tuple[str, int]:
     from flows.local_platform import LocalPlatformError
     from scaling.measured import MeasuredTableError
     from scaling.speedup import MixedOutcomesError
-    from tasks.errors import EXPIRED_CODES, DatasetMissing, NodesweepError, PreflightRefused, error_code
+    from tasks.errors import EXPIRED_CODES, DatasetMissing, NodesweepError, PreflightRefused, SweepNotNamed, error_code
     from tasks.validation_report import InvalidExpectations
 
-    if isinstance(error, ConfigError | MeasuredTableError | InvalidExpectations | DatasetMissing):
+    if isinstance(error, ConfigError | MeasuredTableError | InvalidExpectations | DatasetMissing | SweepNotNamed):
         return str(error), BAD_INPUT
     if isinstance(error, PreflightRefused):
         return str(error), PREFLIGHT_REFUSED
@@ -122,7 +122,7 @@ def fail(message: str, code: int) -> NoReturn:
 @set_option
 @click.option(
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
-    help="Continue a sweep instead of starting one; without an id, the latest of this config.",
+    help="Continue a sweep instead of starting one; without an id, the latest of this config if unfinished.",
 )  # fmt: skip
 @click.option("--detach", is_flag=True, help="Return once the jobs are accepted; `collect` makes the report later.")
 @output_option

@@ -23,7 +23,9 @@ from flows.report import make_report_again
 from flows.scaling_benchmark import check_points, run_benchmark
 from flows.stop import stop_jobs_of_sweep
 from scaling import names
+from tasks.platform import aws_client
 from tasks.stopping import stop_sweep_jobs_now
+from tasks.sweep_ids import claimed_sweep_id
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -79,8 +81,9 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
     """on_cancellation: stop what the run's own process could not. It runs elsewhere and knows only the run."""
     config = config_of_run(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
-        sweep = flow_run.parameters.get("sweep_id") or names.sweep_id(config, flow_run.expected_start_time)
-        if names.sweep_matches(sweep, config):  # an id in the form may be another config's
+        s3, started = aws_client("s3", config.platform), flow_run.expected_start_time
+        sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(s3, config, started, str(flow_run.id))
+        if sweep is not None and names.sweep_matches(sweep, config):  # an id in the form may be another config's
             stop_sweep_jobs_now(config.platform, sweep)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -41,6 +42,7 @@ from tasks.storage import (
     read_sweep_record,
     sweep_exists,
 )
+from tasks.sweep_ids import claim_sweep_id, claimed_sweep_id
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -65,6 +67,7 @@ def scaling_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resu
         sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made from the time).
         resume: Continue a sweep (the latest of this config where no id is given) instead of starting one.
 
+    Raises SweepNotNamed where no id is given and the latest sweep is finished, or was never recorded.
     Raises SweepStopped, once the report is made, where `nodesweep stop` kept planned points from running.
     """
     return run_benchmark(config, sweep_id, resume)
@@ -122,13 +125,18 @@ class _EarlierRun:
 
 
 def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
-    """The id of the sweep; None where --resume has no id and the latest can't be told yet."""
-    if not resume:
-        return sweep_id or names.sweep_id(config, flow_run.scheduled_start_time or datetime.now(UTC))
-    if sweep_id is None:
-        with best_effort("the latest sweep of this config is not known yet"), suppress(SweepNotFound):
-            return latest_sweep(aws_client("s3", config.platform, quick=True), config)
-    return sweep_id
+    """The id of a sweep that has begun; None where it is a new one, or can't be told yet. Raises SweepNotNamed."""
+    if sweep_id is not None:
+        return sweep_id
+    with best_effort("whether the sweep has begun is not known yet"), suppress(SweepNotFound):
+        s3 = aws_client("s3", config.platform, quick=True)
+        return latest_sweep(s3, config) if resume else claimed_sweep_id(s3, config, *_this_run())
+    return None
+
+
+def _this_run() -> tuple[datetime, str]:
+    """When this flow run was to start and what it is called: the same on every try of it."""
+    return flow_run.scheduled_start_time or datetime.now(UTC), str(flow_run.id or uuid4())
 
 
 def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
@@ -160,7 +168,7 @@ def _stopped(sweep: str, missing: int) -> SweepStopped:
 
 def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
-    sweep = sweep_id or names.sweep_id(config, flow_run.scheduled_start_time or datetime.now(UTC))
+    sweep = sweep_id or claim_sweep_id(config, *_this_run())
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep)
     recorded = hide_in_config(config)

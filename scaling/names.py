@@ -79,7 +79,10 @@ def config_digest(config: BenchmarkConfig) -> str:
 
 
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
-    """<benchmark>-<UTC yyyymmddhhmmss>-<8 hex of the config digest>, at most 44 characters."""
+    """<benchmark>-<UTC yyyymmddhhmmss>-<8 hex of the config digest>, at most 44 characters.
+
+    Which second a sweep has is settled by tasks/sweep_ids.py: its own start, or the next that no other run has taken.
+    """
     return f"{config.name}-{started.astimezone(UTC):%Y%m%d%H%M%S}-{config_digest(config)[:8]}"
 
 
@@ -144,6 +147,11 @@ def sweep_prefix(prefix: str, sweep: str) -> str:
 
 def sweep_config_key(prefix: str, sweep: str) -> str:
     return sweep_prefix(prefix, sweep) + "config.json"
+
+
+def run_claim_key(prefix: str, sweep: str) -> str:
+    """An object that says which run the sweep id was given to; it is the first one of a sweep."""
+    return sweep_prefix(prefix, sweep) + "run.json"
 
 
 def stop_marker_key(prefix: str, sweep: str) -> str:

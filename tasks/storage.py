@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import mimetypes
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from prefect import task
 
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
-from tasks.errors import PreflightRefused, SweepNotFound, error_code
+from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, error_code
 from tasks.files import parse_record
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 
@@ -41,13 +42,20 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
     place = (
         {} if platform.region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": platform.region}}
     )
-    s3.create_bucket(Bucket=platform.bucket, **place)
+    try:
+        s3.create_bucket(Bucket=platform.bucket, **place)
+    except s3.exceptions.BucketAlreadyOwnedByYou:
+        return  # another run was a moment faster
 
 
-def put_bytes(s3: Any, bucket: str, key: str, body: bytes) -> str:
-    """Write one object with its content type; returns its s3:// URI."""
+def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool = False) -> str:
+    """Write one object with its content type; returns its s3:// URI.
+
+    With `only_if_absent` S3 refuses it (412) where the key is there.
+    """
     content_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
-    s3.put_object(Bucket=bucket, Key=key, Body=body, ContentType=content_type, ChecksumAlgorithm="SHA256")
+    condition = {"IfNoneMatch": "*"} if only_if_absent else {}
+    s3.put_object(Bucket=bucket, Key=key, Body=body, ContentType=content_type, ChecksumAlgorithm="SHA256", **condition)
     return f"s3://{bucket}/{key}"
 
 
@@ -93,7 +101,11 @@ def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
-    """The youngest sweep of exactly this config. Raises SweepNotFound."""
+    """The youngest sweep of exactly this config, which --resume goes on with where no other is named.
+
+    Raises SweepNotFound where there is none, SweepNotNamed where it has nothing left to do, or was never recorded:
+    then the run that is meant may be another one.
+    """
     platform = config.platform
     prefix = names.sweeps_prefix(platform.prefix)
     mine = sweeps_of(s3, config)
@@ -101,7 +113,38 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
         raise SweepNotFound(
             f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without --resume, or name the sweep"
         )
-    return mine[-1]
+    latest = mine[-1]
+
+    def has_record(sweep: str) -> bool:
+        return get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
+
+    if not has_record(latest):
+        earlier = next((sweep for sweep in reversed(mine[:-1]) if has_record(sweep)), None)
+        raise SweepNotNamed(
+            f"--resume: which sweep? The latest run of this config, {latest}, ended before its sweep was recorded (or "
+            "prepares it yet) and has no job to go on with. Start anew without --resume"
+            + (f", or name the sweep that is meant: --resume {earlier}" if earlier else "")
+        )
+    if is_complete(
+        get_bytes(s3, platform.bucket, names.report_key(platform.prefix, latest, names.REPORT_JSON)), config
+    ):
+        raise SweepNotNamed(
+            f"--resume: which sweep? The latest one of this config, {latest}, is finished: all its points have a "
+            "completed run. A run that ended before its sweep began has left nothing to go on with: start anew without "
+            f"--resume, or name the sweep that is meant: --resume {latest}"
+        )
+    return latest
+
+
+def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
+    """Whether a sweep's report.json has a completed run of every point; False where there is none to be read."""
+    try:
+        points = json.loads(report or b"{}")["points"]
+        done = {(point["nodes"], point["repeat"]) for point in points if point["status"] == "Completed"}
+    except (ValueError, KeyError, TypeError):
+        return False
+    repeats = range(1, config.sweep.repeats + 1)
+    return all((nodes, repeat) in done for nodes in config.sweep.node_counts for repeat in repeats)
 
 
 def browser_url(platform: PlatformConfig, key: str) -> str:

@@ -144,7 +144,7 @@ def test_records_of_a_sweep_hold_no_secret(served: SimpleNamespace, pipeline_con
     assert b"s3cr3t" not in stored and b"(hidden)" in stored
     assert "s3cr3t" not in (result.folder / "sweep.json").read_text()
     assert report_sweep(config, result.sweep_id)[0].headline == result.report.headline
-    assert scaling_benchmark(config, resume=True).sweep_id == result.sweep_id
+    assert scaling_benchmark(config, result.sweep_id, resume=True).sweep_id == result.sweep_id
 
 
 def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
@@ -515,7 +515,7 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
     )
     first = scaling_benchmark(config)
     recorded = first.report.to_dict()["provenance"]["dataset_digest"]
-    assert scaling_benchmark(config, resume=True).sweep_id == first.sweep_id
+    assert scaling_benchmark(config, first.sweep_id, resume=True).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
     with pytest.raises(PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"):
-        scaling_benchmark(config, resume=True)
+        scaling_benchmark(config, first.sweep_id, resume=True)

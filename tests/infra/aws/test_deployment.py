@@ -92,7 +92,7 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
     submit(aws_client("sagemaker", first.platform), request)
     assert stop_sweep(first.platform, result.sweep_id) == [request["TrainingJobName"]]
     assert submit_point(endless, plan, inputs, plan.points[0]) is None, "claimed, and withdrawn: the sweep is stopped"
-    assert scaling_benchmark(config, resume=True).sweep_id == result.sweep_id
+    assert scaling_benchmark(config, result.sweep_id, resume=True).sweep_id == result.sweep_id
     report_sweep(config, result.sweep_id)
     show_history(config, config.name, None)
 

@@ -1,0 +1,168 @@
+"""Which sweep a run is: its own where several begin at once, the same on every try, the one that --resume names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+import flows.deployed
+import flows.scaling_benchmark
+import flows.sweep
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from scaling import names
+from tasks.sweep_ids import claim_sweep_id
+from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run, write_config
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+Platform = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parents[2]
+RUNS = 5
+IN_THE_SAME_SECOND = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+import flows.scaling_benchmark
+from configs.load import load_config
+from prefect.runtime import flow_run
+
+class SameSecond:
+    scheduled_start_time = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
+    @property
+    def id(self):
+        return flow_run.id
+
+flows.scaling_benchmark.flow_run = SameSecond()
+config = load_config(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+print(flows.scaling_benchmark.scaling_benchmark(config).sweep_id, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path
+) -> None:
+    """Processes of their own, with a bucket that is not there yet."""
+    with simulated() as served:
+        path = write_config(sweep_config(served), tmp_path)
+        runs = [
+            subprocess.Popen(
+                [sys.executable, "-c", IN_THE_SAME_SECOND, str(path)],
+                cwd=REPOSITORY,
+                env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(RUNS)
+        ]
+        try:
+            for run in runs:
+                assert run.stdout is not None and run.stdout.readline() == "ready\n"
+            for run in runs:
+                assert run.stdin is not None
+                run.stdin.write("go\n")
+                run.stdin.flush()
+            said = [run.communicate(timeout=240) for run in runs]
+        finally:
+            for run in runs:
+                run.kill()
+        failed = [words for run, (_, words) in zip(runs, said, strict=True) if run.returncode]
+        assert not failed, failed[0][-2000:]
+        sweeps = {output.strip() for output, _ in said}
+        assert {sweep.split("-")[1] for sweep in sweeps} == {f"2026112212000{number}" for number in range(RUNS)}
+        assert ledger(served) == sorted(COMPLETED * RUNS), "each has its own jobs"
+        folders = {path.name for path in (tmp_path / "reports").iterdir() if not path.is_symlink()}
+        assert folders == sweeps
+
+
+def test_retried_flow_run_keeps_its_own_id(
+    simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run was first with the second that it began in."""
+    begun: list[str] = []
+    submit = flows.sweep.submit_training_job
+
+    def crash_once(platform: Any, request: Any, label: str) -> Any:
+        begun.append(str(names.sweep_of_job(request["TrainingJobName"])))
+        if len(begun) == 1:
+            raise RuntimeError("the first try ends here")
+        return submit(platform, request, label)
+
+    monkeypatch.setattr(flows.sweep, "submit_training_job", crash_once)
+    claim = claim_sweep_id.fn
+
+    def second_comer(config: BenchmarkConfig, started: datetime, run: str) -> str:
+        if not begun:
+            claim(config, started, "another run")
+        return claim(config, started, run)
+
+    monkeypatch.setattr(flows.scaling_benchmark, "claim_sweep_id", second_comer)
+    with simulated() as served:
+        result = scaling_benchmark.with_options(retries=1)(sweep_config(served))
+        assert ledger(served) == COMPLETED
+    assert set(begun) == {result.sweep_id}
+
+
+def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
+    simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    monkeypatch.setattr(flows.deployed, "stop_sweep_jobs_now", lambda platform, sweep: stopped.append(sweep))
+    started, run_id = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC), uuid4()
+    hook: Any = flows.deployed.stop_jobs_of_run
+    with simulated() as served:
+        config = sweep_config(served)
+        monkeypatch.setattr(flows.deployed, "config_of_run", lambda parameters: config)
+        run = SimpleNamespace(id=run_id, parameters={}, expected_start_time=started)
+        hook(None, run, None)
+        assert stopped == [], "it was cancelled before it had a sweep"
+        served.s3.create_bucket(Bucket=config.platform.bucket)
+        claim_sweep_id.fn(config, started, "another run")
+        own = claim_sweep_id.fn(config, started, str(run_id))
+        hook(None, run, None)
+    assert stopped == [own]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is killed before its sweep is recorded; the sweep before it is finished, and must not be taken for it."""
+    with simulated() as served:
+        config = sweep_config(served, sweep={"node_counts": [1]})
+        finished = scaling_benchmark(config).sweep_id
+        uncertain = nodesweep_run(config, tmp_path, "--resume")
+        assert uncertain.exit_code == 2, uncertain.output
+        assert f"{finished}, is finished" in uncertain.output
+
+        def die(*_: Any) -> Any:
+            raise SystemExit("killed")
+
+        with monkeypatch.context() as patches, pytest.raises(SystemExit):
+            patches.setattr(flows.scaling_benchmark, "prepare_inputs", die)
+            scaling_benchmark(config)
+        unrecorded = nodesweep_run(config, tmp_path, "--resume")
+        assert unrecorded.exit_code == 2, unrecorded.output
+        assert "ended before its sweep was recorded" in unrecorded.output
+        assert f"name the sweep that is meant: --resume {finished}" in unrecorded.output
+        assert ledger(served) == [(1, 1, "Completed")]
+        named = nodesweep_run(config, tmp_path, "--resume", finished)
+        assert named.exit_code == 0, named.output
+        assert json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())["sweep_id"] == finished
