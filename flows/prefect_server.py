@@ -16,6 +16,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
     if PREFECT_API_URL.value():
         logger.info("Prefect at %s", PREFECT_API_URL.value())
         return
+    _check_home()
     logger.info("starting Prefect (ephemeral server)")
     password = f"nodesweep:{secrets.token_urlsafe(32)}"
     for is_last in [False] * (_TRIES - 1) + [True]:
@@ -63,6 +65,24 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
                 "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
             )
     _use(f"http://{_HOST}:{port}/api", password)
+
+
+def _check_home() -> None:
+    """The server keeps its database in Prefect's home, below the user's own. Raises RunFailed where it can't be."""
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings()
+    if "connection_url" in settings.server.database.model_fields_set:
+        return
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.home) as file:
+            file.write(b"a byte")
+    except OSError as error:
+        raise RunFailed(
+            f"Prefect keeps its record of runs in {settings.home}, which can't be written ({error.strerror or error}); "
+            "set PREFECT_HOME to a folder that can, or PREFECT_API_URL to a server that runs"
+        ) from error
 
 
 def _import(modules: Sequence[str]) -> None:

@@ -11,7 +11,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    PREFECT_SERVER_DATABASE_CONNECTION_URL,
+    temporary_settings,
+)
 
 from flows import prefect_server
 from flows.prefect_server import connect_prefect
@@ -76,6 +81,27 @@ def test_configured_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         connect_prefect(("not_a_module",))
     assert started == []
+
+
+@pytest.mark.parametrize("place", ["a file", "/proc/nobody/.prefect"])
+def test_home_that_cannot_be_written_is_one_message_with_the_folder_and_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "a file").touch()
+    home = tmp_path / place
+    monkeypatch.setattr(prefect_server, "_start", lambda *_: pytest.fail("there is nothing to start"))
+    with (
+        temporary_settings({PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL}),
+        pytest.raises(RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"),
+    ):
+        connect_prefect()
+
+
+def test_home_does_not_count_where_the_database_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    elsewhere = {PREFECT_SERVER_DATABASE_CONNECTION_URL: "sqlite+aiosqlite:////nowhere/prefect.db"}
+    with temporary_settings({PREFECT_HOME: tmp_path / "file", **elsewhere}, restore_defaults={PREFECT_API_URL}):
+        prefect_server._check_home()
 
 
 def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
