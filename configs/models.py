@@ -252,6 +252,10 @@ class TrainingConfig(JobFeatures):
         return value
 
 
+MAX_PARALLEL_JOBS = 1000
+"""More is refused as a slip of the pen: such a sweep would have begun thousands of instances before anybody looks."""
+
+
 class SweepConfig(Section):
     """Which points are measured, how often and in which order."""
 
@@ -266,8 +270,9 @@ class SweepConfig(Section):
     max_parallel_jobs: int = Field(
         default=1,
         ge=1,
-        le=20,
-        description="Jobs in flight at once; your instance quota must hold their nodes together.",
+        le=MAX_PARALLEL_JOBS,
+        description="Jobs in flight at once; your instance quota must hold their nodes together. `run --detach` starts "
+        "all jobs of a sweep at once, and needs as many here.",
     )
     budget_usd: float | None = Field(
         default=None,

@@ -165,7 +165,11 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
     print_text("\n".join(sweep.job_names))
     print_text(f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}")
     if sweep.refused:
-        fail(f"{len(sweep.refused)} jobs were not accepted:\n" + "\n".join(sweep.refused), RUN_FAILED)
+        fail(
+            f"{len(sweep.refused)} jobs were not accepted:\n" + "\n".join(sweep.refused) + "\nsend them again when the "
+            f"others have ended: nodesweep run CONFIG --resume {sweep.sweep_id}",
+            RUN_FAILED,
+        )
 
 
 @main.command()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prefect import flow
 
-from configs.models import BenchmarkConfig
+from configs.models import MAX_PARALLEL_JOBS, BenchmarkConfig
 from flows.ending import end_sweep
 from flows.preflight import preflight
 from flows.scaling_benchmark import start_sweep
@@ -78,11 +78,13 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
 
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
-    if len(plan.points) > config.sweep.max_parallel_jobs:
-        raise PreflightRefused(
-            (
-                f"sweep.max_parallel_jobs: is {config.sweep.max_parallel_jobs}, and --detach starts all "
-                f"{len(plan.points)} jobs at once; set it to {len(plan.points)} where the quota holds their nodes "
-                "together, or run without --detach",
-            )
-        )
+    """All or none is started: nobody is there to send what would have to wait."""
+    jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
+    if jobs <= at_once:
+        return
+    advice = f"set it to {jobs} where the quota holds their nodes together, or run without --detach"
+    if jobs > MAX_PARALLEL_JOBS:
+        advice = f"it goes up to {MAX_PARALLEL_JOBS}: measure fewer points, or run without --detach"
+    raise PreflightRefused(
+        (f"sweep.max_parallel_jobs: is {at_once}, and --detach starts all {jobs} jobs at once; {advice}",)
+    )

@@ -12,7 +12,7 @@ from botocore.parsers import ResponseParserError
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 from scaling.plan import SweepPlan
-from tasks.errors import error_code, is_passing
+from tasks.errors import ForeignAnswer, error_code, is_passing
 
 NO_PERMISSION = frozenset({"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
                            "NotAuthorized", "UnauthorizedOperation"})  # fmt: skip
@@ -70,7 +70,7 @@ def why_unanswered(error: BaseException, action: str) -> str | None:
     code = error_code(error)
     if code in NO_PERMISSION:
         return f"these credentials may not call {action}"
-    if code in NO_SUCH_SERVICE or isinstance(error, ResponseParserError):
+    if code in NO_SUCH_SERVICE or isinstance(error, ResponseParserError | ForeignAnswer):
         return f"the endpoint has no {action}"
     if code in BAD_CREDENTIALS or (code is None and not is_passing(error)):
         return None

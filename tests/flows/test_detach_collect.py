@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
+import flows.detach
+from configs.models import MAX_PARALLEL_JOBS, BenchmarkConfig
 from flows.collect import collect_sweep
 from flows.detach import start_detached_sweep
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound
 from tasks.owner import read_owner_sign
+from tests.flows.simulated_sweep import ledger, nodesweep_run
 from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -65,6 +69,44 @@ def test_points_that_would_have_to_queue_are_refused_before_anything_is_sent(
     with pytest.raises(PreflightRefused, match=r"sweep\.max_parallel_jobs: is 2, and --detach starts all 3 jobs"):
         start_detached_sweep(config)
     assert not served.sagemaker.list_training_jobs(NameContains="queued-")["TrainingJobSummaries"]
+
+
+def test_detached_sweep_of_more_than_twenty_jobs_is_started_whole_as_the_refusal_advises(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    sections: dict[str, Any] = {"node_counts": [1], "repeats": 22}
+    with simulated() as served:
+        with pytest.raises(PreflightRefused, match="starts all 22 jobs at once; set it to 22 where the quota"):
+            start_detached_sweep(sweep_config(served, sweep=sections))
+        assert not ledger(served), "nothing was sent"
+        sweep = start_detached_sweep(sweep_config(served, sweep=sections | {"max_parallel_jobs": 22}))
+        assert (len(sweep.job_names), sweep.refused, len(ledger(served))) == (22, (), 22)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
+    simulated: Callable[..., Any], sweep_config: Configs, tmp_path: Path
+) -> None:
+    """The quota holds two of three at once."""
+    model = {"t_compute_seconds": 200, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+    with simulated(model=model, time_scale=0.05, **{"ml.local.small": 2}) as served:
+        config = sweep_config(served, sweep={"node_counts": [1], "repeats": 3, "max_parallel_jobs": 3})
+        done = nodesweep_run(config, tmp_path, "--detach")
+        assert done.exit_code == 1, done.output
+        assert "nodesweep: 1 jobs were not accepted:\n" in done.output and len(ledger(served)) == 2
+        sweep = done.output.rsplit("--resume ", 1)[1].strip()
+        assert names.is_sweep_id(sweep) and f"sweep {sweep} runs by itself" in done.output
+        resumed = nodesweep_run(config, tmp_path, "--resume", sweep)
+        assert resumed.exit_code == 0, resumed.output
+        assert ledger(served) == [(1, 1, "Completed")] * 3
+
+
+def test_refusal_gives_no_advice_that_the_config_would_refuse(make_config: Configs) -> None:
+    sweep = {"node_counts": list(range(1, 42)), "repeats": 25, "max_parallel_jobs": MAX_PARALLEL_JOBS}
+    config = make_config(sweep=sweep)
+    plan: Any = SimpleNamespace(points=range(41 * 25))
+    with pytest.raises(PreflightRefused, match="all 1025 jobs at once; it goes up to 1000: measure fewer points"):
+        flows.detach._refuse_queue(config, plan)
 
 
 def test_unknown_sweep_has_nothing_to_collect(pipeline_config: Configs) -> None:

@@ -14,6 +14,7 @@ from botocore.parsers import ResponseParserError
 
 from configs.models import BenchmarkConfig
 from scaling.plan import plan_sweep
+from tasks.errors import ForeignAnswer
 from tasks.preflight import RULES, ask_rules, check_online
 from tasks.preflight_rule import Findings, OnlineRule, Question
 from tests.tasks.preflight_questions import ROLE, clients, question
@@ -50,6 +51,7 @@ def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the
         (refused("403", 403), "these credentials may not call moon:Describe"),
         (refused("UnknownOperationException"), "the endpoint has no moon:Describe"),
         (ResponseParserError("<html>"), "the endpoint has no moon:Describe"),
+        (ForeignAnswer("http://x", "Describe", "a page"), "the endpoint has no moon:Describe"),
         (refused("500", 500), "moon:Describe did not answer (500)"),
         (refused("NoSuchResourceException"), "moon:Describe did not answer (NoSuchResourceException)"),
         (EndpointConnectionError(endpoint_url="http://x"), "moon:Describe did not answer (EndpointConnectionError)"),
