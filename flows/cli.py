@@ -334,6 +334,39 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
 
 @main.command()
+@click.argument("sweep_id")
+@click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
+@click.option(
+    "--rank", type=click.IntRange(min=0), help="Only the node that this rank ran on, and no other rank's lines."
+)
+@click.option("--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline.")
+@click.option(
+    "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True, metavar="SECONDS",
+    help="With --follow: the longest to wait for the sweep's end.",
+)  # fmt: skip
+@click.option(
+    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+)
+@output_option
+@guarded
+def logs(
+    sweep_id: str,
+    nodes: int | None,
+    rank: int | None,
+    follow: bool,
+    deadline: float,
+    config: Path | None,
+    output: Path | None,
+) -> None:
+    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs, of the others as they are kept."""
+    check_sweep_id(sweep_id)
+    benchmark = config_of_sweep(sweep_id, config, output)
+    from flows.logs import Wanted, show_logs
+
+    show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
+
+
+@main.command()
 @click.argument("a")
 @click.argument("b")
 @click.option("--tolerance", type=float, default=0.05, show_default=True, help="Share by which B may be slower.")

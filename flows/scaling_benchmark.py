@@ -23,6 +23,7 @@ from flows.signals import ended_once
 from flows.sweep import run_sweep
 from scaling import names
 from scaling.report import ScalingReport
+from scaling.report.failures import failure_lines
 from scaling.request import ResolvedInputs
 from scaling.secrets import hide_in_config
 from tasks.errors import PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
@@ -153,9 +154,11 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     done = result.planned_points - result.missing_points
     wanted = config.sweep.min_points or result.planned_points
     if done < wanted:
+        why = failure_lines(result.report)
         raise PointsMissing(
             f"{result.missing_points} of the planned points have no completed run; the report "
             f"says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or retry the flow run"
+            + "".join(f"\n{line}" for line in why)
         )
 
 

@@ -23,6 +23,7 @@ POINTS_CSV = "points.csv"
 DATA_DOCS = "data-docs.html"
 LATEST = "latest"
 SWEEP_RECORD = "sweep.json"
+LOGS = "logs"
 TAG_SWEEP_ID = "nodesweep:sweep-id"
 TAG_REQUEST_DIGEST = "nodesweep:request-digest"
 PlotKind = Literal["speedup", "efficiency", "cost", "phases"]
@@ -230,6 +231,7 @@ def image_uri(repository_uri: str, digest: str) -> str:
     return f"{repository_uri}@{digest}"
 
 
+_LOG_FILE = re.compile(r"n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}_(?P<host>[\w-]+)\.log")
 _JOB_NAME = re.compile(r"^(?P<sweep>.+)-n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$")
 
 
@@ -237,6 +239,19 @@ def parse_job_name(name: str) -> tuple[int, int, int] | None:
     """(nodes, repeat, attempt) of a job of ours, None for any other name."""
     match = _JOB_NAME.match(name)
     return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])) if match else None
+
+
+def log_file(job: str, host: str) -> str:
+    """The file in LOGS that keeps the log of one node of a job of ours: n4-r1-a2-ab12_algo-3.log."""
+    return f"{job.removeprefix(f'{sweep_of_job(job)}-')}_{host}.log"
+
+
+def parse_log_file(name: str) -> tuple[tuple[int, int, int], str] | None:
+    """((nodes, repeat, attempt), host) of a file that log_file() names, None for any other."""
+    match = _LOG_FILE.fullmatch(name)
+    if match is None:
+        return None
+    return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])), match["host"]
 
 
 def sweep_of_job(name: str) -> str | None:

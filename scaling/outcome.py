@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from scaling.failure import name_host, read_failure
 from scaling.logged import FILE, LOG, Logged, contradiction
+from scaling.program_error import ProgramError
 from scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
@@ -83,6 +84,8 @@ class JobOutcome(NamedTuple):
     log_tail: tuple[str, ...] = ()
     failed_host: str | None = None
     other_log_tail: tuple[str, ...] = ()
+    failed_rank: int | None = None
+    program_error: ProgramError | None = None
     clocks: Clocks = Clocks()
     train_clock: TrainClock | None = None
     phases: Mapping[str, float] = NONE_KNOWN
@@ -202,6 +205,8 @@ def read_outcome(
         log_tail=failure.lines,
         failed_host=failure.host,
         other_log_tail=failure.other_lines,
+        failed_rank=failure.rank,
+        program_error=failure.error,
         clocks=Clocks(
             submit_to_end_seconds=_submit_to_end(description),
             billable_seconds=_positive(description.get("BillableTimeInSeconds")),

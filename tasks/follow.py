@@ -63,7 +63,7 @@ class LogFollower:
         if job_name in self._unreadable:
             return
         try:
-            lines = sorted(self._new_lines(job_name), key=lambda line: line[0])
+            lines = sorted(self.new_lines(job_name), key=lambda line: line[0])
         except (BotoCoreError, ClientError) as error:
             if not is_passing(error):
                 self._unreadable.add(job_name)
@@ -87,7 +87,7 @@ class LogFollower:
         place.is_whereabouts_said = True
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
-    def _new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
+    def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
         """(time, "host: text") of each line of the next page that was not said yet, without its secrets."""
         place, prefix = self._places[job_name], f"{job_name}/"
         streams: dict[str, list[dict[str, Any]]] = {}
@@ -105,6 +105,10 @@ class LogFollower:
             newest = max(place.said.values())
             place.since_milliseconds = max(place.since_milliseconds, newest - _LATE_MILLISECONDS)
             place.said = {line: at for line, at in place.said.items() if at >= place.since_milliseconds}
+
+    def has_more(self, job_name: str) -> bool:
+        """Whether a further page of what is there already waits to be asked for."""
+        return self._places[job_name].next_token is not None
 
     def _next_page(self, place: _Place, prefix: str) -> list[dict[str, Any]]:
         token = {"nextToken": place.next_token} if place.next_token is not None else {}

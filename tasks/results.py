@@ -12,7 +12,6 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
-from scaling.failure import MAX_LINES
 from scaling.logged import LogLine
 from scaling.secrets import MAX_KEY_LINES, LogHider
 from tasks.errors import best_effort, error_code
@@ -21,7 +20,8 @@ from tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-LOG_TAIL_LINES = MAX_LINES
+LOG_TAIL_LINES = 500
+"""Of each node, one call: what toolkit and launcher say after a program's last words is up to a hundred lines."""
 _MOST_EVENTS = 10_000
 """Of one GetLogEvents call; it ends at 1 MB, too."""
 _MAX_METRICS_BYTES = 8 * 1024 * 1024

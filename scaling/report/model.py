@@ -93,6 +93,14 @@ class DeviceFacts(Part):
     threads: int | None = Field(description="Compute threads per process.")
 
 
+class ProgramErrorFacts(Part):
+    """The error that ended a run's program, as far as its log tells."""
+
+    said: str = Field(description="The last error that the program itself wrote, or how its process was ended.")
+    where: str | None = Field(description="File of the user's own code and the line in it; null: not known.")
+    advice: str | None = Field(description="What to do about an error of this kind; null: nothing general.")
+
+
 class Point(Part):
     """One attempt at one point, kept whether it completed or not."""
 
@@ -107,9 +115,14 @@ class Point(Part):
         default=None, description="Node that failed first, by the reason, else by the logs; null: none, or not known."
     )
     log_tail: tuple[str, ...] = Field(
-        description="Last log lines of one that did not complete: of the node that failed first, if that is known."
+        description="Last lines that the program of one that did not complete wrote, on the node that failed first if "
+        "that is known; the toolkit's and torchrun's own are left out."
     )
-    other_log_tail: tuple[str, ...] = Field(default=(), description="Last log lines of its other nodes.")
+    other_log_tail: tuple[str, ...] = Field(default=(), description="Last lines of its other nodes.")
+    failed_rank: int | None = Field(
+        default=None, description="Rank that failed first, as torchrun names it; null: none, or not known."
+    )
+    program_error: ProgramErrorFacts | None = Field(default=None, description="null where no log tells of an error.")
     created_at: str | None = Field(description="ISO time the platform accepted the job.")
     instance_type: str | None = Field(description="Instance type of its nodes.")
     isolation: str | None = Field(description="How its emulated nodes were kept apart.")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from scaling.cost import RunCosts
 from scaling.outcome import JobOutcome
-from scaling.report.model import DeviceFacts, Point, PointClocks, SampleCounts, SteadyWindow
+from scaling.report.model import DeviceFacts, Point, PointClocks, ProgramErrorFacts, SampleCounts, SteadyWindow
 from scaling.report.table import thinned
 from scaling.speedup import Run
 
@@ -44,6 +44,9 @@ def list_points(runs: Sequence[Run]) -> tuple[Point, ...]:
         runs = _part_of(runs)
     columns = point_columns(runs)
     columns["clocks"] = [PointClocks.trusted(clocks._asdict()) for clocks in columns["clocks"]]
+    columns["program_error"] = [
+        ProgramErrorFacts.trusted(error._asdict()) if error else None for error in columns["program_error"]
+    ]
     columns["costs"] = [RunCosts.trusted(costs._asdict()) for costs in columns["costs"]]
     rows = zip(*columns.values(), strict=True)
     return tuple(Point.trusted(dict(zip(columns, row, strict=True))) for row in rows)

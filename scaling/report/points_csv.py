@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from scaling.parity import FinalMetric
-from scaling.report.model import DeviceFacts, SampleCounts, SteadyWindow
+from scaling.report.model import DeviceFacts, ProgramErrorFacts, SampleCounts, SteadyWindow
 from scaling.report.points import MAX_ROWS_LISTED, point_columns
 from scaling.speedup import Run
 
@@ -24,6 +24,7 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
     "steady": (SteadyWindow, "steady_"),
     "samples": (SampleCounts, "samples_"),
     "device": (DeviceFacts, "device_"),
+    "program_error": (ProgramErrorFacts, "program_error_"),
 }
 _TUPLES = ("clocks", "costs")
 _LEFT_OUT = ("log_tail", "other_log_tail")

@@ -12,6 +12,7 @@ from scaling import names
 from scaling.formats import escape_markdown, nodes_text
 from scaling.names import PlotKind
 from scaling.report.facts import BASIS_TEXTS, RULE_TEXTS, condition_facts, costs_text, provenance_facts, sweep_facts
+from scaling.report.failures import error_text
 from scaling.report.guidance import find_guidance, out_of_memory_by_place
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
@@ -173,7 +174,9 @@ def _environment(**options: Any) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("scaling")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+    environment.filters["error_text"] = error_text
+    return environment
 
 
 def _keep_units(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The report on a terminal: headline, table, a bar of speedup per node count, caveats; plain text when piped."""
+"""The report on a terminal: table, a bar of speedup per node count, headline, caveats, failures; plain when piped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaling.formats import format_speedup
+from scaling.report.failures import failure_lines
 from scaling.report.guidance import find_guidance, out_of_memory_line
 from scaling.report.model import ScalingReport
 from scaling.report.table import TextTable, thinned, titled
@@ -68,7 +69,10 @@ def render_terminal(report: ScalingReport) -> Group:
     notes = [*report.caveats, *(f"{advice.text} ({advice.source})." for advice in find_guidance(report))]
     if line := out_of_memory_line(report):
         notes.append(line)
-    return Group(*parts, *(Text(f"- {note}", style="dim") for note in notes))
+    parts += [Text(f"- {note}", style="dim") for note in notes]
+    if failed := failure_lines(report):
+        parts += [Text(""), Text("Runs that did not complete", style="bold"), *map(Text, failed)]
+    return Group(*parts)
 
 
 def _table(summary: TextTable) -> RenderableType:

@@ -1,0 +1,46 @@
+"""The runs of a sweep that did not complete, in lines for a terminal and an exit message: each cause once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from scaling.formats import nodes_text
+from scaling.program_error import ProgramError, failure_cause
+from scaling.report.model import Point, ProgramErrorFacts, ScalingReport
+
+MAX_CAUSES_SHOWN = 3
+LINES_SHOWN = 10
+_REASON_CHARACTERS = 400
+
+
+def failure_lines(report: ScalingReport) -> list[str]:
+    """For each cause its first run, the error with what to do, and the program's last lines; nothing without one."""
+    causes: dict[str, list[Point]] = {}
+    for point in report.points:
+        if point.status != "Completed":
+            causes.setdefault(failure_cause(point.reason, _error(point)), []).append(point)
+    lines = [line for points in list(causes.values())[:MAX_CAUSES_SHOWN] for line in _cause_lines(points)]
+    if len(causes) > MAX_CAUSES_SHOWN:
+        lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} further causes are in the report.")
+    if any(point.log_tail for points in causes.values() for point in points):
+        lines.append(f"The whole log of every node: nodesweep logs {report.sweep_id}")
+    return lines
+
+
+def _cause_lines(points: Sequence[Point]) -> Iterator[str]:
+    first = points[0]
+    error = _error(first)
+    others = f" (and {len(points) - 1} more like it)" if len(points) > 1 else ""
+    said = error.text if error else (first.reason or "no reason was given")[:_REASON_CHARACTERS]
+    yield f"{nodes_text(first.nodes)}, repeat {first.repeat}, attempt {first.attempt}{others}: {first.status}: {said}"
+    yield from (f"    {line}" for line in first.log_tail[-LINES_SHOWN:])
+
+
+def error_text(facts: ProgramErrorFacts) -> str:
+    """Where, what, and what to do, in one line."""
+    return ProgramError(facts.said, facts.where, facts.advice).text
+
+
+def _error(point: Point) -> ProgramError | None:
+    found = point.program_error
+    return ProgramError(found.said, found.where, found.advice) if found is not None else None
