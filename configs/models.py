@@ -317,6 +317,12 @@ class SweepConfig(Section):
         ge=1,
         description="Points (jobs) with a completed run that a sweep needs to count as done; null: all of them.",
     )
+    smoke: Literal["auto", "never"] = Field(
+        default="auto",
+        description="auto: where the code never completed a point, jobs run one at a time, the smallest first, until "
+        "one has reached its first step (a line of a metric definition, or step=N) or completed; never: in the "
+        "planned order at once. Turn it off where a first job at the smallest count takes very long.",
+    )
     on_cancel: Literal["stop", "leave"] = Field(
         default="stop",
         description="What a cancelled run does to its running jobs: stop: they are stopped; leave: they run on, and "

@@ -85,10 +85,19 @@ def explain(error: Exception) -> tuple[str, int]:
     from flows.local_platform import LocalPlatformError
     from scaling.measured import MeasuredTableError
     from scaling.speedup import MixedOutcomesError
-    from tasks.errors import EXPIRED_CODES, DatasetMissing, NodesweepError, PreflightRefused, SweepNotNamed, error_code
+    from tasks.errors import (
+        EXPIRED_CODES,
+        DatasetMissing,
+        InputsChanged,
+        NodesweepError,
+        PreflightRefused,
+        SweepNotNamed,
+        error_code,
+    )
     from tasks.validation_report import InvalidExpectations
 
-    if isinstance(error, ConfigError | MeasuredTableError | InvalidExpectations | DatasetMissing | SweepNotNamed):
+    bad_input = (ConfigError, MeasuredTableError, InvalidExpectations, DatasetMissing, InputsChanged, SweepNotNamed)
+    if isinstance(error, bad_input):
         return str(error), BAD_INPUT
     if isinstance(error, PreflightRefused):
         return str(error), PREFLIGHT_REFUSED
@@ -124,11 +133,18 @@ def fail(message: str, code: int) -> NoReturn:
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
     help="Continue a sweep instead of starting one; without an id, the latest of this config if unfinished.",
 )  # fmt: skip
+@click.option(
+    "--as-started", is_flag=True, help="With --resume: go on with the code, data and image the sweep was started with."
+)
 @click.option("--detach", is_flag=True, help="Return once the jobs are accepted; `collect` makes the report later.")
 @output_option
 @guarded
-def run(config: Path, overrides: tuple[str, ...], resume: str | None, detach: bool, output: Path | None) -> None:
+def run(
+    config: Path, overrides: tuple[str, ...], resume: str | None, as_started: bool, detach: bool, output: Path | None
+) -> None:
     """Run a benchmark to its report."""
+    if as_started and resume is None:
+        raise click.UsageError("--as-started goes with --resume; a new sweep starts with what is here")
     if detach and resume is not None:
         raise click.UsageError("--detach starts a sweep; it does not go with --resume")
     benchmark = read_config_to_run(config, overrides, output)
@@ -142,7 +158,7 @@ def run(config: Path, overrides: tuple[str, ...], resume: str | None, detach: bo
     with flow_session(benchmark.platform, modules=modules):
         from flows.scaling_benchmark import check_points, scaling_benchmark
 
-        result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None)
+        result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None, as_started=as_started)
     show(result.report)
     print_text(f"report: {result.folder / 'report.html'}")
     check_points(benchmark, result)

@@ -113,6 +113,7 @@ def scaling_benchmark_from_preset(
     settings: Settings = _EMPTY,
     sweep_id: Annotated[SweepId | None, _MayBeEmpty(SweepId)] = _EMPTY,
     compare_tolerance: Annotated[_Share | None, _MayBeEmpty(_Share)] = _EMPTY,
+    as_started: bool = False,
 ) -> str:
     """Measure how a training job scales over node counts, and what it costs. Ends with a report.
 
@@ -130,13 +131,15 @@ def scaling_benchmark_from_preset(
         sweep_id: A sweep of this config to continue, instead of a new one.
         compare_tolerance: Set, the run fails where this sweep is slower than the last good one of this config by more
             than this share, e.g. 0.05, and the difference is established.
+        as_started: With sweep_id: go on with the code, data and image that the sweep was started with, though they have
+            changed here since; else the run fails and says what has.
 
     Raises PointsMissing where fewer points than sweep.min_points have a completed run, RegressionEstablished.
     """
     config = config_of_run(dict(locals()))
     check_directories(config)
     _log_to_run()
-    result = run_benchmark(config, sweep_id, resume=sweep_id is not None)
+    result = run_benchmark(config, sweep_id, resume=sweep_id is not None, as_started=as_started)
     check_points(config, result)
     if compare_tolerance is not None:
         alarm_on_regression(config, result.report, compare_tolerance)

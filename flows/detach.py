@@ -9,16 +9,20 @@ from prefect import flow
 
 from configs.models import MAX_PARALLEL_JOBS, BenchmarkConfig
 from flows.ending import end_sweep
+from flows.outcomes import collect_outcome
 from flows.preflight import preflight
 from flows.scaling_benchmark import start_sweep
 from flows.signals import ended_once
-from flows.sweep import submit_point
-from scaling.plan import SweepPlan
-from tasks.errors import JobRefused, PreflightRefused, SweepStopped
+from flows.sweep import job_limits, submit_point
+from scaling.fail_fast import code_digest, is_programs_fault, needs_smoke
+from scaling.outcome import TERMINAL
+from scaling.plan import PlannedPoint, SweepPlan
+from tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
+from tasks.jobs import watch_training_jobs
 from tasks.owner import SweepOwner
-from tasks.polling import STOP
+from tasks.polling import STOP, utc_now
 from tasks.stopping import stop_sweep_jobs
-from tasks.storage import ensure_bucket, is_sweep_stopped
+from tasks.storage import ensure_bucket, is_code_proven, is_sweep_stopped
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -35,6 +39,8 @@ class DetachedSweep:
 @flow(name="detached-sweep", flow_run_name="detached-{config.name}")
 def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """Start every job of a sweep and return once they are accepted. No failed point is tried again.
+
+    Where the code is new (sweep.smoke) the smallest job comes first, and the others once it has reached its first step.
 
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
@@ -55,8 +61,12 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     owner.leave()  # first: a reaper must not meet a job without it
     accepted: list[str] = []
     refused: list[str] = []
+    points, failed = list(plan.points), None
+    is_new = needs_smoke(config) and not is_code_proven(config.platform, code_digest(config, inputs))
+    if is_new:
+        points.sort(key=lambda point: point.nodes)
     try:
-        for point in plan.points:
+        for point in points:
             try:
                 description = submit_point(config, plan, inputs, point)
             except JobRefused as error:
@@ -66,6 +76,10 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
             if description is None:
                 break
             accepted.append(description["TrainingJobName"])
+            if is_new and len(accepted) == 1:
+                failed = _try_small(config, sweep, point, accepted[0])
+                if failed is not None:
+                    break
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
@@ -74,7 +88,25 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
         raise SweepStopped(
             f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)} of its jobs had started"
         )
+    if failed is not None:
+        raise RunFailed(
+            f"sweep {sweep}: its first job, {accepted[0]}, failed, and no further one was started: {failed}. Its log: "
+            f"nodesweep logs {sweep}"
+        )
     return DetachedSweep(sweep, tuple(accepted), tuple(refused))
+
+
+def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str) -> str | None:
+    """Wait until the first job of new code has reached its first step or has ended; why its program failed, or None."""
+    logger.info("the code is new: the other jobs start once %s has reached its first step", name)
+    seconds, patterns = config.sweep.poll_interval_seconds, config.training.metric_definitions
+    limits, since = job_limits(config), utc_now()
+    for ended in watch_training_jobs(config.platform, sweep, [name], seconds, limits, since, None, patterns):
+        if ended["TrainingJobStatus"] in TERMINAL:
+            outcome = collect_outcome(config, sweep, point, 1, ended)
+            if is_programs_fault(outcome):
+                return outcome.program_error.text if outcome.program_error else outcome.reason
+    return None
 
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -25,12 +26,12 @@ from tasks.dataset import (
     split_uri,
     upload_dataset,
 )
-from tasks.errors import PreflightRefused
+from tasks.errors import DatasetMissing, PreflightRefused
 from tasks.image import BuildContext, Image, build_arguments, find_image, read_context
 from tasks.image_bases import pin_base_images, pin_container, with_container
 from tasks.image_build import start_image_build, wait_for_image_build
 from tasks.polling import STOP
-from tasks.source import upload_source
+from tasks.source import pack, upload_source
 from tasks.validation import check_age, keep_data_docs, validate_files
 
 logger = logging.getLogger("nodesweep.prepare")
@@ -70,21 +71,71 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
     return inputs, _provenance(config, inputs, sent.digest)
 
 
-def check_same_dataset(config: BenchmarkConfig, recorded_digest: str | None) -> None:
-    """A sweep goes on with the data it began with. Raises PreflightRefused where the objects in S3 are others now.
+def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
+    """What of code, data and image is another here now than what a sweep was started with, each in words.
 
-    A local dataset was uploaded under its content's digest, where nothing changes it.
+    What its jobs run stays what was recorded: code, data and images lie in the bucket and in ECR under their digests.
     """
-    if config.dataset is None or not config.dataset.is_remote:
-        return
-    digest, _ = describe_remote_dataset(config.platform, config.dataset)
-    if digest != recorded_digest:
-        raise PreflightRefused(
-            (
-                f"dataset.source: the objects under {config.dataset.source} are no longer those the sweep began with "
-                f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep",
-            )
+    return [
+        text
+        for text in (_code_change(config, inputs), _data_change(config, provenance), _image_change(config, inputs))
+        if text
+    ]
+
+
+def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> None:
+    """Nothing brings back objects that were used where they lie in S3: raises PreflightRefused where they changed."""
+    is_remote = config.dataset is not None and config.dataset.is_remote
+    if is_remote and (change := _data_change(config, {"dataset_digest": recorded_digest})):
+        raise PreflightRefused((f"{change}; restore them, or start a new sweep",))
+
+
+def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
+    training = config.training
+    if training.source_dir is None or inputs.source_uri is None:
+        return None
+    try:
+        packed = pack(Path(training.source_dir), training.entry_point)
+    except PreflightRefused as error:
+        return error.problems[0]
+    key = names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
+    if inputs.source_uri == f"s3://{config.platform.bucket}/{key}":
+        return None
+    return f"training.source_dir: the code in {training.source_dir} has changed"
+
+
+def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
+    section, recorded = config.dataset, provenance["dataset_digest"]
+    if section is None:
+        return None
+    if section.is_remote:
+        digest, _ = describe_remote_dataset(config.platform, section)
+        if digest == recorded:
+            return None
+        return (
+            f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
+            f"(digest {digest}, recorded {recorded})"
         )
+    try:
+        digest = scan_directory(section).digest
+    except DatasetMissing as error:
+        return str(error)
+    return None if digest == recorded else f"dataset.source: the files in {section.source} have changed"
+
+
+def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
+    existing = _existing_image(config)
+    if existing is not None:
+        is_same = existing == inputs.image_uri
+        return None if is_same else f"image: {existing} is another container than the sweep's {inputs.image_uri}"
+    context = _read_context(config)
+    found = find_image(config.platform, config.image, context)
+    if found is not None and found.uri == inputs.image_uri:
+        return None
+    return (
+        f"image.context: what {config.image.build_context} makes now, {context.tag}, is not the sweep's image "
+        f"{inputs.image_uri}"
+    )
 
 
 def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset | None]:

@@ -17,17 +17,19 @@ from configs.models import BenchmarkConfig
 from flows.outcomes import collect_outcome
 from scaling import names
 from scaling.cost import price_of
+from scaling.fail_fast import code_digest
 from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import SweepPlan, plan_sweep
 from scaling.report import ScalingReport, analyse
 from scaling.report.render import render_files
+from scaling.request import ResolvedInputs
 from tasks.assets import materialize_assets
 from tasks.errors import ReportNotWritten, SweepNotFound
 from tasks.history import append_history
 from tasks.jobs import describe_training_job, list_training_jobs
 from tasks.pricing import look_up_price
 from tasks.report import publish_report, write_report
-from tasks.storage import put_objects, read_sweep_record
+from tasks.storage import mark_code_proven, put_objects, read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")
 
@@ -43,6 +45,8 @@ def make_report(
     instance, notices = look_up_price(config.platform, load_catalogue().get(config.training.instance_type))
     for notice in notices:
         logger.info("notice: %s", notice)
+    if any(outcome.completed for outcome in outcomes):
+        mark_code_proven(config.platform, code_digest(config, inputs_of(sweep, provenance)), sweep)
     price = price_of(instance, config.platform.region)
     report, runs = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
     files = render_files(report, runs)
@@ -58,6 +62,11 @@ def make_report(
     folder = _write_here(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
     return report, folder
+
+
+def inputs_of(sweep: str, provenance: Mapping[str, Any]) -> ResolvedInputs:
+    """What the sweep's jobs were made of, as its record has it."""
+    return ResolvedInputs(sweep, *(provenance[name] for name in ("image_uri", "dataset_uri", "source_uri")))
 
 
 def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:

@@ -17,7 +17,7 @@ from configs.load import parse_config
 from configs.models import BenchmarkConfig
 from flows.ending import end_sweep, is_cancel
 from flows.preflight import preflight
-from flows.prepare import check_same_dataset, prepare_inputs
+from flows.prepare import changes_since, check_same_objects, prepare_inputs
 from flows.report import make_report
 from flows.signals import ended_once
 from flows.sweep import run_sweep
@@ -26,7 +26,7 @@ from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
 from scaling.request import ResolvedInputs
 from scaling.secrets import hide_in_config
-from tasks.errors import PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
+from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
 from tasks.files import recall_sweep, remember_sweep
 from tasks.owner import SweepOwner, owned
 from tasks.platform import aws_client
@@ -57,35 +57,42 @@ class SweepResult:
     folder: Path
     planned_points: int
     missing_points: int
+    given_up: str | None = None
+    """Why no further point was started; None where all were."""
 
 
 @flow(name="scaling-benchmark", flow_run_name="scaling-{config.name}")
-def scaling_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False) -> SweepResult:
+def scaling_benchmark(
+    config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False, as_started: bool = False
+) -> SweepResult:
     """Measure how a training job scales.
 
     Args:
         config: The benchmark; see configs/models.py.
         sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made from the time).
         resume: Continue a sweep (the latest of this config where no id is given) instead of starting one.
+        as_started: With `resume`: go on with what the sweep began with, whatever has changed here since.
 
     Raises SweepNotNamed where no id is given and the latest sweep is finished, or was never recorded.
     Raises SweepStopped, once the report is made, where `nodesweep stop` kept planned points from running.
     """
-    return run_benchmark(config, sweep_id, resume)
+    return run_benchmark(config, sweep_id, resume, as_started)
 
 
-def run_benchmark(config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False) -> SweepResult:
+def run_benchmark(
+    config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False, as_started: bool = False
+) -> SweepResult:
     """scaling_benchmark() within a flow run that is there already. A retried flow run continues its own sweep."""
     STOP.clear()
     with ended_once():
         try:
-            return _run_benchmark(config, sweep_id, resume)
+            return _run_benchmark(config, sweep_id, resume, as_started)
         except BaseException:
             STOP.set()
             raise
 
 
-def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> SweepResult:
+def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
     sweep = _sweep_to_run(config, sweep_id, resume)
     begun_with: _EarlierRun | None = None
     try:
@@ -94,7 +101,7 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) 
         plan = preflight(config)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
-        inputs, provenance = _continue_sweep(config, sweep) if resume else start_sweep(config, sweep)
+        inputs, provenance = _continue_sweep(config, sweep, as_started) if resume else start_sweep(config, sweep)
     except BaseException as error:
         is_ours = sweep is not None and names.sweep_matches(sweep, config)  # an id may be mistyped
         if sweep is not None and is_ours and (resume or begun_with is not None) and is_cancel(error):
@@ -106,7 +113,8 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) 
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
     with owned(config.platform, inputs.sweep_id) as owner:
-        outcomes = run_sweep(config, plan, inputs, owner, earlier_mark)
+        run = run_sweep(config, plan, inputs, owner, earlier_mark)
+    outcomes = run.outcomes
     done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
     missing = sum((point.nodes, point.repeat) not in done for point in plan.points)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
@@ -115,7 +123,7 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool) 
     report, folder = make_report(config, inputs.sweep_id, plan, outcomes, provenance)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
-    return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing)
+    return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing, run.given_up)
 
 
 @dataclass(frozen=True)
@@ -150,13 +158,14 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
-    """Raises PointsMissing where too few points have a completed run for the sweep to count as done."""
+    """Raises PointsMissing where the sweep was given up, or too few points have a completed run for it to be done."""
     done = result.planned_points - result.missing_points
-    wanted = config.sweep.min_points or result.planned_points
-    if done < wanted:
+    wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
+    if done < wanted or result.given_up is not None:
         why = failure_lines(result.report)
         raise PointsMissing(
-            f"{result.missing_points} of the planned points have no completed run; the report "
+            (f"the sweep was given up: {result.given_up}; " if result.given_up else "")
+            + f"{result.missing_points} of the planned points have no completed run; the report "
             f"says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or retry the flow run"
             + "".join(f"\n{line}" for line in why)
         )
@@ -173,7 +182,7 @@ def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Resolved
     """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
     sweep = sweep_id or claim_sweep_id(config, *_this_run())
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
-        return _continue_sweep(config, sweep)
+        return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     recorded = hide_in_config(config)
     parse_config(recorded, origin=f"the record of {sweep}")  # as a report or a stop will, which need no secret
     inputs, provenance = prepare_inputs(config, sweep)
@@ -188,17 +197,33 @@ def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Resolved
     return inputs, provenance
 
 
-def _continue_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """The recorded inputs of a sweep: the same image and data, whatever has changed here since."""
+def _continue_sweep(
+    config: BenchmarkConfig, sweep_id: str | None, as_started: bool
+) -> tuple[ResolvedInputs, dict[str, Any]]:
+    """The recorded inputs of a sweep: the same code, image and data, whatever has changed here since.
+
+    That something has is said; raises InputsChanged where it was not asked for `as_started`.
+    """
     sweep = sweep_id or find_latest_sweep(config)
     record = read_sweep_record(config.platform, sweep)
     if not names.sweep_matches(sweep, config):
         raise PreflightRefused(
             (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
         )
-    check_same_dataset(config, record["provenance"]["dataset_digest"])
-    logger.info("resuming %s with its recorded image and dataset", sweep)
+    check_same_objects(config, record["provenance"]["dataset_digest"])
+    recorded = {**record["inputs"], "dataset_folders": tuple(record["inputs"].get("dataset_folders", ()))}
+    inputs = ResolvedInputs(sweep_id=sweep, **recorded)
+    changes = changes_since(config, inputs, record["provenance"])
+    if changes and not as_started:
+        raise InputsChanged(
+            f"--resume {sweep} would go on with what it was started with, and that has changed here since:\n"
+            + "\n".join(f"  - {change}" for change in changes)
+            + "\nTo measure what is here now, start a new sweep: nodesweep run CONFIG. To go on with what was started: "
+            f"nodesweep run CONFIG --resume {sweep} --as-started"
+        )
+    for change in changes:
+        logger.warning("%s goes on as it was started; %s", sweep, change)
+    logger.info("resuming %s with its recorded code, image and dataset", sweep)
     if recall_sweep(Path(config.report.directory), sweep) is None:
         remember_sweep(Path(config.report.directory), sweep, record)
-    recorded = {**record["inputs"], "dataset_folders": tuple(record["inputs"].get("dataset_folders", ()))}
-    return ResolvedInputs(sweep_id=sweep, **recorded), record["provenance"]
+    return inputs, record["provenance"]

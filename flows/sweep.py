@@ -15,6 +15,7 @@ from flows.ending import end_sweep
 from flows.outcomes import collect_outcome, refused_outcome, say_outcome, with_warm_pool
 from scaling import names
 from scaling.budget import Allowance
+from scaling.fail_fast import Candidate, code_digest, needs_smoke, next_to_start, reason_to_give_up
 from scaling.outcome import TERMINAL, JobOutcome
 from scaling.plan import PlannedPoint, SweepPlan
 from scaling.request import ResolvedInputs, build_request
@@ -33,7 +34,8 @@ from tasks.owner import SweepOwner
 from tasks.polling import Clock, intervals, utc_now
 from tasks.quota import NodeSlots
 from tasks.report import announce_budget
-from tasks.stopping import release_pools_now
+from tasks.stopping import release_pools_now, stop_training_jobs
+from tasks.storage import is_code_proven
 
 logger = logging.getLogger("nodesweep.sweep")
 _STOP_GRACE_SECONDS = 600  # beyond max runtime: the upload of its output, and the platform's own slack
@@ -51,13 +53,21 @@ class _Attempt:
     quota_pauses: Iterator[float] | None = None
 
 
+@dataclass(frozen=True)
+class SweepRun:
+    """One outcome per attempt, and why the sweep was given up before its last point; None: it was not."""
+
+    outcomes: list[JobOutcome]
+    given_up: str | None
+
+
 def run_sweep(
     config: BenchmarkConfig,
     plan: SweepPlan,
     inputs: ResolvedInputs,
     owner: SweepOwner,
     earlier_mark: str | None = None,
-) -> list[JobOutcome]:
+) -> SweepRun:
     """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as flows/ending.py says.
 
     A sweep that is stopped (`nodesweep stop`, another mark than `earlier_mark`) meanwhile submits nothing more: its
@@ -82,7 +92,8 @@ def run_sweep(
         sweep.slots.give_back_all()
     if config.training.keep_alive_seconds:
         sweep.outcomes = [with_warm_pool(config, outcome) for outcome in sweep.outcomes]
-    return sorted(sweep.outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+    outcomes = sorted(sweep.outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+    return SweepRun(outcomes, sweep.given_up)
 
 
 class _Sweep:
@@ -106,6 +117,9 @@ class _Sweep:
         self._is_limited = config.sweep.budget_usd is not None or config.sweep.max_retries is not None
         self._board = SweepBoard(inputs.sweep_id, len(plan.points))
         self._followed_until = utc_now()
+        self._is_proven = not needs_smoke(config)
+        self._ended: list[JobOutcome] = []
+        self.given_up: str | None = None
 
     @property
     def known(self) -> list[str]:
@@ -116,6 +130,7 @@ class _Sweep:
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
         self._count_earlier()
+        self._is_proven = self._is_proven or is_code_proven(self.config.platform, code_digest(self.config, self.inputs))
         while self.waiting or self.active:
             self._fill()
             self._board.show(self.outcomes)
@@ -141,7 +156,9 @@ class _Sweep:
     def _fill(self) -> None:
         """Start jobs up to sweep.max_parallel_jobs, as far as the quota goes."""
         while self.waiting and len(self.active) < self.config.sweep.max_parallel_jobs:
-            attempt = self.waiting.popleft()
+            attempt = self._next()
+            if attempt is None:
+                return
             request = build_request(self.config, attempt.point, self.inputs, attempt.number)
             name = request["TrainingJobName"]
             counts = self._is_limited and name not in self._earlier
@@ -186,6 +203,32 @@ class _Sweep:
                 self._forget(name)
                 self._settle_earlier(attempt, description)
 
+    def _next(self) -> _Attempt | None:
+        """The attempt to start now, taken from those that wait; None while a first job shows whether the code runs."""
+        candidates = [Candidate(attempt.point.nodes, not self._is_new(attempt)) for attempt in self.waiting]
+        place = next_to_start(candidates, len(self.active), self._is_proven)
+        if place is None:
+            return None
+        attempt = self.waiting[place]
+        del self.waiting[place]
+        return attempt
+
+    def _give_up(self) -> None:
+        """Where the program can't run, start nothing more and stop what runs; what has ended is kept."""
+        reason = reason_to_give_up(self._ended)
+        if reason is None or self.given_up is not None or not (self.waiting or self.active):
+            return
+        self.given_up = reason
+        logger.error(
+            "sweep %s goes no further, %d jobs are not started and %d are stopped: %s",
+            self.inputs.sweep_id, len(self.waiting), len(self.active), reason,
+        )  # fmt: skip
+        self.waiting.clear()
+        try:
+            stop_training_jobs(self.config.platform, list(self.active))
+        except JobRefused as error:
+            logger.warning("%s", error)
+
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Jobs that another run of this sweep has claimed since this one began: one sweep has one budget."""
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
@@ -222,27 +265,29 @@ class _Sweep:
         outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
         self.outcomes.append(outcome)
         logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)
+        self._is_proven = self._is_proven or outcome.completed
         if not outcome.completed:
             further = _Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
             (self.waiting.append if self._is_new(further) else self.waiting.appendleft)(further)
 
     def _settle_ended(self) -> None:
         """Wait for the next job to end, collect what ended, and put back what may pass on another try."""
-        training, sweep = self.config.training, self.config.sweep
-        # A spot job may wait for capacity in between: then the platform's own limit is on running and waiting together.
-        longest = training.spot.max_wait_seconds if training.spot is not None else training.max_runtime_seconds
-        limits = JobLimits(sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
+        first_step = None if self._is_proven or not self.waiting else self.config.training.metric_definitions
         followed = self._followed_until
         ended = watch_training_jobs(
             self.config.platform,
             self.inputs.sweep_id,
             list(self.active),
-            sweep.poll_interval_seconds,
-            limits,
+            self.config.sweep.poll_interval_seconds,
+            job_limits(self.config),
             followed,
             self._earlier_mark,
+            first_step,
         )
         self._followed_until = utc_now()
+        if not ended:
+            logger.info("the code has reached its first step; the other points may start")
+            self._is_proven = True
         for description in ended:
             attempt = self._forget(description["TrainingJobName"])
             if description["TrainingJobStatus"] not in TERMINAL:  # given up: it may still run, and counts in full
@@ -251,9 +296,22 @@ class _Sweep:
             self._allowance.settle(description)
             outcome = collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
             self.outcomes.append(outcome)
+            self._ended.append(outcome)
+            self._is_proven = self._is_proven or outcome.completed
             say_outcome(outcome)
-            if outcome.may_pass and attempt.tries_left:
+            if outcome.may_pass and attempt.tries_left and self.given_up is None:
                 self.waiting.appendleft(_Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1))
+        self._give_up()
+
+
+def job_limits(config: BenchmarkConfig) -> JobLimits:
+    """How long a job may wait and run.
+
+    A spot job may wait for capacity in between: then the platform's own limit is on running and waiting together.
+    """
+    training = config.training
+    longest = training.spot.max_wait_seconds if training.spot is not None else training.max_runtime_seconds
+    return JobLimits(config.sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
 
 
 def submit_point(

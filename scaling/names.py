@@ -47,6 +47,7 @@ _NOT_MEASURED: dict[str, Any] = {
         "min_points",
         "concurrency_limit",
         "on_cancel",
+        "smoke",
     },
     "platform": {
         "endpoint_url",
@@ -136,6 +137,11 @@ def context_key(prefix: str, image_tag: str) -> str:
 
 def source_key(prefix: str, content_digest: str) -> str:
     return f"{prefix}/code/{content_digest[:16]}/sourcedir.tar.gz"
+
+
+def proven_code_key(prefix: str, code_digest: str) -> str:
+    """An object that is there once code of that digest has completed a point."""
+    return f"{prefix}/code/proven/{code_digest[:32]}.json"
 
 
 def sweeps_prefix(prefix: str) -> str:

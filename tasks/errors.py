@@ -3,6 +3,7 @@
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
 ├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant (exit code 2)
+├── InputsChanged         a resume finds other code, data or image than the sweep began with (exit code 2)
 └── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
@@ -104,6 +105,10 @@ class PreflightRefused(NodesweepError):
 
 class SweepNotNamed(NodesweepError):
     """--resume must name its sweep: the latest one is perhaps not the one that is meant."""
+
+
+class InputsChanged(NodesweepError):
+    """A sweep would go on with what it began with while code, data or image here are others; nothing was sent."""
 
 
 class RunFailed(NodesweepError):

@@ -7,7 +7,7 @@ out, and the first of those where the whole log is. A chatty job fills neither t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -48,9 +48,21 @@ class LogFollower:
         self._logs, self._clock = logs, clock or Clock()
         self._places: dict[str, _Place] = {}
         self._unreadable: set[str] = set()
+        self._stepped: set[str] = set()
+        self._is_step: Callable[[str], bool] = lambda line: False
 
-    def begin(self, job_names: Iterable[str], since: datetime) -> None:
-        """Follow these jobs from `since` on; those that are followed already go on where they are."""
+    def has_stepped(self, job_name: str) -> bool:
+        """Whether a line of the job, of those that were read, told of a step."""
+        return job_name in self._stepped
+
+    def begin(
+        self, job_names: Iterable[str], since: datetime, is_step: Callable[[str], bool] = lambda line: False
+    ) -> None:
+        """Follow these jobs from `since` on; those that are followed already go on where they are.
+
+        `is_step` is asked of each line, for has_stepped().
+        """
+        self._is_step = is_step
         for name in job_names:
             lines = CallBudget(LINES_PER_MINUTE / 60.0, BURST_LINES, self._clock)
             self._places.setdefault(name, _Place(int(since.timestamp() * 1000), lines))
@@ -69,6 +81,8 @@ class LogFollower:
                 self._unreadable.add(job_name)
                 logger.warning("the log of %s can't be followed: %s", job_name, error)
             return
+        if any(self._is_step(text) for _, text in lines):
+            self._stepped.add(job_name)
         shown = self._allowed(job_name, len(lines))
         if shown < len(lines):
             self._say_left_out(job_name, len(lines) - shown)

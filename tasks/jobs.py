@@ -21,6 +21,7 @@ from prefect import task
 from configs.models import PlatformConfig
 from configs.section import HIDDEN
 from scaling import names
+from scaling.fail_fast import is_step
 from tasks.claims import read_claims
 from tasks.errors import JobRefused, error_code
 from tasks.follow import LogFollower
@@ -190,8 +191,12 @@ def watch_training_jobs(
     limits: JobLimits,
     log_since: datetime,
     earlier_mark: str | None = None,
+    first_step: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them; S3: is the sweep stopped?
+
+    With `first_step`, the metric definitions, only until one has ended or its log tells of a step: then none is
+    returned.
 
     Logs are read from `log_since` on, or from where an earlier watch in this process left off. Once the sweep is
     stopped by another mark than `earlier_mark`, all its jobs here are.
@@ -201,7 +206,10 @@ def watch_training_jobs(
         return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)
 
     follower = _log_follower(platform)
-    follower.begin(job_names, log_since)
+    if first_step is None:
+        follower.begin(job_names, log_since)
+    else:
+        follower.begin(job_names, log_since, lambda line: is_step(line, first_step))
     sagemaker = aws_client("sagemaker", platform)
     return watch(
         sagemaker,
@@ -213,6 +221,7 @@ def watch_training_jobs(
         follower.poll,
         is_stopped,
         _waits(platform),
+        None if first_step is None else follower.has_stepped,
     )
 
 

@@ -15,7 +15,7 @@ from prefect import task
 
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
-from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, error_code
+from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, best_effort, error_code
 from tasks.files import parse_record
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 
@@ -201,6 +201,23 @@ def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
 def is_sweep_stopped(platform: PlatformConfig, sweep: str, earlier_mark: str | None = None) -> bool:
     """S3: whether the sweep has been stopped since `earlier_mark`."""
     return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)
+
+
+@task(name="is-code-proven", **PATIENT_TASK_OPTIONS)
+def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
+    """S3: whether code of that digest has ever completed a point; not known counts as no."""
+    with best_effort("whether this code has run before is not known"):
+        key = names.proven_code_key(platform.prefix, code_digest)
+        return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
+    return False
+
+
+@task(name="mark-code-proven", **TASK_OPTIONS)
+def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
+    """S3: code of that digest has completed a point; best effort, since without it a later sweep only starts slower."""
+    with best_effort("that this code has completed a point can't be written down"):
+        key = names.proven_code_key(platform.prefix, code_digest)
+        put_bytes(aws_client("s3", platform), platform.bucket, key, names.pretty_json({"sweep_id": sweep}))
 
 
 @task(name="list-sweeps", **TASK_OPTIONS)

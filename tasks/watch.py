@@ -98,8 +98,12 @@ def watch(
     follow: Callable[[str], None] = lambda job_name: None,
     is_stopped: Callable[[], bool] = lambda: False,
     waits: dict[str, JobWait] | None = None,
+    has_stepped: Callable[[str], bool] | None = None,
 ) -> list[dict[str, Any]]:
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
+
+    With `has_stepped` none is returned as soon as it says of one that it has reached the step that is waited for;
+    then logs are worth a call at every look, not only where one is to spare.
 
     `follow` is called for jobs that train or have just ended, each call one of the budget, in turn. `is_stopped` is
     asked at every look; once it says so all jobs are stopped. A job past one of its limits is stopped and waited for.
@@ -109,7 +113,7 @@ def watch(
     lost by it.
     """
     waits = {} if waits is None else waits
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
+    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits, has_stepped is not None)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.look()
@@ -117,6 +121,8 @@ def watch(
             for description in ended:
                 waits.pop(description["TrainingJobName"], None)
             return ended
+        if has_stepped is not None and any(map(has_stepped, job_names)):
+            return []
         if changed:
             pauses = intervals(poll_seconds, 4 * poll_seconds)
         clock.sleep(next(pauses))
@@ -133,7 +139,9 @@ class _Watcher:
         follow: Callable[[str], None],
         is_stopped: Callable[[], bool],
         waits: dict[str, JobWait],
+        must_follow: bool,
     ) -> None:
+        self._must_follow = must_follow
         self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
         now = clock.monotonic()
@@ -287,7 +295,9 @@ class _Watcher:
         """Those that ended first, for the last time; then those that train, the longest unread first."""
         shown = [job for job in self._jobs.values() if job.ended is not None or job.state in _WRITES_LOG]
         for job in sorted(shown, key=lambda job: (job.ended is None, job.followed_at)):
-            if not self._budget.try_take(SPARE_CALLS if job.ended is None else 0):
+            if self._must_follow:
+                self._budget.take()
+            elif not self._budget.try_take(SPARE_CALLS if job.ended is None else 0):
                 return
             self._follow(job.name)
             job.followed_at = self._clock.monotonic()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from configs.models import BenchmarkConfig, ReportConfig
 from scaling.cost import Price, unknown_price
+from scaling.fail_fast import given_up_caveat
 from scaling.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.plan import POLICY_LABELS, SweepPlan
@@ -95,7 +96,7 @@ def analyse(
         pareto=pareto_front(rows),
         recommendation=recommendation,
         fits=_fits(rows, conditions.batch_policy, clock),
-        caveats=find_caveats(evidence),
+        caveats=(*filter(None, [given_up_caveat(planned, outcomes)]), *find_caveats(evidence)),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )

@@ -102,6 +102,7 @@ def pipeline_config(
                 "node_counts": [1, 2, 4],
                 "repeats": 1,
                 "poll_interval_seconds": 0.2,
+                "smoke": "never",
                 **sections.pop("sweep", {}),
             },
             **sections,
@@ -143,6 +144,7 @@ def sweep_config(
 
     def make(served: SimpleNamespace, **sections: Any) -> BenchmarkConfig:
         sweep = {"node_counts": [1, 2, 4], "repeats": 1, "order": "ascending", "poll_interval_seconds": 0.2}
+        sweep["smoke"] = "never"
         platform = {
             "endpoint_url": served.endpoint,
             "credentials": "platform",

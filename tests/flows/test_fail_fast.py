@@ -1,0 +1,122 @@
+"""A program that can't run costs two small jobs; code that never ran is tried small; nothing done is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from flows.detach import start_detached_sweep
+from flows.scaling_benchmark import check_points, scaling_benchmark
+from infra.local.interfaces import JobSpec, Node
+from scaling import names
+from tasks.errors import PointsMissing, RunFailed
+from tests.flows.conftest import train
+from tests.infra.local.platform_client import wait_until
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+
+
+def broken(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    say("train.py: error: unrecognized arguments: --epochs 3")
+    raise ValueError("ExecuteUserScriptError: ExitCode 2")
+
+
+class Steps:
+    """A program whose first job says its step late and ends only when further ones were sent."""
+
+    def __init__(self, served: SimpleNamespace) -> None:
+        self._served, self.first_nodes = served, 0
+        self.sent_before_step = self.sent_after_step = 0
+
+    def _sent(self, job: JobSpec) -> int:
+        """Jobs of the sweep that the platform knows."""
+        return len(nodes_of_jobs(self._served, str(names.sweep_of_job(job.job_name))))
+
+    def train(self, job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        if not self.first_nodes:
+            self.first_nodes = job.instance_count
+            time.sleep(1.5)
+            self.sent_before_step = self._sent(job)
+            say("step=1; loss=0.5;")
+            self.sent_after_step = wait_until(lambda: self._sent(job) == 3 and 3, 60)
+        train(job, node, say, stop)
+
+
+def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
+    jobs = served.sagemaker.list_training_jobs(NameContains=f"{sweep}-n", SortBy="CreationTime", SortOrder="Ascending")[
+        "TrainingJobSummaries"
+    ]
+    return [int(job["TrainingJobName"].removeprefix(f"{sweep}-n").split("-")[0]) for job in jobs]
+
+
+def test_program_that_can_not_run_costs_two_small_jobs(served: SimpleNamespace, pipeline_config: Configs) -> None:
+    served.engine.programs['"broken"'] = broken
+    config = pipeline_config(
+        "broken",
+        sweep={"node_counts": [1, 2, 4], "repeats": 2, "order": "descending", "smoke": "auto", "min_points": 1},
+    )
+    result = scaling_benchmark(config)
+    assert nodes_of_jobs(served, result.sweep_id) == [1, 1]
+    assert (result.folder / "report.html").is_file() and result.missing_points == 6
+    assert any("4 of 6 planned points were not run: the program failed twice" in text for text in result.report.caveats)
+    with pytest.raises(PointsMissing, match=r"^the sweep was given up: the program failed twice in a row .*--epochs 3"):
+        check_points(config, result)
+    again = scaling_benchmark(config, resume=True)
+    assert len(nodes_of_jobs(served, result.sweep_id)) == 4, "a resume tries anew, and gives up again"
+    assert again.given_up
+
+
+def test_running_jobs_are_stopped_and_completed_ones_kept(served: SimpleNamespace, pipeline_config: Configs) -> None:
+    """Everything at once: 1 node completes, 2 and 4 fail of one cause while 8 would run for ever."""
+
+    done = threading.Event()
+
+    def mixed(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        if job.instance_count == 8:
+            stop.wait()
+        elif job.instance_count == 1:
+            train(job, node, say, stop)
+            done.set()
+        else:
+            done.wait(20)
+            threading.Event().wait(1.5)  # until the completed one is seen
+            broken(job, node, say, stop)
+
+    served.engine.programs['"mixed"'] = mixed
+    sweep = {"node_counts": [1, 2, 4, 8], "repeats": 1, "order": "ascending", "max_parallel_jobs": 4}
+    result = scaling_benchmark(pipeline_config("mixed", sweep=sweep))
+    status = {point.nodes: point.status for point in result.report.points}
+    assert status == {1: "Completed", 2: "Failed", 4: "Failed", 8: "Stopped"}
+    assert result.given_up
+
+
+def test_new_code_is_tried_small_until_its_first_step_and_known_code_is_not(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    steps = Steps(served)
+    served.engine.programs['"steps"'] = steps.train
+    sweep = {"node_counts": [1, 2, 4], "order": "descending", "smoke": "auto", "max_parallel_jobs": 3}
+    first = scaling_benchmark(pipeline_config("steps", sweep=sweep))
+    assert (first.missing_points, steps.first_nodes) == (0, 1)
+    assert (steps.sent_before_step, steps.sent_after_step) == (1, 3)
+    assert nodes_of_jobs(served, first.sweep_id) == [1, 4, 2]
+    served.engine.programs['"steps"'] = train
+    second = scaling_benchmark(pipeline_config("steps", name="again", sweep=sweep))
+    assert nodes_of_jobs(served, second.sweep_id) == [4, 2, 1]
+
+
+def test_detached_sweep_of_new_code_starts_no_large_job_before_a_small_one_ran(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    served.engine.programs['"broken"'] = broken
+    sweep = {"node_counts": [1, 4], "order": "descending", "smoke": "auto", "max_parallel_jobs": 2}
+    with pytest.raises(RunFailed, match=r"its first job, .*-n1-r1-a1-.* failed, and no further one .*--epochs 3"):
+        start_detached_sweep(pipeline_config("broken", name="detached", sweep=sweep))
+    good = start_detached_sweep(pipeline_config("scaling", name="detachedgood", sweep=sweep))
+    assert [name.split("-n")[1][0] for name in good.job_names] == ["1", "4"]

@@ -1,0 +1,59 @@
+"""--resume says what has changed since the sweep was started, and sends nothing; --as-started goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from configs.models import BenchmarkConfig
+from flows.cli import explain
+from flows.scaling_benchmark import scaling_benchmark
+from tasks.errors import InputsChanged
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+
+
+def jobs(served: SimpleNamespace, sweep: str) -> int:
+    return len(served.sagemaker.list_training_jobs(NameContains=f"{sweep}-n")["TrainingJobSummaries"])
+
+
+def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_started(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> None:
+    program = tmp_path / "code" / "train.py"
+    program.parent.mkdir()
+    program.write_text("print('broken')\n")
+    config = pipeline_config("broken-at-2", sweep={"node_counts": [1, 2]}, training={"source_dir": "code"})
+    sweep = scaling_benchmark(config).sweep_id
+    assert scaling_benchmark(config, resume=True).sweep_id == sweep, "nothing has changed"
+    before = jobs(served, sweep)
+    program.write_text("print('mended')\n")
+    pd.DataFrame({"label": [7]}).to_parquet(tmp_path / "data" / "b.parquet")
+    (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\nLABEL other=1\n")
+    with pytest.raises(InputsChanged) as raised:
+        scaling_benchmark(config, resume=True)
+    message, code = explain(raised.value)
+    assert code == 2 and jobs(served, sweep) == before
+    for word in ("training.source_dir: ", "dataset.source: ", "image.context: ", "--as-started", "start a new sweep"):
+        assert word in message
+    resumed = scaling_benchmark(config, resume=True, as_started=True)
+    assert resumed.sweep_id == sweep and jobs(served, sweep) == before + 1
+
+
+def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path) -> None:
+    program = tmp_path / "code" / "train.py"
+    program.parent.mkdir()
+    program.write_text("print('here')\n")
+    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"source_dir": "code"})
+    scaling_benchmark(config)
+    program.unlink()
+    (tmp_path / "data" / "a.parquet").unlink()
+    with pytest.raises(
+        InputsChanged, match=r"train\.py is not a file in training\.source_dir[\s\S]*no \*\.parquet file"
+    ):
+        scaling_benchmark(config, resume=True)
