@@ -214,3 +214,15 @@ def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(job: Job, 
     job.write("algo-1", (4, "BgkqhkiG9w0B"), (5, "-----END PRIVATE KEY-----"), (6, "epoch 1"))
     follower.poll("job")
     assert said() == ["algo-1: (hidden)", "algo-1: (hidden)", "algo-1: epoch 1"]
+
+
+def test_first_step_is_seen_in_lines_that_are_not_said(said: Callable[[], list[str]]) -> None:
+    """Of a chatty job only the newest lines of a look are shown; the step may be any."""
+    lines = [event(200, "step=1;"), *(event(201, f"chatter {number}") for number in range(50))]
+    follower = LogFollower(Pages({"events": [event(199, "loading")]}, {"events": lines}))
+    follower.begin(["job"], datetime.fromtimestamp(100, UTC), lambda line: "step=" in line)
+    follower.poll("job")
+    assert not follower.has_stepped("job")
+    follower.poll("job")
+    assert follower.has_stepped("job") and not any("step=" in line for line in said())
+    assert not follower.has_more("job")

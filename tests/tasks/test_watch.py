@@ -485,3 +485,21 @@ def test_job_that_trains_has_its_runtime_from_then() -> None:
     job = running_job(("Starting", 0.0), ("Training", 500.0), ("Uploading", 4000.0))
     assert overdue(job, LIMITS, later(4100)) is None
     assert overdue(job, LIMITS, later(4101)) == "has not ended 3601 s after it began to train"
+
+
+def test_watch_for_a_first_step_reads_the_log_at_every_look_and_ends_with_it(platform: SimulatedPlatform) -> None:
+    """Looks that come often leave no call to spare; then the step would never be seen."""
+    platform.add("a", (0.0, "Starting"), (10.0, "Training"), (900.0, "Completed"))
+    clock, read = platform.time.clock, list[float]()
+    budget = CallBudget(CALLS_PER_SECOND, 1, clock)
+
+    def has_stepped(name: str) -> bool:
+        return clock.monotonic() > 100.0 and bool(read)
+
+    def follow(name: str) -> None:
+        read.append(clock.monotonic())
+
+    assert watch(platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=has_stepped) == []
+    assert len(read) > 20 and clock.monotonic() < 120.0
+    ended = watch(platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=lambda name: False)
+    assert [description["TrainingJobName"] for description in ended] == ["a"], "it ends without a step"

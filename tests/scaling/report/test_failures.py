@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from scaling.program_error import ProgramError
 from scaling.report.failures import LINES_SHOWN, MAX_CAUSES_SHOWN, failure_lines
+from scaling.report.render import render_html, render_markdown
 
 
 def test_each_cause_is_shown_once_with_its_error_and_last_lines(make_outcome, make_outcomes, make_report):
@@ -15,6 +16,14 @@ def test_each_cause_is_shown_once_with_its_error_and_last_lines(make_outcome, ma
     )
     assert lines[1:-1] == [f"    {line}" for line in tail[5:]]
     assert lines[-1] == "The whole log of every node: nodesweep logs bench-20260102030405-0a1b2c3d"
+
+
+def test_error_is_one_line_in_the_pages(make_outcome, make_report):
+    error = ProgramError("ValueError: label 17", "train.py, line 3", "look at the labels")
+    report = make_report([make_outcome(2, program_error=error, failed_host="algo-2", failed_rank=3)])
+    for page in (render_html(report), render_markdown(report)):
+        assert "train.py, line 3: ValueError: label 17 (look at the labels)" in page
+        assert "Failed first: algo-2, rank 3" in page.replace("algo\\-2", "algo-2")
 
 
 def test_reason_stands_for_an_error_that_no_log_tells_of(make_outcome, make_report):
