@@ -92,6 +92,7 @@ def _config(folder: Path, endpoint: str) -> dict[str, Any]:
             "node_counts": list(NODE_COUNTS),
             "repeats": REPEATS,
             "max_parallel_jobs": PARALLEL_JOBS,
+            "smoke": "never",
             "poll_interval_seconds": 0.2,
         },
         "report": {"directory": str(folder / "reports")},

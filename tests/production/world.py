@@ -104,6 +104,7 @@ class World:
             "image": {"uri": IMAGE},
             "sweep.node_counts": [1, 2],
             "sweep.max_parallel_jobs": 2,
+            "sweep.smoke": "never",
             "platform.endpoint_url": self.endpoint,
             "platform.autostart": False,
             "platform.role_arn": ROLE,
