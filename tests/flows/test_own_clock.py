@@ -30,7 +30,7 @@ print(f"rank={rank}; train_seconds={6.138 / nodes + rank / 100};", flush=True)
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
     """A served platform whose one image starts the script that `program` writes."""
-    state, image = tmp_path / "state", write_image(tmp_path / "image")
+    state, image = tmp_path / "state", write_image(tmp_path / "tiny")
     state.mkdir()
     engines: list[ProcessEngine] = []
 
