@@ -230,6 +230,18 @@ def test_a_build_is_started_with_nothing_but_what_the_pipeline_sends(
     assert bool(grants_used(pipeline_policies, access)) == allowed
 
 
+def test_a_build_of_the_shipped_context_is_one_that_the_role_may_start(
+    platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Its buildspec is the project's, so none is sent."""
+    config = config_of(platform, "nodesweep", tmp_path)
+    with pytest.MonkeyPatch.context() as patch, recorded({}) as made:
+        run_failing_build(config, patch)
+    [started] = [call for call in made if call.name == "codebuild:StartBuild"]
+    assert "buildspecOverride" not in started.parameters
+    assert refused(pipeline_policies, [access for call in made for access in needed(call, ACCOUNT)]) == []
+
+
 def test_the_stack_may_let_builds_bring_their_own_buildspec(platform: SimpleNamespace) -> None:
     names = {"BucketName": "own-spec", "RepositoryName": "own-spec", "CodeBuildProjectName": "own-spec-image"}
     stack = deploy(platform.endpoint, "own-spec", CreateTrainingLogGroup="false", OwnBuildspecs="true", **names)
