@@ -29,6 +29,7 @@ import botocore.session
 from botocore.validate import ParamValidator
 from pydantic import ValidationError, validate_call
 
+from tasks.api_models import with_shared_models
 from tasks.errors import JobRefused
 
 _MODULE = "sagemaker.core.resources"
@@ -77,7 +78,7 @@ def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _service_shape() -> Any:
-    model = botocore.session.Session().get_service_model("sagemaker")
+    model = with_shared_models(botocore.session.Session()).get_service_model("sagemaker")
     return model.operation_model("CreateTrainingJob").input_shape
 
 

@@ -10,6 +10,7 @@ import boto3
 import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
+from tasks.api_models import with_shared_models
 from tasks.errors import ForeignAnswer
 from tasks.local_status import STATUS_PATH, NotLocalPlatform, read_status
 
@@ -38,7 +39,7 @@ def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise NoLocalKeys(endpoint_url=endpoint_url, path=path, reason=reason) from error
     own = botocore.session.Session({"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)})
-    return boto3.Session(key_id, secret, region_name=region, botocore_session=own)
+    return boto3.Session(key_id, secret, region_name=region, botocore_session=with_shared_models(own))
 
 
 def _state_folder(endpoint_url: str) -> str:

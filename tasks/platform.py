@@ -9,12 +9,14 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
 from configs.models import PlatformConfig
 from tasks.answers import heed_answers
+from tasks.api_models import with_shared_models
 from tasks.errors import is_passing, retry_passing
 from tasks.local_keys import local_session
 from tasks.polling import Clock
@@ -83,7 +85,8 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
     """
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
-        session = boto3.Session(region_name=platform.region)
+        own_models = with_shared_models(botocore.session.Session())
+        session = boto3.Session(region_name=platform.region, botocore_session=own_models)
         return heed_answers(session.client(service, endpoint_url=platform.endpoint_url, config=config))
     assert platform.endpoint_url is not None  # the config's own rule
     session = local_session(platform.endpoint_url, platform.region)
