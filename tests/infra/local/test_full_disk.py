@@ -184,7 +184,7 @@ def test_run_that_started_the_platform_says_what_is_lost(small_disk: Path) -> No
         state_directory=str(small_disk / "state"),
     )
     with (
-        pytest.raises(LocalPlatformError, match=r"has stopped: not everything is kept in .*No space left"),
+        pytest.raises(LocalPlatformError, match=r"(?s)has stopped: not everything is kept in .*No space left"),
         running_platform(platform),
     ):
         fill_up(str(platform.endpoint_url))
