@@ -59,12 +59,12 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
 ) -> None:
     """Processes of their own, with a bucket that is not there yet."""
     with simulated() as served:
-        path = write_config(sweep_config(served), tmp_path)
+        path = write_config(sweep_config(served, sweep={"node_counts": [1]}), tmp_path)
         runs = [
             subprocess.Popen(
                 [sys.executable, "-c", IN_THE_SAME_SECOND, str(path)],
-                cwd=REPOSITORY,
-                env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
+                cwd=tmp_path,
+                env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(REPOSITORY)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -87,9 +87,7 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
         assert not failed, failed[0][-2000:]
         sweeps = {output.strip() for output, _ in said}
         assert {sweep.split("-")[1] for sweep in sweeps} == {f"2026112212000{number}" for number in range(RUNS)}
-        assert ledger(served) == sorted(COMPLETED * RUNS), "each has its own jobs"
-        folders = {path.name for path in (tmp_path / "reports").iterdir() if not path.is_symlink()}
-        assert folders == sweeps
+        assert ledger(served) == [(1, 1, "Completed")] * RUNS, "each has its own job"
 
 
 def test_retried_flow_run_keeps_its_own_id(
