@@ -6,31 +6,19 @@ Every model is frozen and refuses unknown keys; every field says when to change 
 from __future__ import annotations
 
 import os.path
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_serializer, field_validator, model_validator
 
 from configs.dataset import DatasetConfig, Slug
-from configs.distribution import DistributionConfig
-from configs.job import JobFeatures
 from configs.places import ImageReference, LocalDirectory
-from configs.section import Section, hide_values, refuse_control_characters
+from configs.section import Section, hide_values
+from configs.training import TrainingConfig
 from configs.urls import is_loopback_with_port, url_problem
 
-Scalar = bool | int | float | str
-PLACEHOLDERS = frozenset(
-    {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate", "nodes", "world_size",
-     "seed", "repeat"}
-)  # fmt: skip
-"""What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
-MAX_SAMPLES = 1 << 53
-"""Whole numbers up to here are the same as floating-point ones, which learning rates and speeds are made of."""
 MAX_JOBS = 1000
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
-_OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"})
 
 
 class FrameworkConfig(Section):
@@ -111,145 +99,6 @@ class ImageConfig(Section):
     def build_context(self) -> Path:
         """The directory that an image is built from."""
         return Path(self.context or "../infra/image")
-
-
-class BatchConfig(Section):
-    """The batch policy: a mandatory choice, since it decides what the speedup means."""
-
-    policy: Literal["fixed_global", "fixed_per_replica"] = Field(
-        description="fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it grows with N."
-    )
-    size: int = Field(
-        ge=1,
-        le=MAX_SAMPLES,
-        description="Samples: the global batch under fixed_global, the per-replica batch under fixed_per_replica.",
-    )
-    accumulate_grad_batches: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_SAMPLES,
-        description="Micro-batches per optimiser step; more saves memory. Counts into the global batch.",
-    )
-
-
-class LearningRateConfig(Section):
-    """The learning rate at the baseline and how it follows the global batch."""
-
-    value: float = Field(gt=0, description="Learning rate at the smallest node count.")
-    rule: Literal["none", "linear", "sqrt"] = Field(
-        description="none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root (Adam-like)."
-    )
-
-
-class TrainingConfig(JobFeatures):
-    """One training job, apart from how many nodes it runs on."""
-
-    entry_point: str = Field(
-        default="train.py",
-        min_length=1,
-        max_length=1024,
-        description="Program file, relative to the code directory.",
-    )
-    source_dir: LocalDirectory | None = Field(
-        default=None,
-        description="Directory of your own code, relative to the config file; null: the code in the image.",
-    )
-    hyperparameters: dict[str, Scalar] = Field(
-        default_factory=dict,
-        max_length=90,
-        description="Arguments of the program; may hold placeholders, e.g. {learning_rate}; see docs/config.md.",
-    )
-    distribution: DistributionConfig = Field(description="Launcher and processes per node; see docs/distribution.md.")
-    instance_type: str = Field(
-        description="SageMaker training instance type; one of the catalogue's (configs/instance_types.json)."
-    )
-    max_runtime_seconds: int = Field(
-        ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
-    )
-    volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
-    batch: BatchConfig | None = Field(
-        default=None,
-        description="Batch policy and size, handed to the program; null: the program has its own, and the report "
-        "claims no policy.",
-    )
-    learning_rate: LearningRateConfig | None = Field(
-        default=None,
-        description="Learning rate and its rule, handed to the program; null: the program has its own.",
-    )
-    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
-    environment: dict[str, str] = Field(
-        default_factory=dict,
-        max_length=90,
-        repr=False,
-        description="Environment variables of the container; who may describe the job sees them. A value ${NAME} is "
-        "that variable of the process that runs the flow: no record has more than the name.",
-    )
-    metric_definitions: dict[str, str] = Field(
-        default_factory=dict,
-        max_length=40,
-        description="Metric name to regular expression with one group, applied to the log.",
-    )
-
-    _hidden = field_serializer("environment", when_used="json")(hide_values)
-
-    @field_validator("hyperparameters")
-    @classmethod
-    def _known_placeholders(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
-        for key, scalar in value.items():
-            refuse_control_characters(key)
-            if key.startswith("sagemaker_"):
-                raise ValueError(f"hyperparameter {key!r}: names that begin with sagemaker_ are set by nodesweep")
-            if isinstance(scalar, str) and (unknown := set(_PLACEHOLDER.findall(scalar)) - PLACEHOLDERS):
-                raise ValueError(
-                    f"hyperparameter {key!r}: unknown placeholder {sorted(unknown)}; allowed: {sorted(PLACEHOLDERS)}"
-                )
-        return value
-
-    @model_validator(mode="after")
-    def _numbers_are_given(self) -> Self:
-        """A placeholder, or a rule, needs the section that its number comes from."""
-        for key, scalar in self.hyperparameters.items():
-            named = set(_PLACEHOLDER.findall(scalar)) if isinstance(scalar, str) else set()
-            if self.batch is None and named & _OF_BATCH:
-                raise ValueError(
-                    f"hyperparameter {key!r}: {scalar!r} is filled from training.batch, which is not given; set "
-                    "training.batch, or write the number that the program is to get"
-                )
-            if self.learning_rate is None and "learning_rate" in named:
-                raise ValueError(
-                    f"hyperparameter {key!r}: {scalar!r} is filled from training.learning_rate, which is not given; "
-                    "set training.learning_rate, or write the number that the program is to get"
-                )
-        if self.batch is None and self.learning_rate is not None and self.learning_rate.rule != "none":
-            raise ValueError(
-                f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, and training.batch is not "
-                "given; set training.batch, or use rule: none"
-            )
-        return self
-
-    @field_validator("environment")
-    @classmethod
-    def _no_nul(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if "\0" in name + text:
-                raise ValueError(f"variable {name!r} holds a NUL, which no process can be given")
-        return value
-
-    @field_validator("metric_definitions")
-    @classmethod
-    def _one_group(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, pattern in value.items():
-            refuse_control_characters(name)
-            shown = repr(pattern if len(pattern) <= 80 else pattern[:77] + "…")
-            try:
-                groups = re.compile(pattern).groups
-            except (re.error, OverflowError) as error:
-                raise ValueError(f"metric {name!r}: {shown} is not a regular expression: {error}") from error
-            except RecursionError:
-                raise ValueError(f"metric {name!r}: {shown} nests too deep for a regular expression") from None
-            if groups < 1:
-                raise ValueError(f"metric {name!r}: {shown} has no group around the number")
-        return value
 
 
 MAX_PARALLEL_JOBS = 1000

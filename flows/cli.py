@@ -10,15 +10,23 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from flows.cli_config import config_group, init_own_script
+from flows.cli_guard import (
+    BAD_INPUT,
+    PREFLIGHT_REFUSED,
+    RUN_FAILED,
+    config_argument,
+    fail,
+    guarded,
+    output_option,
+    set_option,
+)
 from flows.cli_input import (
-    check_arguments,
     check_sweep_id,
     config_of_sweep,
     read_config,
@@ -26,26 +34,10 @@ from flows.cli_input import (
     with_goals,
     with_tolerance,
 )
-from flows.output import escape_control_characters, print_in_any_encoding, print_rendered, print_text
+from flows.output import print_in_any_encoding, print_rendered, print_text
 
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig
-
-RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
-
-config_argument = click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
-set_option = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="a.b.c=value",
-    help="Override one value of the config (YAML); repeatable.",
-)
-output_option = click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for reports instead of report.directory.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,76 +46,6 @@ def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
     print_in_any_encoding()
     atexit.register(gc.freeze)  # else Python looks through all that was imported as it ends, for 2 s
-
-
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the errors that are meant for a person into one message and their exit code; bugs keep their traceback."""
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            check_arguments(kwargs)
-            command(*args, **kwargs)
-        except (click.ClickException, click.exceptions.Exit, SystemExit):
-            raise
-        except KeyboardInterrupt:
-            fail("interrupted", RUN_FAILED)
-        except Exception as error:
-            message, code = explain(error)
-            fail(message, code)
-
-    return run
-
-
-def explain(error: Exception) -> tuple[str, int]:
-    """(message, exit code) of an error meant for a person. Raises anything else again."""
-    import httpx
-    import pydantic
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from configs.load import ConfigError
-    from flows.local_platform import LocalPlatformError
-    from scaling.measured import MeasuredTableError
-    from scaling.speedup import MixedOutcomesError
-    from tasks.errors import (
-        EXPIRED_CODES,
-        DatasetMissing,
-        InputsChanged,
-        NodesweepError,
-        PreflightRefused,
-        SweepNotNamed,
-        error_code,
-    )
-    from tasks.validation_report import InvalidExpectations
-
-    bad_input = (ConfigError, MeasuredTableError, InvalidExpectations, DatasetMissing, InputsChanged, SweepNotNamed)
-    if isinstance(error, bad_input):
-        return str(error), BAD_INPUT
-    if isinstance(error, PreflightRefused):
-        return str(error), PREFLIGHT_REFUSED
-    if isinstance(error, NodesweepError | LocalPlatformError | MixedOutcomesError):
-        return str(error), RUN_FAILED
-    if isinstance(error, BotoCoreError | ClientError):
-        hint = "; renew the credentials, then go on with --resume" if error_code(error) in EXPIRED_CODES else ""
-        return f"AWS call failed: {error}{hint}", RUN_FAILED
-    prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
-    if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
-        return f"PREFECT_API_URL is not a URL: {prefect_error}", BAD_INPUT
-    if isinstance(prefect_error, httpx.HTTPStatusError) and prefect_error.response.status_code == 401:
-        return "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md", RUN_FAILED
-    if isinstance(prefect_error, httpx.HTTPError):  # boto3 speaks no httpx: only Prefect's API is called by it
-        reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
-        return f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it", RUN_FAILED
-    if isinstance(error, pydantic.ValidationError) and error.title == "Settings":
-        return f"a PREFECT_ setting can't be used: {error.errors()[0]['msg'].removeprefix('Value error, ')}", BAD_INPUT
-    if isinstance(error, OSError):
-        return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
-    raise error
-
-
-def fail(message: str, code: int) -> NoReturn:
-    click.echo(f"nodesweep: {escape_control_characters(message)}", err=True)
-    sys.exit(code)
 
 
 @main.command()
@@ -451,64 +373,15 @@ def history(name: str, config: Path, nodes: int | None, output: Path | None) -> 
         fail(str(error), BAD_INPUT)
 
 
-@main.command("init")
-@click.option("--script", type=click.Path(path_type=Path), help="Your training script; without it, an example is made.")
-@click.option("--output", default="nodesweep.yaml", show_default=True, type=click.Path(dir_okay=False, path_type=Path),
-              help="Config to write.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace files that exist.")
-@guarded
-def init_own_script(script: Path | None, output: Path, force: bool) -> None:
-    """Make a config that measures your own script on this machine, with a word on each field that matters."""
-    from flows.init_config import init_script
-
-    program = init_script(script, output, force)
-    print_text(f"{output} is written for {program}; next: nodesweep plan {output}, then nodesweep run {output}")
-
-
-@main.group("config")
-def config_group() -> None:
-    """Make a config for a deployed stack, check one, or print the schema."""
-
-
-@config_group.command("init")
-@click.option("--from-stack", "stack", required=True, metavar="NAME", help="A deployed stack; see docs/aws.md.")
-@click.option("--region", metavar="REGION", help="The stack's region, if not that of your AWS set-up.")
-@click.option("--endpoint-url", metavar="URL", help="Endpoint for every AWS call, if not AWS itself.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write; without it, stdout.")
-@click.option("--force", is_flag=True, help="Replace the file where it exists.")
-@guarded
-def init(stack: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool) -> None:
-    """Make a config of a first sweep on the account that a stack was deployed into."""
-    from flows.init_config import init_config
-
-    text = init_config(stack, region, endpoint_url, output, force)
-    print_text(text.rstrip("\n") if output is None else f"{output} is written; next: nodesweep plan {output} --online")
-
-
-@config_group.command()
-@config_argument
-@set_option
-@guarded
-def validate(config: Path, overrides: tuple[str, ...]) -> None:
-    """Check a config file; says everything that is wrong with it."""
-    benchmark = read_config_to_run(config, overrides)
-    print_text(f"{config} is valid: benchmark {benchmark.name}, node counts {list(benchmark.sweep.node_counts)}")
-
-
-@config_group.command()
-@guarded
-def schema() -> None:
-    """Print the JSON Schema of a config, every field with its description."""
-    from configs.models import BenchmarkConfig
-
-    print_text(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
-
-
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def local(arguments: tuple[str, ...]) -> None:
     """The platform on this machine: start, stop or status."""
     sys.exit(subprocess.call([sys.executable, "-m", "infra.local", *arguments]))
+
+
+main.add_command(init_own_script)
+main.add_command(config_group)
 
 
 def refuse_problems(problems: tuple[str, ...]) -> None:

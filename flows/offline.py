@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig, TrainingConfig
+from configs.models import BenchmarkConfig
+from configs.training import TrainingConfig
 from flows.preflight import check_requests, plan_offline
 from scaling import names
 from scaling.plan import POLICY_LABELS, SweepPlan

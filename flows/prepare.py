@@ -15,7 +15,8 @@ from typing import Any
 from prefect.futures import PrefectFuture
 
 from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig, DatasetConfig, ImageConfig
+from configs.dataset import DatasetConfig
+from configs.models import BenchmarkConfig, ImageConfig
 from scaling import names
 from scaling.request import ResolvedInputs
 from tasks.dataset import (

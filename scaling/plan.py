@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.catalogue import InstanceType
-from configs.models import BatchConfig, BenchmarkConfig, LearningRateConfig, Scalar, TrainingConfig
+from configs.models import BenchmarkConfig
+from configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
 from scaling import distribution
 from scaling.budget import budget_problem, cost_bound
 from scaling.cost import price_of

@@ -8,7 +8,8 @@ from typing import Any
 
 from configs.catalogue import load_catalogue
 from configs.job import FileSystemConfig, S3ChannelConfig
-from configs.models import BenchmarkConfig, TrainingConfig
+from configs.models import BenchmarkConfig
+from configs.training import TrainingConfig
 from scaling import names
 from scaling.distribution import distribution_hyperparameters
 from scaling.distribution.option import Value

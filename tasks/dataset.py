@@ -24,8 +24,9 @@ from urllib.parse import urlparse
 from boto3.s3.transfer import TransferConfig
 from prefect import task
 
+from configs.dataset import DatasetConfig
 from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
-from configs.models import DatasetConfig, PlatformConfig
+from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.platform import TASK_OPTIONS, aws_client

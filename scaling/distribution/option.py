@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from configs.catalogue import InstanceType
 from configs.distribution import DistributionConfig, SmpV1, SmpV2
-from configs.models import TrainingConfig
+from configs.training import TrainingConfig
 from scaling.distribution.images import ImageFacts
 
 Value = bool | int | float | str | dict[str, bool | int | float | str]

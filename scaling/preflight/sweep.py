@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.catalogue import InstanceType
-from configs.models import BenchmarkConfig, TrainingConfig
+from configs.models import BenchmarkConfig
+from configs.training import TrainingConfig
 
 
 @dataclass(frozen=True)

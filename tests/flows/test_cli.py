@@ -22,7 +22,8 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from configs.models import PlatformConfig
 from flows import local_platform
-from flows.cli import explain, main
+from flows.cli import main
+from flows.cli_guard import explain
 from scaling.speedup import MixedOutcomesError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from configs.models import BenchmarkConfig
-from flows.cli import explain
+from flows.cli_guard import explain
 from flows.scaling_benchmark import scaling_benchmark
 from tasks.errors import InputsChanged
 

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 import tasks.answers
 import tasks.platform
 from configs.models import PlatformConfig
-from flows.cli import explain
+from flows.cli_guard import explain
 from tasks.answers import Silence
 from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_passing
 from tasks.platform import aws_client

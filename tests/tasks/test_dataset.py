@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig, DatasetConfig
+from configs.dataset import DatasetConfig
+from configs.models import BenchmarkConfig
 from scaling import names
 from tasks import dataset
 from tasks.dataset import (

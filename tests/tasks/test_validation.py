@@ -14,7 +14,7 @@ import pytest
 from moto import mock_aws
 
 from configs.data.make_digits import DEFAULT_DIRECTORY
-from configs.models import DatasetConfig
+from configs.dataset import DatasetConfig
 from tasks.data_docs import render_data_docs
 from tasks.errors import DatasetRefused
 from tasks.validation import store_data_docs, validate_dataset
