@@ -69,7 +69,8 @@ def run(
         raise click.UsageError("--as-started goes with --resume; a new sweep starts with what is here")
     if detach and resume is not None:
         raise click.UsageError("--detach starts a sweep; it does not go with --resume")
-    benchmark = read_config_to_run(config, overrides, output)
+    read = read_config_to_run if resume is None else read_config  # a sweep that goes on has its inputs already
+    benchmark = read(config, overrides, output)
     if detach:
         return run_detached(benchmark)
     if resume:

@@ -137,7 +137,8 @@ def scaling_benchmark_from_preset(
     Raises PointsMissing where fewer points than sweep.min_points have a completed run, RegressionEstablished.
     """
     config = config_of_run(dict(locals()))
-    check_directories(config)
+    if sweep_id is None:  # a sweep that goes on has its inputs already
+        check_directories(config)
     _log_to_run()
     result = run_benchmark(config, sweep_id, resume=sweep_id is not None, as_started=as_started)
     check_points(config, result)

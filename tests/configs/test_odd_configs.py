@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,14 @@ def test_every_thing_that_is_not_there_is_named_at_once(folder: Path) -> None:
         "image.context",
         "training.source_dir",
     ]
+
+
+def test_a_sweep_that_goes_on_needs_no_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("flows.cli.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
+    (folder / "data").rmdir()
+    assert check("run", folder / "bench.yaml", "--resume", "local-20261120191500-1a2b3c4d").exit_code == 0
+    assert read == ["local-20261120191500-1a2b3c4d"], "the config was taken"
 
 
 @pytest.mark.parametrize("change", ["image.uri=registry/own:1", "dataset.source=s3://bucket"])
