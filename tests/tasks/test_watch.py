@@ -6,7 +6,6 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,6 @@ from botocore.exceptions import ClientError
 
 from benchmarks.watch_calls import (
     CALLS_PER_SECOND,
-    START,
     Case,
     SimulatedPlatform,
     SimulatedTime,
@@ -23,7 +21,7 @@ from benchmarks.watch_calls import (
     run_case,
 )
 from tasks.polling import CallBudget, Cancelled, Clock
-from tasks.watch import BURST_CALLS, JobLimits, JobWait, common_prefix, overdue, watch
+from tasks.watch import BURST_CALLS, JobLimits, JobWait, common_prefix, watch
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 POLL_SECONDS = 15.0
@@ -462,29 +460,6 @@ def test_watch_ends_at_once_when_the_run_is_cancelled(platform: SimulatedPlatfor
     with pytest.raises(Cancelled):
         watch(platform, ["a"], POLL_SECONDS, LIMITS, clock, budget)
     assert len(platform.calls) == 1
-
-
-def running_job(*steps: tuple[str, float]) -> dict[str, Any]:
-    """A job in progress that entered each secondary status so many seconds after its creation."""
-    transitions = [{"Status": status, "StartTime": START + timedelta(seconds=at)} for status, at in steps]
-    return {"CreationTime": START, "SecondaryStatusTransitions": transitions}
-
-
-def later(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
-
-
-@pytest.mark.parametrize("status", ["Starting", "Pending", "LaunchingMLInstances", "Downloading"])
-def test_job_that_does_not_train_may_wait_as_long_as_the_queue_deadline(status: str) -> None:
-    job = running_job((status, 1.0))
-    assert overdue(job, LIMITS, later(600)) is None
-    assert overdue(job, LIMITS, later(601)) == "has not begun to train in 601 s"
-
-
-def test_job_that_trains_has_its_runtime_from_then() -> None:
-    job = running_job(("Starting", 0.0), ("Training", 500.0), ("Uploading", 4000.0))
-    assert overdue(job, LIMITS, later(4100)) is None
-    assert overdue(job, LIMITS, later(4101)) == "has not ended 3601 s after it began to train"
 
 
 def test_watch_for_a_first_step_reads_the_log_at_every_look_and_ends_with_it(platform: SimulatedPlatform) -> None:
