@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from configs.catalogue import load_catalogue
@@ -102,7 +101,7 @@ def _source_uri(config: BenchmarkConfig) -> str | None:
         return None
     import hashlib
 
-    from tasks.source import pack
+    from tasks.source import pack_code
 
-    digest = hashlib.sha256(pack(Path(source_dir), config.training.entry_point)).hexdigest()
+    digest = hashlib.sha256(pack_code(config)).hexdigest()
     return f"s3://{config.platform.bucket}/{names.source_key(config.platform.prefix, digest)}"

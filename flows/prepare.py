@@ -32,7 +32,7 @@ from tasks.image import BuildContext, Image, build_arguments, find_image, read_c
 from tasks.image_bases import pin_base_images, pin_container, with_container
 from tasks.image_build import start_image_build, wait_for_image_build
 from tasks.polling import STOP
-from tasks.source import pack, upload_source
+from tasks.source import pack_code, upload_source
 from tasks.validation import check_age, keep_data_docs, validate_files
 
 logger = logging.getLogger("nodesweep.prepare")
@@ -96,7 +96,7 @@ def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
     if training.source_dir is None or inputs.source_uri is None:
         return None
     try:
-        packed = pack(Path(training.source_dir), training.entry_point)
+        packed = pack_code(config)
     except PreflightRefused as error:
         return error.problems[0]
     key = names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
@@ -213,8 +213,7 @@ def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFutur
 
 
 def _send_source(config: BenchmarkConfig) -> str | None:
-    source_dir = config.training.source_dir
-    return upload_source(config.platform, Path(source_dir), config.training.entry_point) if source_dir else None
+    return upload_source(config) if config.training.source_dir else None
 
 
 def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import gzip
 import hashlib
 import io
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from prefect import task
 
-from configs.models import BenchmarkConfig, PlatformConfig
+from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.preflight.requirements import Ingredients
 from tasks.errors import PreflightRefused
@@ -24,15 +25,37 @@ from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import put_once
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
+INIT_CONFIG = "nodesweep.yaml"
+"""What `nodesweep init` writes by default, perhaps beside the script."""
 
 
-def pack(source_dir: Path, entry_point: str) -> bytes:
-    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal contents."""
+def pack_code(config: BenchmarkConfig) -> bytes:
+    """The packed code of a config that has some, without what may lie in the same folder and is none.
+
+    Reports and a local dataset are left out, and so is the config that `nodesweep init` writes: else a sweep's own
+    report, or a larger budget, would make other code of it.
+    """
+    assert config.training.source_dir is not None
+    source_dir = Path(config.training.source_dir)
+    left_out = [Path(config.report.directory).resolve(), source_dir.resolve() / INIT_CONFIG]
+    if config.dataset is not None and not config.dataset.is_remote:
+        left_out.append(Path(config.dataset.source).resolve())
+    return pack(source_dir, config.training.entry_point, left_out)
+
+
+def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> bytes:
+    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal contents.
+
+    `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point, or for too much.
+    """
     if not (source_dir / entry_point).is_file():
         raise PreflightRefused(
             (f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}",)
         )
-    paths = sorted(path for path in source_dir.rglob("*") if path.is_file() and not _is_left_out(path, source_dir))
+    root = source_dir.resolve()
+    below = [other for other in left_out if root in other.parents]
+    files = (path for path in source_dir.rglob("*") if path.is_file())
+    paths = sorted(path for path in files if not _is_left_out(path.relative_to(source_dir), root, below))
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_SOURCE_BYTES:
         raise PreflightRefused(
@@ -51,9 +74,9 @@ def pack(source_dir: Path, entry_point: str) -> bytes:
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
-def upload(s3: Any, platform: PlatformConfig, source_dir: Path, entry_point: str) -> str:
+def upload(s3: Any, config: BenchmarkConfig) -> str:
     """Put the packed code under its digest; returns its s3:// URI."""
-    body = pack(source_dir, entry_point)
+    body, platform = pack_code(config), config.platform
     key = names.source_key(platform.prefix, hashlib.sha256(body).hexdigest())
     return put_once(s3, platform.bucket, key, body)
 
@@ -72,11 +95,14 @@ def read_ingredients(config: BenchmarkConfig) -> Ingredients:
     return Ingredients(bases, {str(path): path.read_text(errors="replace") for path in files if path.is_file()})
 
 
-def _is_left_out(path: Path, root: Path) -> bool:
-    return any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(root).parts)
+def _is_left_out(name: Path, root: Path, left_out: Sequence[Path]) -> bool:
+    """Whether a file below `root` is a cache, hidden, or under one of `left_out`."""
+    if any(part == "__pycache__" or part.startswith(".") for part in name.parts):
+        return True
+    return any(root / name == other or other in (root / name).parents for other in left_out)
 
 
 @task(name="upload-source", **TASK_OPTIONS)
-def upload_source(platform: PlatformConfig, source_dir: Path, entry_point: str) -> str:
+def upload_source(config: BenchmarkConfig) -> str:
     """S3: the user's training code."""
-    return upload(aws_client("s3", platform), platform, source_dir, entry_point)
+    return upload(aws_client("s3", config.platform), config)
