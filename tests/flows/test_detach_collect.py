@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-import flows.detach
-from configs.models import MAX_PARALLEL_JOBS, BenchmarkConfig
+from configs.models import BenchmarkConfig
 from flows.collect import collect_sweep
 from flows.detach import start_detached_sweep
 from scaling import names
@@ -84,6 +83,7 @@ def test_detached_sweep_of_more_than_twenty_jobs_is_started_whole_as_the_refusal
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.slow  # two runs, and jobs that wait for each other
 def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
     simulated: Callable[..., Any], sweep_config: Configs, tmp_path: Path
 ) -> None:
@@ -99,14 +99,6 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
         resumed = nodesweep_run(config, tmp_path, "--resume", sweep)
         assert resumed.exit_code == 0, resumed.output
         assert ledger(served) == [(1, 1, "Completed")] * 3
-
-
-def test_refusal_gives_no_advice_that_the_config_would_refuse(make_config: Configs) -> None:
-    sweep = {"node_counts": list(range(1, 42)), "repeats": 25, "max_parallel_jobs": MAX_PARALLEL_JOBS}
-    config = make_config(sweep=sweep)
-    plan: Any = SimpleNamespace(points=range(41 * 25))
-    with pytest.raises(PreflightRefused, match="all 1025 jobs at once; it goes up to 1000: measure fewer points"):
-        flows.detach._refuse_queue(config, plan)
 
 
 def test_unknown_sweep_has_nothing_to_collect(pipeline_config: Configs) -> None:

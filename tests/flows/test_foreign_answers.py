@@ -37,6 +37,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
         for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
             monkeypatch.setattr(tasks.platform, name, getattr(tasks.platform, name).merge(once))
+        pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = task.retry_delay_seconds
             monkeypatch.setattr(task, "retry_delay_seconds", [seconds / times for seconds in delays])
@@ -63,6 +65,7 @@ class Spoiler:
         self._left = 0
 
 
+@pytest.mark.slow  # half a minute of pauses
 def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
     simulated: Platform, sweep_config: Configs, short_waits: Callable[[float], None]
 ) -> None:
@@ -134,5 +137,5 @@ def test_run_against_something_else_ends_with_what_it_said(
         own = config.model_copy(update={"platform": config.platform.model_copy(update={"credentials": "chain"})})
         done = nodesweep_run(own, tmp_path)
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
-    said = f"nodesweep: AWS call failed: {endpoint} gave HeadBucket an answer that is not AWS's: HTTP {words.status}"
+    said = f"nodesweep: AWS call failed: {endpoint} gave ListObjectsV2 an answer that is not AWS's: HTTP {words.status}"
     assert said in done.output

@@ -91,7 +91,9 @@ def test_home_that_cannot_be_written_is_one_message_with_the_folder_and_what_to_
     home = tmp_path / place
     monkeypatch.setattr(prefect_server, "_start", lambda *_: pytest.fail("there is nothing to start"))
     with (
-        temporary_settings({PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL}),
+        temporary_settings(
+            {PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL}
+        ),
         pytest.raises(RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"),
     ):
         connect_prefect()

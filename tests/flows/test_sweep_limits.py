@@ -166,7 +166,7 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
         raise RuntimeError("lost")
 
     with simulated(model=EACH_NEARLY_AN_HOUR) as served, pytest.MonkeyPatch.context() as patch:
-        config = sweep_config(served, budget_usd=ALL_BOUNDS, order="descending")
+        config = sweep_config(served, budget_usd=ALL_BOUNDS, order="descending", smoke="never")
         sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
         patch.setattr("flows.sweep.watch_training_jobs", crash)
         with pytest.raises(RuntimeError, match="lost"):
@@ -208,7 +208,9 @@ def test_min_points_decides_whether_a_run_with_gaps_is_done(
     min_points: int | None, missing: int, enough: bool, make_config: Configs
 ) -> None:
     config = make_config(sweep={"min_points": min_points})
-    result = SweepResult("bench-20261120000000-01234567", cast(ScalingReport, None), Path(), 3, missing)
+    result = SweepResult(
+        "bench-20261120000000-01234567", cast(ScalingReport, SimpleNamespace(points=())), Path(), 3, missing
+    )
     if enough:
         check_points(config, result)
     else:

@@ -75,7 +75,7 @@ class Wire:
     def _take(self, request: Any, **_: Any) -> AWSResponse:
         operation = request.headers["X-Amz-Target"].decode().partition(".")[2]
         self.sent.append((request.url, operation, json.loads(request.body)))
-        return AWSResponse(request.url, self.status, {}, _Raw(self.body))
+        return AWSResponse(request.url, self.status, {"x-amzn-RequestId": "1"}, _Raw(self.body))
 
     def refuse(self, code: str) -> None:
         self.status, self.body = 400, json.dumps({"__type": code, "message": f"said {code}"}).encode()

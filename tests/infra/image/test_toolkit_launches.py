@@ -90,7 +90,7 @@ def job_of(request: Mapping[str, Any]) -> JobSpec:
         instance_count=request["ResourceConfig"]["InstanceCount"],
         hyperparameters=request["HyperParameters"],
         environment=request.get("Environment", {}),
-        input_data_config=request["InputDataConfig"],
+        input_data_config=request.get("InputDataConfig", []),
         checkpoint_config=request.get("CheckpointConfig"),
     )
 
