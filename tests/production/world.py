@@ -101,7 +101,8 @@ class World:
         """What makes the preset `local` a benchmark of its own on this platform, both its jobs at once."""
         return {
             "name": benchmark,
-            "image": {"uri": IMAGE},
+            "image.uri": IMAGE,
+            "image.context": None,
             "sweep.node_counts": [1, 2],
             "sweep.max_parallel_jobs": 2,
             "sweep.smoke": "never",
