@@ -77,3 +77,28 @@ def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already() -> None:
     done = run(FLOW, "SIGTERM", "SIGINT")
     assert done.stdout.splitlines() == ["Terminated", "all jobs are stopped", "the run is over"], done.stderr
     assert "Ctrl-C again ends at once" in done.stderr
+
+
+CANCELLED = """
+import signal
+from prefect.utilities import engine
+from flows.signals import ended_once
+
+own = engine._prefect_sigterm_handler
+with engine.capture_sigterm():
+    assert engine.can_ack_control_intent()
+    with ended_once():
+        assert signal.getsignal(signal.SIGTERM) is not own
+        print(engine.can_ack_control_intent())
+        with engine.capture_sigterm():  # a task's
+            print(engine.can_ack_control_intent())
+        print(engine.can_ack_control_intent())
+    assert signal.getsignal(signal.SIGTERM) is own is engine._prefect_sigterm_handler
+    print(engine.can_ack_control_intent())
+"""
+
+
+def test_prefect_hears_a_cancellation_while_a_flow_runs() -> None:
+    """Else its runner takes the end of a cancelled run for a crash."""
+    done = run(CANCELLED)
+    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr

@@ -119,6 +119,8 @@ class SimulatedExecution:
         self._write_log()
         if ending.status == "Failed":
             self._record(lambda job, now: job.fail(ending.reason or INTERNAL_ERROR, now))
+        elif ending.status == "Completed":
+            self._record(lambda job, now: job.complete(now))
         else:
             self._enter(ending.status)
 

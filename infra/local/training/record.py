@@ -146,6 +146,13 @@ class TrainingJob:
         self.failure_reason = reason[:FAILURE_REASON_MAX_CHARACTERS]
         self.enter("Failed", now)
 
+    def complete(self, now: float) -> None:
+        """End a job whose work is done; a stop that was asked for since then came too late, and leaves no trace."""
+        if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
+            self.transitions.pop()
+            self.transitions[-1].pop("EndTime", None)
+        self.enter("Completed", now)
+
     def _settle_pool(self, secondary_status: str, now: float) -> None:
         if self.warm_pool is None:
             return

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 
 from infra.local.server import engine_factory, running
 from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.simulation.execution import SimulatedExecution
 from tests.infra.local.platform_client import (
     client,
     job_request,
@@ -93,6 +94,21 @@ def test_phases_last_as_the_model_says(platform: SimpleNamespace) -> None:
     assert before.timestamp() - 1 <= end.timestamp() <= time.time()  # the end is now, the beginning lies in the past
     assert (end - job["CreationTime"]).total_seconds() == pytest.approx(410, abs=0.5)
     assert job["TrainingEndTime"] - job["TrainingStartTime"] == end - job["SecondaryStatusTransitions"][1]["StartTime"]
+
+
+def test_stop_that_comes_when_the_work_is_done_leaves_no_trace(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log = SimulatedExecution._write_log
+
+    def stop_first(execution: SimulatedExecution) -> None:
+        platform.sagemaker.stop_training_job(TrainingJobName="stopped-too-late")
+        write_log(execution)
+
+    monkeypatch.setattr(SimulatedExecution, "_write_log", stop_first)
+    job = simulate(platform, "stopped-too-late", nodes=4)
+    assert phases(job) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    assert phase_lengths(job)["Uploading"] == pytest.approx(10, abs=0.5)
 
 
 def test_everything_is_marked(platform: SimpleNamespace) -> None:
