@@ -195,7 +195,10 @@ def test_killed_node_fails_its_point_and_spares_the_other(platform_process: Simp
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     slow = {**raw, "hyperparameters": {**raw["hyperparameters"], "epochs": 40, "passes-per-epoch": 10}}
     config = write_config(
-        platform_process, "killed", training=slow, sweep={"node_counts": [2, 1], "order": "descending"}
+        platform_process,
+        "killed",
+        training=slow,
+        sweep={"node_counts": [2, 1], "order": "descending", "smoke": "never"},
     )
     sagemaker = client(platform_process, "sagemaker")
     run = subprocess.Popen(
