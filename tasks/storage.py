@@ -214,10 +214,14 @@ def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
 
 @task(name="mark-code-proven", **TASK_OPTIONS)
 def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
-    """S3: code of that digest has completed a point; best effort, since without it a later sweep only starts slower."""
+    """S3: code of that digest has completed a point; written once, by whoever is first.
+
+    Best effort, since without it a later sweep only starts slower.
+    """
     with best_effort("that this code has completed a point can't be written down"):
-        key = names.proven_code_key(platform.prefix, code_digest)
-        put_bytes(aws_client("s3", platform), platform.bucket, key, names.pretty_json({"sweep_id": sweep}))
+        s3, key = aws_client("s3", platform), names.proven_code_key(platform.prefix, code_digest)
+        if get_bytes(s3, platform.bucket, key) is None:
+            put_bytes(s3, platform.bucket, key, names.pretty_json({"sweep_id": sweep}))
 
 
 @task(name="list-sweeps", **TASK_OPTIONS)

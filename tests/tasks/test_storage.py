@@ -10,7 +10,15 @@ from botocore.exceptions import ClientError
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound
-from tasks.storage import get_bytes, latest_sweep, make_sure_of_bucket, put_bytes, put_once
+from tasks.storage import (
+    get_bytes,
+    is_code_proven,
+    latest_sweep,
+    make_sure_of_bucket,
+    mark_code_proven,
+    put_bytes,
+    put_once,
+)
 
 
 def test_missing_bucket_is_made_only_where_allowed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
@@ -104,3 +112,17 @@ def test_content_that_is_there_whole_is_not_sent_again(aws: Callable[[str], Any]
         assert put_once(s3, "bucket", "k", body) == "s3://bucket/k"
     versions = s3.list_object_versions(Bucket="bucket")["Versions"]
     assert len(versions) == 2 and get_bytes(s3, "bucket", "k") == b"another"
+
+
+def test_code_is_proven_once_by_the_first_sweep(
+    aws: Callable[[str], Any], platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    monkeypatch.setattr("tasks.storage.aws_client", lambda service, platform: s3)
+    assert not is_code_proven.fn(platform, "ab12")
+    for sweep in ("first", "second"):
+        mark_code_proven.fn(platform, "ab12", sweep)
+    assert is_code_proven.fn(platform, "ab12")
+    body = get_bytes(s3, platform.bucket, names.proven_code_key(platform.prefix, "ab12"))
+    assert body is not None and b"first" in body
