@@ -101,10 +101,6 @@ class ImageConfig(Section):
         return Path(self.context or "../infra/image")
 
 
-MAX_PARALLEL_JOBS = 1000
-"""More is refused as a slip of the pen: such a sweep would have begun thousands of instances before anybody looks."""
-
-
 class SweepConfig(Section):
     """Which points are measured, how often and in which order."""
 
@@ -119,7 +115,7 @@ class SweepConfig(Section):
     max_parallel_jobs: int = Field(
         default=1,
         ge=1,
-        le=MAX_PARALLEL_JOBS,
+        le=MAX_JOBS,
         description="Jobs in flight at once; your instance quota must hold their nodes together. `run --detach` starts "
         "all jobs of a sweep at once, and needs as many here.",
     )

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import click
 
+from configs import INIT_CONFIG
 from flows.cli_guard import config_argument, guarded, set_option
 from flows.cli_input import read_config_to_run
 from flows.output import print_text
 
-DEFAULT_CONFIG = "nodesweep.yaml"
-
 
 @click.command("init")
 @click.option("--script", type=click.Path(path_type=Path), help="Your training script; without it, an example is made.")
-@click.option("--output", default=DEFAULT_CONFIG, show_default=True, type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--output", default=INIT_CONFIG, show_default=True, type=click.Path(dir_okay=False, path_type=Path),
               help="Config to write.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @guarded

@@ -41,7 +41,7 @@ _STOP_BUILD_SECONDS = 30
 
 @dataclass(frozen=True)
 class _SentDataset:
-    """Where the jobs find the dataset; `folders` are those that become channels."""
+    """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it where there is none."""
 
     uri: str | None
     digest: str | None
@@ -67,13 +67,12 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
                 building.wait(_STOP_BUILD_SECONDS)
             raise
     logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
-    sent = dataset or _SentDataset(None, None, ())
-    inputs = ResolvedInputs(sweep, image.uri, sent.uri, source_uri, sent.folders)
-    return inputs, _provenance(config, inputs, sent.digest)
+    inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
+    return inputs, _provenance(config, inputs, dataset.digest)
 
 
 def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
-    """What of code, data and image is another here now than what a sweep was started with, each in words.
+    """What of code, local data and image is another here now than what a sweep was started with, each in words.
 
     What its jobs run stays what was recorded: code, data and images lie in the bucket and in ECR under their digests.
     """
@@ -86,9 +85,17 @@ def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: M
 
 def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> None:
     """Nothing brings back objects that were used where they lie in S3: raises PreflightRefused where they changed."""
-    is_remote = config.dataset is not None and config.dataset.is_remote
-    if is_remote and (change := _data_change(config, {"dataset_digest": recorded_digest})):
-        raise PreflightRefused((f"{change}; restore them, or start a new sweep",))
+    section = config.dataset
+    if section is None or not section.is_remote:
+        return
+    digest, _ = describe_remote_dataset(config.platform, section)
+    if digest != recorded_digest:
+        raise PreflightRefused(
+            (
+                f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
+                f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep",
+            )
+        )
 
 
 def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
@@ -106,22 +113,19 @@ def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
 
 
 def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
-    section, recorded = config.dataset, provenance["dataset_digest"]
-    if section is None:
+    """Of a local dataset; one that lies in S3 has been looked at by check_same_objects()."""
+    section = config.dataset
+    if section is None or section.is_remote:
         return None
-    if section.is_remote:
-        digest, _ = describe_remote_dataset(config.platform, section)
-        if digest == recorded:
-            return None
-        return (
-            f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
-            f"(digest {digest}, recorded {recorded})"
-        )
     try:
         digest = scan_directory(section).digest
     except DatasetMissing as error:
         return str(error)
-    return None if digest == recorded else f"dataset.source: the files in {section.source} have changed"
+    return (
+        None
+        if digest == provenance["dataset_digest"]
+        else f"dataset.source: the files in {section.source} have changed"
+    )
 
 
 def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
@@ -139,11 +143,11 @@ def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None
     )
 
 
-def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset | None]:
+def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset]:
     """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing to bring)."""
     section = config.dataset
     if section is None:
-        return lambda: None
+        return lambda: _SentDataset(None, None, ())
     if section.is_remote:
         return _remote_dataset(config, section, sweep, scratch)
     dataset = scan_directory(section)

@@ -15,6 +15,7 @@ from typing import Any
 
 from prefect import task
 
+from configs import INIT_CONFIG
 from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.preflight.requirements import Ingredients
@@ -25,8 +26,6 @@ from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import put_once
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
-INIT_CONFIG = "nodesweep.yaml"
-"""What `nodesweep init` writes by default, perhaps beside the script."""
 
 
 def pack_code(config: BenchmarkConfig) -> bytes:

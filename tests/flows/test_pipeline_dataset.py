@@ -15,14 +15,10 @@ from flows.offline import plan_of, requests_of
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.errors import DatasetRefused, PreflightRefused
+from tests.flows.test_pipeline import jobs_of
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
-
-
-def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
-    jobs = served.sagemaker.list_training_jobs(NameContains=names.job_prefix(sweep))["TrainingJobSummaries"]
-    return [job["TrainingJobName"] for job in jobs]
 
 
 def test_dataset_already_in_s3_is_used_where_it_is(
