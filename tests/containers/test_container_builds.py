@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 import urllib.request
+import uuid
 
 import pytest
 
@@ -66,13 +67,16 @@ def test_phases_and_log_are_the_buildspecs(platform, context):
 
 
 def test_changed_line_rebuilds_its_layer_only(platform, tmp_path):
-    """Of the project's image: what was installed is taken from the cache."""
+    """Of the project's image: what was installed is taken from the cache.
+
+    The builder's cache outlives this test, so the changed line is one that no earlier run has written.
+    """
     changed = tmp_path / "context"
     shutil.copytree(IMAGE_CONTEXT, changed, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
     arguments = {"BUILD_ARG_REQUIREMENTS": "requirements-on-dlc.txt"}
     assert run_build(platform, changed, "before", **arguments)["buildStatus"] == "SUCCEEDED"
     with (changed / "train.py").open("a") as file:
-        file.write("# changed\n")
+        file.write(f"# changed {uuid.uuid4()}\n")
     began = time.monotonic()
     build = run_build(platform, changed, "after", **arguments)
     log = "\n".join(build_log(platform, build))
