@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.local.__main__ import ENGINES, main
-from infra.local.faults.plan import _KINDS, read_fault_plan
+from infra.local.faults.plan import kinds, read_fault_plan
 from infra.local.server import daemon, serving
 from infra.local.server.backends import BACKENDS
 from infra.local.server.contract import ServerConfig, ServerStartError
@@ -55,8 +55,7 @@ def test_fault_plan_of_the_readme(tmp_path: Path) -> None:
     lines = [line for line in readme.splitlines() if line.strip() == "faults:" or line.startswith("      - {fault:")]
     path = tmp_path / "faults.yaml"
     path.write_text(textwrap.dedent("\n".join(lines)))
-    kinds = [rule.fault for rule in read_fault_plan(path).faults]
-    assert sorted(kinds) == sorted(_KINDS)
+    assert sorted(rule.fault for rule in read_fault_plan(path).faults) == sorted(kinds())
 
 
 @pytest.mark.parametrize(
