@@ -132,9 +132,15 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
     """Of the Authorization header, or of a presigned URL where there is no header; None for anything else or less."""
     if environ.get("HTTP_AUTHORIZATION", ""):
         if found := authorization(environ):
-            names, date = tuple(found["headers"].split(";")), environ.get("HTTP_X_AMZ_DATE", "")
-            token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
-            return _Claim(found["id"], found["signature"], found["service"], found["region"], names, date, token)
+            return _Claim(
+                key_id=found["id"],
+                signature=found["signature"],
+                service=found["service"],
+                region=found["region"],
+                headers=tuple(found["headers"].split(";")),
+                date=environ.get("HTTP_X_AMZ_DATE", ""),
+                session_token=environ.get("HTTP_X_AMZ_SECURITY_TOKEN"),
+            )
         return None
     query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
     try:
@@ -142,11 +148,17 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
             token, expires_at = query.get("x-amz-security-token"), float(query["Expires"])
             return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", session_token=token, expires_at=expires_at)
         if found := _PRESIGNED.fullmatch(query.get("X-Amz-Credential", "")):
-            names, date = tuple(query["X-Amz-SignedHeaders"].split(";")), query["X-Amz-Date"]
-            signed_at = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
-            expires_at = signed_at + float(query["X-Amz-Expires"])
-            signature, token = query["X-Amz-Signature"], query.get("X-Amz-Security-Token")
-            return _Claim(found["id"], signature, found["service"], found["region"], names, date, token, expires_at)
+            signed_at = datetime.strptime(query["X-Amz-Date"], _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+            return _Claim(
+                key_id=found["id"],
+                signature=query["X-Amz-Signature"],
+                service=found["service"],
+                region=found["region"],
+                headers=tuple(query["X-Amz-SignedHeaders"].split(";")),
+                date=query["X-Amz-Date"],
+                session_token=query.get("X-Amz-Security-Token"),
+                expires_at=signed_at + float(query["X-Amz-Expires"]),
+            )
     except (KeyError, ValueError):
         return None
     return None

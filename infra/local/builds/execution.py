@@ -200,8 +200,15 @@ class BuildExecution:
             if item["name"].startswith(_ARGUMENT_PREFIX)
         }
         try:
-            left_seconds = max(0.0, deadline - self._clock())
-            image = self._images.build(context, repository, tag, arguments, self._log, self._stop, left_seconds)
+            image = self._images.build(
+                context,
+                repository,
+                tag,
+                arguments,
+                on_line=self._log,
+                stop=self._stop,
+                deadline_seconds=max(0.0, deadline - self._clock()),
+            )
         except ImageBuildError as error:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Error while executing command: build. {error}") from error
         if self._stop.is_set():

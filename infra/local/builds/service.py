@@ -180,7 +180,7 @@ class Builds:
 
         stop = self._stops[build.id]
         try:
-            BuildExecution(build, change, self._images, self._clients, stop, self._clock).run()
+            BuildExecution(build, change, self._images, self._clients, stop, clock=self._clock).run()
         except Exception:
             logger.exception("Build %s: its record can't be written", build.id)
         with self._lock:

@@ -10,7 +10,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from infra.local.tether import tethered
+
 _TICK_SECONDS = 0.1
 _TERM_SECONDS = 5.0
-# Dies with the server (PR_SET_PDEATHSIG); its children notice the end of their pipes.
-_TETHER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 _MARK = "--nodesweep-command-ended--"
 
 
@@ -55,7 +54,7 @@ class BuildShell:
     def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="buildspec-")
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _TETHER, "sh"],
+            tethered("sh"),  # its children notice the end of their pipes
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.PIPE,

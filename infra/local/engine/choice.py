@@ -15,10 +15,9 @@ from infra.local.engine.container.engine import ContainerEngine
 from infra.local.engine.container.images import ContainerImageStore
 from infra.local.engine.container.registry import Registry
 from infra.local.engine.errors import EngineError
+from infra.local.server.contract import ENGINE_FILE
 from infra.local.state.files import read_json
 
-ENGINE_FILE = "engine.json"
-"""In the state folder: the engine whose folder it is."""
 _NOT_FOUND = "neither podman nor docker is on PATH"
 
 

@@ -21,6 +21,9 @@ SERVICE = "nodesweep-local"
 SERVER_FILE = "server.json"
 """In the state folder: who serves it. Left behind at the end, believed only while that process lives."""
 
+ENGINE_FILE = "engine.json"
+"""In the state folder: the engine whose folder it is."""
+
 CREDENTIALS_FILE = "aws-credentials"
 """In the state folder: the access keys, in the form of AWS's shared credentials file."""
 

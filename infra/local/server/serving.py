@@ -18,7 +18,15 @@ from infra.local.api.moto_backend import QuietRequestHandler
 from infra.local.environment import server_environment
 from infra.local.process_identity import start_ticks
 from infra.local.server.backends import MakeBackend, make_backend
-from infra.local.server.contract import HOST, SERVER_FILE, ServerConfig, ServerStartError, make_state_dir, open_lock
+from infra.local.server.contract import (
+    ENGINE_FILE,
+    HOST,
+    SERVER_FILE,
+    ServerConfig,
+    ServerStartError,
+    make_state_dir,
+    open_lock,
+)
 from infra.local.server.owners import add_owner, forget_owners, watch_owners
 from infra.local.server.platform import Platform
 from infra.local.settings import SettingsError
@@ -28,7 +36,6 @@ _LOCK_FILE = "server.lock"
 _BACKLOG = 128
 _SHUTDOWN_POLL_SECONDS = 0.05
 
-_ENGINE_FILE = "engine.json"
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +101,7 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
 
 def _claim_folder(state_dir: Path, engine: str) -> None:
     """A folder keeps to one engine: what was measured and what was simulated are never in one account's lists."""
-    path = state_dir / _ENGINE_FILE
+    path = state_dir / ENGINE_FILE
     default = {"engine": "process"} if (state_dir / "training_jobs").exists() else None  # older than the file
     used = read_json(path) or default
     if used is not None and used["engine"] != engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +13,24 @@ from typing import IO, Any
 
 from infra.local.state.kept import Ledger
 
+_CHUNK_BYTES = 1 << 20
+
 logger = logging.getLogger(__name__)
 
 
-def write_atomically(path: Path, content: bytes | IO[bytes]) -> None:
+def write_atomically(path: Path, content: bytes | str | IO[bytes], mode: int = 0o600) -> None:
     """Write through a temporary file in the same folder: a reader or a crash sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)  # not by its name, which may be a link by now where a node has the folder
+            if isinstance(content, str):
+                content = content.encode()
             if isinstance(content, bytes):
                 file.write(content)
             else:
-                while chunk := content.read(1 << 20):
-                    file.write(chunk)
+                shutil.copyfileobj(content, file, _CHUNK_BYTES)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.engine.errors import EngineError
-from infra.local.engine.run.node_files import write_atomically
+from infra.local.state.files import write_atomically
 
 PROGRAMS = ("podman", "docker")
 _COMMAND_SECONDS = 60.0

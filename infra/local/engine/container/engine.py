@@ -36,8 +36,9 @@ from infra.local.engine.host.room import Room
 from infra.local.engine.run.exclusive_engine import ExclusiveEngine
 from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.run.node_environment import barrier_folder, container_environment, uses_boot_barrier
-from infra.local.engine.run.node_files import job_folder, make_container_nodes, write_atomically
+from infra.local.engine.run.node_files import READABLE, job_folder, make_container_nodes
 from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, RunResult
+from infra.local.state.files import write_atomically
 
 _ROOT = Path(__file__).resolve().parents[4]
 _STATE_LABEL, _OWNER_LABEL = "nodesweep.state", "nodesweep.owner"
@@ -144,7 +145,7 @@ class ContainerEngine(ExclusiveEngine):
         boot_folder = NODE_FOLDER if waits else None
         environment = container_environment(job, vcpus, self._endpoint_url, self._node_key, boot_folder)
         for node in nodes:
-            write_atomically(barrier_folder(node) / ENVIRONMENT_FILE, environment_script(environment))
+            write_atomically(barrier_folder(node) / ENVIRONMENT_FILE, environment_script(environment), READABLE)
         cpus = self.room.cpus(job.job_name)
         plans = [self._plan(job, node, nodes, image, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
         port = urlsplit(self._endpoint_url).port
@@ -158,7 +159,16 @@ class ContainerEngine(ExclusiveEngine):
                         quota.quotas.apply(group, vcpus)
                 folders = {node.host: barrier_folder(node) for node in nodes} if waits else None
                 running.release()
-                run = JobRun(nodes, running, on_line, stop, max_runtime_seconds, quota, folders, self._times)
+                run = JobRun(
+                    nodes,
+                    running,
+                    on_line,
+                    stop,
+                    max_runtime_seconds,
+                    quota=quota,
+                    boot_folders=folders,
+                    times=self._times,
+                )
                 return run.until_all_ended()
             finally:
                 self._live.pop(job.job_name, None)
@@ -179,8 +189,14 @@ class ContainerEngine(ExclusiveEngine):
         options += [f"--volume={folder}:/opt/ml/{folder.name}" for folder in folders]
         options += [f"--volume={barrier_folder(node)}:{NODE_FOLDER}"]
         name = f"{self._network(job)}-{node.host}"
-        command = [*image.entrypoint, "train"]
-        return ContainerPlan(node.host, name, options, job.image_uri, command, node.opt_ml.parent)
+        return ContainerPlan(
+            host=node.host,
+            name=name,
+            options=options,
+            image=job.image_uri,
+            command=[*image.entrypoint, "train"],
+            folder=node.opt_ml.parent,
+        )
 
     def _labels(self, job: JobSpec) -> dict[str, str]:
         return {_STATE_LABEL: self._state_id, _OWNER_LABEL: self._owner, "nodesweep.job": self._network(job)}

@@ -16,8 +16,8 @@ from infra.local.builds.shell import BuildShell, ShellEnded
 from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
 from infra.local.engine.container.registry import Registry
 from infra.local.engine.errors import ImageNotFoundError
-from infra.local.engine.run.node_files import write_atomically
 from infra.local.interfaces import BuiltImage, ImageBuildError
+from infra.local.state.files import write_atomically
 
 _SHIM = '#!/bin/sh\nexec {program} "$@"\n'
 _REFERENCE = re.compile(r"(?P<name>[^@]+?)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<tag>[\w][\w.-]{0,127}))?")
@@ -42,8 +42,7 @@ class ContainerImageStore:
         self._shims = self._state_dir / "build-commands"
         self._shims.mkdir(parents=True, exist_ok=True)
         shim = self._shims / "docker"  # what buildspecs call; podman takes the same arguments
-        write_atomically(shim, _SHIM.format(program=shlex.quote(cli.program)))
-        shim.chmod(0o755)
+        write_atomically(shim, _SHIM.format(program=shlex.quote(cli.program)), 0o755)
 
     @property
     def registry(self) -> Registry:

@@ -12,7 +12,6 @@ import json
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,7 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infra.local.engine.errors import EngineError
-from infra.local.engine.run.node_files import write_atomically
+from infra.local.state.files import write_atomically
+from infra.local.tether import tethered
 
 HOST = "127.0.0.1"
 MANIFEST_TYPES = (
@@ -33,7 +33,6 @@ _START_SECONDS = 20.0
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 120.0
 _HOP_HEADERS = frozenset({"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"})
-_TETHER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 class PushRules(Protocol):
@@ -129,7 +128,7 @@ class Registry:
         write_atomically(folder / "config.yml", json.dumps(config))  # JSON is YAML
         with (folder / "registry.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _TETHER, program, "serve", str(folder / "config.yml")],
+                tethered(program, "serve", str(folder / "config.yml")),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

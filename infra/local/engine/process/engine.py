@@ -81,7 +81,16 @@ class ProcessEngine(ExclusiveEngine):
         try:
             with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
                 self._live[job.job_name] = supervised
-                run = JobRun(nodes, supervised, on_line, stop, max_runtime_seconds, quota, boot_folders, self._times)
+                run = JobRun(
+                    nodes,
+                    supervised,
+                    on_line,
+                    stop,
+                    max_runtime_seconds,
+                    quota=quota,
+                    boot_folders=boot_folders,
+                    times=self._times,
+                )
                 return run.until_all_ended()
         finally:
             self._live.pop(job.job_name, None)
@@ -100,7 +109,14 @@ class ProcessEngine(ExclusiveEngine):
     ) -> NodePlan:
         image = self._image(job)
         environment = node_environment(
-            job, node, image, image_environment, self._vcpus(job), self._endpoint_url, self._node_key, self._state_id
+            job,
+            node,
+            image,
+            image_environment,
+            vcpus=self._vcpus(job),
+            endpoint_url=self._endpoint_url,
+            access_key=self._node_key,
+            state_id=self._state_id,
         )
         hosts_file = job_folder(self._state_dir, job.job_name) / "hosts"
         return {

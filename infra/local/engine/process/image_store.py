@@ -23,8 +23,8 @@ from pathlib import Path
 from infra.local.engine.process.dockerfile import Recipe, parse
 from infra.local.engine.process.image_content import Content, is_executable, python_name, read_content
 from infra.local.engine.process.installer import BuildRun, build_lock, end_leftovers, make_venv
-from infra.local.engine.run.node_files import write_atomically
 from infra.local.interfaces import BuiltImage, ImageBuildError
+from infra.local.state.files import write_atomically
 
 _REFERENCE = re.compile(
     r"(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?(?P<repository>[a-z0-9._/-]+)"

@@ -23,6 +23,7 @@ from infra.local.engine.run.node_files import state_id
 from infra.local.environment import server_environment
 from infra.local.interfaces import ImageBuildError
 from infra.local.process_identity import start_ticks
+from infra.local.tether import tethered
 
 _LAST_LINES = 20
 _TICK_SECONDS = 0.1
@@ -33,9 +34,6 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset({"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"})
 _PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
-# pip must not write on into an environment that the next builder starts anew: it dies with this process. What it has
-# started (build back ends, compilers) does not; that carries the builder's mark, and `end_leftovers` finds it.
-_TETHER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,9 @@ class BuildRun:
         self.on_line(f"[{phase}]")
         last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _TETHER, *argv],
+            # pip must not write on into an environment that the next builder starts anew. What it has started (build
+            # back ends, compilers) is not tethered; that carries the builder's mark, and `end_leftovers` finds it.
+            tethered(*argv),
             env=dict(environment),
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -116,7 +116,7 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
         shutil.rmtree(venv)
     run.command("MAKE virtual environment", [sys.executable, "-m", "venv", str(venv)], environment, folder, lock_fd)
     for install in content.installs:
-        _install(venv, install, environment, folder, run, lock_fd)
+        _install(venv, install, environment, folder, run=run, lock_fd=lock_fd)
 
 
 def _install(
@@ -130,7 +130,7 @@ def _install(
         wanted.append("--no-deps")
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
-    _install_torch(venv, install, environment, folder, run, lock_fd)
+    _install_torch(venv, install, environment, folder, run=run, lock_fd=lock_fd)
     uv = [*_uv(), "pip", "install", "--python", python, "--compile-bytecode", "--no-progress", *wanted]
     if not _uv():
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,20 +20,15 @@ from typing import Any
 from infra.local.engine.host.containment import hosts_text
 from infra.local.interfaces import JobSpec, Node
 from infra.local.node_tree import open_file
+from infra.local.state.files import write_atomically
 
 GROUP_NAME = "homogeneousCluster"
 NETWORK_INTERFACE = "lo"
 CONTAINER_INTERFACE = "eth0"
+READABLE = 0o644
+"""Mode of a file that a node reads, as whichever user its program is."""
 _MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
 _FOLDERS = ("code", "model", "checkpoints", "input/config", "input/data", "output/data", "output/intermediate")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small text file so that nobody ever reads half of it."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
-        os.fchmod(file.fileno(), 0o644)  # not by its name, which may be a link by now where a node has the folder
-    os.replace(file.name, path)
 
 
 def state_id(state_dir: Path) -> str:
@@ -85,11 +78,11 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
         Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml") for i in range(1, job.instance_count + 1)
     ]
     for node in nodes:
-        _make_tree(job, node, nodes, host_names, NETWORK_INTERFACE, in_node("/opt/ml", node))
+        _make_tree(job, node, nodes, host_names, interface=NETWORK_INTERFACE, opt_ml=in_node("/opt/ml", node))
         shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
         if (image / "files").is_dir():
             shutil.copytree(image / "files", node_folder(node) / "files")
-    write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}))
+    write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}), READABLE)
     return nodes
 
 
@@ -99,7 +92,7 @@ def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]
     shutil.rmtree(folder, ignore_errors=True)
     nodes = [Node(f"algo-{i}", address, folder / f"algo-{i}" / "ml") for i, address in enumerate(addresses, 1)]
     for node in nodes:
-        _make_tree(job, node, nodes, True, CONTAINER_INTERFACE, "/opt/ml")
+        _make_tree(job, node, nodes, True, interface=CONTAINER_INTERFACE, opt_ml="/opt/ml")
     return nodes
 
 
@@ -124,7 +117,7 @@ def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool
             "LocalPath": f"{opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path,
         }
     for file_name, content in files.items():
-        write_atomically(config / file_name, json.dumps(content, indent=1))
+        write_atomically(config / file_name, json.dumps(content, indent=1), READABLE)
 
 
 def _resource_config(

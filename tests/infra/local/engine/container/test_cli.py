@@ -11,6 +11,7 @@ from infra.local.engine.choice import choose_engine, make_container_engine
 from infra.local.engine.container import cli as container_cli
 from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
 from infra.local.engine.errors import EngineError
+from infra.local.server.contract import ENGINE_FILE
 from infra.local.state.files import write_json
 
 
@@ -96,7 +97,7 @@ def test_auto_asks_for_root(programs, tmp_path, monkeypatch):
 
 def test_auto_stays_with_the_folders_engine(programs, tmp_path):
     programs("podman")
-    write_json(tmp_path / choice.ENGINE_FILE, {"engine": "process"})
+    write_json(tmp_path / ENGINE_FILE, {"engine": "process"})
     assert choose_engine(tmp_path, "127.0.0.1:5000") == ("process", f"that of {tmp_path}")
 
 

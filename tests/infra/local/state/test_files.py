@@ -1,0 +1,48 @@
+"""Atomic writes: what stands in the file, who may read it, and what an interrupted one leaves."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from infra.local.state.files import write_atomically
+
+
+@pytest.mark.parametrize("content", ["ü\n", "ü\n".encode(), io.BytesIO("ü\n".encode())])
+def test_text_bytes_and_streams(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "new" / "file"
+    write_atomically(path, content)  # type: ignore[arg-type]
+    assert path.read_text() == "ü\n"
+    assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize(("arguments", "mode"), [((), 0o600), ((0o644,), 0o644)])
+def test_mode_is_as_asked_whatever_the_umask(tmp_path: Path, arguments: tuple[int, ...], mode: int) -> None:
+    before = os.umask(0o077)
+    try:
+        write_atomically(tmp_path / "file", "", *arguments)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+def test_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("theirs")
+    (tmp_path / "file").symlink_to("target")
+    write_atomically(tmp_path / "file", "ours", 0o644)
+    assert ((tmp_path / "target").read_text(), (tmp_path / "file").read_text()) == ("theirs", "ours")
+
+
+def test_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("gone")
+
+    write_atomically(tmp_path / "file", "old")
+    with pytest.raises(OSError, match="gone"):
+        write_atomically(tmp_path / "file", Broken())
+    assert (os.listdir(tmp_path), (tmp_path / "file").read_text()) == (["file"], "old")
