@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import posixpath
 import re
 import subprocess
 import zipfile
@@ -120,7 +121,8 @@ def _anchored(line: str) -> str:
     if not pattern or pattern.startswith("#"):
         return ""
     sign, body = ("!", pattern[1:].strip()) if pattern.startswith("!") else ("", pattern)
-    return f"{sign}/{body.removeprefix('./').strip('/')}"
+    path = posixpath.normpath(f"/{body.strip('/')}")
+    return "" if path == "/" else f"{sign}{path}"
 
 
 def _digest(content: bytes) -> str:

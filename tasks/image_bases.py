@@ -65,7 +65,7 @@ def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ..
 
 def _instructions(text: str) -> Iterator[tuple[str, list[str]]]:
     """(INSTRUCTION, its words), comments left out and continued lines joined."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for line in re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines():
         if words := line.split():
             yield words[0].upper(), words[1:]

@@ -183,8 +183,8 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
         if line.endswith("\\"):
             joined += line[:-1] + " "
             continue
-        instruction, _, rest = (joined + line).strip().partition(" ")
+        instruction, *rest = (joined + line).split(maxsplit=1)
         joined = ""
-        yield first_number, instruction.upper(), rest.strip()
+        yield first_number, instruction.upper(), "".join(rest)
     if joined:
         raise ImageBuildError(f"READ Dockerfile: line {first_number}: ends with a backslash and nothing after it")

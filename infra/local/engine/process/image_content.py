@@ -104,7 +104,7 @@ def _included_files(context: Path) -> list[PurePosixPath]:
     lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     # Python's leftovers are never part of a program, and would give every developer another digest.
-    patterns += ["**/__pycache__", "**/*.pyc"]
+    patterns += ["**/__pycache__"]
     names = exclude_paths(str(context), patterns)
     return sorted(PurePosixPath(name) for name in names if (context / name).is_file())
 
