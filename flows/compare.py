@@ -14,7 +14,6 @@ from configs.models import PlatformConfig
 from scaling import names
 from scaling.compare import ComparisonError
 from scaling.report.model import SCHEMA_VERSION, ScalingReport
-from scaling.report.points import MAX_ROWS_LISTED
 
 _ROUNDING = 1e-9
 
@@ -86,11 +85,6 @@ def _refuse_constant(name: str) -> None:
 
 def _whole(report: ScalingReport, origin: str) -> ScalingReport:
     """The report, if what its numbers are made of is there. Raises ReportUnreadable."""
-    if report.points_left_out:
-        raise ReportUnreadable(
-            f"{origin}: the report of a table of {report.attempts:,} rows, of which it does not list every time; what "
-            f"compares has at most {MAX_ROWS_LISTED:,} rows: make the report of a part of the table"
-        )
     if not report.summary:
         raise ReportUnreadable(f"{origin}: damaged at summary: it has no row; {_MAKE_ANEW}")
     for place, point in enumerate(report.points):

@@ -52,9 +52,7 @@ def clock_statistics(
 
     `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
     """
-    # Each is the numerator or denominator of several ratios, whose medians sort it anew: quick where it is sorted.
-    ordered = {nodes: sorted(seconds) for nodes, seconds in seconds_by_nodes.items()}
-    return {nodes: _at(nodes, ordered, baseline) for nodes in ordered}
+    return {nodes: _at(nodes, seconds_by_nodes, baseline) for nodes in seconds_by_nodes}
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:

@@ -186,7 +186,7 @@ def cost_origin(report: ScalingReport) -> str:
     given = report.costs.attempts_with_given_cost
     if not given:
         return computed
-    known = report.attempts - report.costs.attempts_without_cost
+    known = len(report.points) - report.costs.attempts_without_cost
     return f"{text} or {computed}" if known > given else text
 
 
