@@ -22,8 +22,8 @@ import yaml
 from botocore.config import Config
 
 from benchmarks.chaos_plan import ChaosPlan
-from infra.local.server import engine_factory, running
-from infra.local.server_contract import ServerConfig
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import engine_factory, running
 from scaling import names
 from tasks.local_keys import local_session
 

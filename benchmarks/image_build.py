@@ -34,9 +34,9 @@ from statistics import median
 from typing import Any
 
 from configs.models import ImageConfig, PlatformConfig
-from infra.local.engine.container_cli import ContainerCli
-from infra.local.server import engine_factory, running
-from infra.local.server_contract import ServerConfig
+from infra.local.engine.container.cli import ContainerCli
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import engine_factory, running
 from scaling.names import pretty_json
 from tasks.image import BuildContext, find_image, read_context, zip_context
 from tasks.image_build import start_image_build, wait_for_image_build

@@ -37,7 +37,7 @@ from typing import Any
 from benchmarks.chaos_plan import UNDISTURBED
 from benchmarks.chaos_proxy import label_of, service_of
 from benchmarks.chaos_world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
-from infra.local.moto_backend import QuietRequestHandler
+from infra.local.api.moto_backend import QuietRequestHandler
 from scaling.names import pretty_json
 
 JOBS = (50, 200, 1000)

@@ -58,7 +58,7 @@ _PASSING_CODES = frozenset(
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 """How services say that temporary credentials are over; only new ones help."""
 _INSUFFICIENT_STORAGE = 507
-"""The local platform's disk is full (infra/local/front.py): nothing passes there by itself."""
+"""The local platform's disk is full (infra/local/api/front.py): nothing passes there by itself."""
 _PASSING_ERRORS = (
     *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
     *(IncompleteReadError, ResponseStreamingError),  # of an object that is read as a stream

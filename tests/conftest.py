@@ -16,7 +16,7 @@ from moto import mock_aws
 
 from configs.load import parse_config
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
-from infra.local.engine import ProcessImageStore
+from infra.local.engine.process.image_store import ProcessImageStore
 from tasks.image import read_context
 from tasks.polling import STOP
 

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from configs.load import load_config
-from infra.local.engine import ProcessImageStore
+from infra.local.engine.process.image_store import ProcessImageStore
 from tasks.local_keys import local_session
 from tests.kingfisher import findings
 

@@ -25,8 +25,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.local import daemon
-from infra.local.server_contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
+from infra.local.server import daemon
+from infra.local.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, read_quotas
 from infra.local.state.kept import lost
 
@@ -140,7 +140,7 @@ def _start_or_serve(command: str, config: ServerConfig) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    from infra.local.server import serve  # a second of imports that start, stop and status do without
+    from infra.local.server.serving import serve  # a second of imports that start, stop and status do without
 
     serve(config)
 

@@ -12,9 +12,9 @@ from typing import NoReturn
 
 import pytest
 
-from infra.local.engine.container_cli import ContainerCli
-from infra.local.server import engine_factory, running
-from infra.local.server_contract import ServerConfig
+from infra.local.engine.container.cli import ContainerCli
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import engine_factory, running
 from tests.containers.container_bench import BASE_IMAGE, IMAGE_CONTEXT, REPOSITORY, build_image, tiny_context
 from tests.infra.local.platform_client import client
 

@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from infra.local.engine.registry import MANIFEST_TYPES
+from infra.local.engine.container.registry import MANIFEST_TYPES
 from tests.containers.container_bench import (
     IMAGE_CONTEXT,
     REPOSITORY,

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local import daemon
 from infra.local.engine.choice import make_container_engine
-from infra.local.engine.container_engine import ContainerEngine
-from infra.local.engine.job_run import RunTimes
+from infra.local.engine.container.engine import ContainerEngine
+from infra.local.engine.run.job_run import RunTimes
 from infra.local.interfaces import JobSpec
-from infra.local.server_contract import ServerConfig
+from infra.local.server import daemon
+from infra.local.server.contract import ServerConfig
 from tests.containers.conftest import SERVICES
 from tests.containers.container_bench import (
     REPOSITORY,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 
-from infra.local.engine.container_cli import ContainerCli, ContainerCommandError
+from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
 from scaling import names
 from tests.containers.worker_images import ROOT, WORKER_IMAGE, build_images
 from tests.containers.worker_stack import API_PASSWORD, PASSWORD, Stack, platform, running_stack, within_reach

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from infra.local.engine.container_cli import ContainerCli
+from infra.local.engine.container.cli import ContainerCli
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".nodesweep" / "worker-image"

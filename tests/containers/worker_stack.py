@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.local.engine.container_cli import ContainerCli, ContainerCommandError
-from infra.local.engine.platform_relay import PlatformRelay
+from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
+from infra.local.engine.container.platform_relay import PlatformRelay
 from infra.worker.machine import Machine
 from tests.containers.worker_images import POSTGRES_IMAGE, ROOT, WORKER_IMAGE
 from tests.production.world import World, free_port, wait_for

@@ -10,9 +10,9 @@ import pytest
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
-from infra.local.engine.process_engine import ProcessEngine
-from infra.local.server import running
-from infra.local.server_contract import ServerConfig
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import running
 from tests.infra.local.engine.engine_bench import TIMES, OneImage, write_image, write_train
 from tests.infra.local.platform_client import client
 from tests.infra.local.platform_fakes import FakeImageStore

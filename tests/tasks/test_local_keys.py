@@ -13,8 +13,8 @@ from botocore.exceptions import EndpointConnectionError
 
 from configs.models import PlatformConfig
 from flows.local_platform import answers
-from infra.local.access import access_keys
-from infra.local.server_contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
+from infra.local.api.access import access_keys
+from infra.local.server.contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
 from tasks import local_keys, local_status
 from tasks.errors import ForeignAnswer
 from tasks.local_keys import NoLocalKeys, local_session

@@ -10,8 +10,8 @@ from wsgiref.types import StartResponse, WSGIApplication
 
 from botocore.exceptions import ClientError
 
-from infra.local.api import DEFAULT_REGION, credential_scope
-from infra.local.in_process import ClientFactory
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import DEFAULT_REGION, credential_scope
 from infra.local.state.ecr_snapshot import ensure_repository, put_image
 
 _TARGET = "AmazonEC2ContainerRegistry_V20150921."
@@ -41,7 +41,9 @@ class HasRegistry(Protocol):
 
 
 class EcrRegistry:
-    """The rules of a registry's pushes (`infra.local.engine.registry.PushRules`), and the answers that point to it."""
+    """The rules of a registry's pushes (`PushRules` of infra/local/engine/container/registry.py), and the answers that
+    point to it.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address.encode()

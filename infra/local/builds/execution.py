@@ -11,11 +11,11 @@ from pathlib import Path
 
 from botocore.exceptions import ClientError, ParamValidationError
 
+from infra.local.api.in_process import ClientFactory
 from infra.local.builds.buildspec import PHASES, Buildspec, BuildspecError, Phase, parse_buildspec
 from infra.local.builds.record import Build
 from infra.local.builds.shell import BuildsByCommands, BuildShell, ShellEnded
 from infra.local.builds.source import SourceError, fetch_source, parse_source_location
-from infra.local.in_process import ClientFactory
 from infra.local.interfaces import BuiltImage, ImageBuildError, ImageStore
 from infra.local.log_streams import LogStreams
 from infra.local.state.ecr_snapshot import ensure_repository, put_image

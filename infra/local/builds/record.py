@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from infra.local.api import ACCOUNT_ID
+from infra.local.api.protocol import ACCOUNT_ID
 
 CONTEXT_MAX_CHARACTERS = 1024
 _DEFAULT_TIMEOUT_MINUTES = 60

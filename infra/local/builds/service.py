@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from infra.local.api import ACCOUNT_ID, ApiError, JsonService
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import ACCOUNT_ID, ApiError, JsonService
+from infra.local.api.validation import RequestValidator
 from infra.local.builds.execution import BuildExecution
 from infra.local.builds.record import Build
 from infra.local.builds.shell import BuildsByCommands
 from infra.local.builds.source import parse_source_location
-from infra.local.in_process import ClientFactory
 from infra.local.interfaces import ImageStore
-from infra.local.model_validation import RequestValidator
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import NotKept
 

@@ -9,12 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from infra.local.access import access_keys
-from infra.local.engine.container_cli import ContainerCli
-from infra.local.engine.container_engine import ContainerEngine
-from infra.local.engine.container_images import ContainerImageStore
+from infra.local.api.access import access_keys
+from infra.local.engine.container.cli import ContainerCli
+from infra.local.engine.container.engine import ContainerEngine
+from infra.local.engine.container.images import ContainerImageStore
+from infra.local.engine.container.registry import Registry
 from infra.local.engine.errors import EngineError
-from infra.local.engine.registry import Registry
 from infra.local.state.files import read_json
 
 ENGINE_FILE = "engine.json"

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.api import ApiError, validation_error
+from infra.local.api.protocol import ApiError, validation_error
+from infra.local.api.validation import service_model
 from infra.local.faults.plan import (
     ApiRule,
     CapacityRule,
@@ -22,7 +23,6 @@ from infra.local.faults.plan import (
     TrainingRule,
     check_rules,
 )
-from infra.local.model_validation import service_model
 from infra.local.settings import SettingsError
 
 ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from infra.local.model_validation import service_model
+from infra.local.api.validation import service_model
 from infra.local.plain_yaml import parse_plain_yaml
 from infra.local.settings import SettingsError, read_text
 

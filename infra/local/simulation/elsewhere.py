@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from infra.local.api import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 
 _QUERIES = {
     ("iam", "GetRole"): "InvalidAction",

@@ -20,10 +20,10 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.api import SIMULATED_ACCOUNT_ID
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
 from infra.local.faults.plan import INTERNAL_ERROR, AlgorithmErrorRule, SpotInterruptionRule, TrainingRule
-from infra.local.in_process import ClientFactory
 from infra.local.interfaces import ImageStore
 from infra.local.s3_objects import S3Location
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from infra.local.api import SIMULATED_ACCOUNT_ID
+from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.interfaces import BuiltImage, ImageBuildError
 from infra.local.state.files import read_json, write_json
 

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.local.api import validation_error
+from infra.local.api.protocol import validation_error
 from infra.local.plain_yaml import parse_plain_yaml
 from infra.local.settings import SettingsError, read_text
 

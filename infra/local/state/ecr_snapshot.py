@@ -12,8 +12,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from infra.local.api import DEFAULT_REGION, credential_scope
-from infra.local.in_process import ClientFactory
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import DEFAULT_REGION, credential_scope
 from infra.local.state.files import read_json, write_json
 from infra.local.state.kept import Ledger, NotKept
 

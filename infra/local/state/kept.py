@@ -1,7 +1,8 @@
 """What of the platform's state is not on disk: one ledger for all of its parts, and what the next command reads of it.
 
-A change that can't be written (a full disk) fails the call that made it, which infra/local/front.py answers. The change
-itself stays in the server's memory, is written once there is room, and at the latest tried again when the server ends.
+A change that can't be written (a full disk) fails the call that made it, which infra/local/api/front.py answers. The
+change itself stays in the server's memory, is written once there is room, and at the latest tried again when the server
+ends.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from urllib.parse import parse_qs, unquote
 
 from botocore.exceptions import ClientError
 
-from infra.local.api import ACCOUNT_ID, DEFAULT_REGION, credential_scope
-from infra.local.in_process import ClientFactory
-from infra.local.moto_backend import set_last_modified
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.moto_backend import set_last_modified
+from infra.local.api.protocol import ACCOUNT_ID, DEFAULT_REGION, credential_scope
 from infra.local.state.files import RecordStore, read_json, write_atomically, write_json
 from infra.local.state.kept import Ledger, NotKept
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from infra.local.api.in_process import ClientFactory
 from infra.local.faults.injector import JobFaults
 from infra.local.faults.plan import INTERNAL_ERROR, AlgorithmErrorRule, SpotInterruptionRule, TrainingRule
 from infra.local.faults.training_watch import TimesStruck, TrainingWatch
-from infra.local.in_process import ClientFactory
 from infra.local.interfaces import Engine, ImageStore, Node, RunResult
 from infra.local.log_streams import LogStreams
 from infra.local.training.artifacts import ArtifactUploadError, upload_model, upload_output

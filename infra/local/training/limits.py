@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.local.api import ApiError, validation_error
-from infra.local.model_validation import null_violation, raise_violations, violation
+from infra.local.api.protocol import ApiError, validation_error
+from infra.local.api.validation import null_violation, raise_violations, violation
 from infra.local.training.folder_sync import synced_folders
 
 LOCAL_INSTANCE_TYPES = ("ml.local.small", "ml.local.medium", "ml.local.large")

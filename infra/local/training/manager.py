@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from infra.local.api import ApiError, validation_error
+from infra.local.api.protocol import ApiError, validation_error
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan
 from infra.local.interfaces import Room
-from infra.local.server_contract import JOBS_STOP_DEADLINE_SECONDS
+from infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import NotKept
 from infra.local.training.limits import check_quota, usage_quota, warm_pool_quota

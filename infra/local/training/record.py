@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from infra.local.api import ACCOUNT_ID
+from infra.local.api.protocol import ACCOUNT_ID
+from infra.local.api.validation import service_model
 from infra.local.interfaces import JobSpec
-from infra.local.model_validation import service_model
 from infra.local.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3

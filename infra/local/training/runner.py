@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from infra.local.api import ACCOUNT_ID
+from infra.local.api.protocol import ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
 from infra.local.training.execution import Change, JobExecution, Means
 from infra.local.training.launch_path import launch_path_note

@@ -7,9 +7,9 @@ import binascii
 import json
 from typing import Any
 
-from infra.local.api import ApiError, JsonService, validation_error
-from infra.local.in_process import ClientFactory
-from infra.local.model_validation import RequestValidator
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import ApiError, JsonService, validation_error
+from infra.local.api.validation import RequestValidator
 from infra.local.training.channels import channel_is_empty
 from infra.local.training.limits import LOCAL_INSTANCE_TYPES, check_request
 from infra.local.training.manager import TrainingJobs

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
 
-from infra.local.engine import ProcessEngine, ProcessImageStore
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.engine.process.image_store import ProcessImageStore
 from infra.local.interfaces import JobSpec, Node, RunResult
 from tests.infra.image.training_processes import IMAGE
 

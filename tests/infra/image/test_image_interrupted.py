@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine import ProcessEngine, ProcessImageStore
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.engine.process.image_store import ProcessImageStore
 from infra.local.interfaces import JobSpec, Node
 
 pytestmark = pytest.mark.slow

@@ -23,9 +23,9 @@ from configs.catalogue import InstanceType, load_catalogue
 from configs.load import load_config
 from configs.models import BenchmarkConfig
 from configs.presets import PRESETS_DIRECTORY, preset_names
-from infra.local.engine import ProcessImageStore
-from infra.local.engine.node_environment import node_environment
-from infra.local.engine.node_files import make_nodes
+from infra.local.engine.process.image_store import ProcessImageStore
+from infra.local.engine.run.node_environment import node_environment
+from infra.local.engine.run.node_files import make_nodes
 from infra.local.interfaces import AccessKey, JobSpec
 from scaling.distribution import option_of, processes_per_node, ranks_per_replica
 from scaling.plan import PlannedPoint, plan_sweep

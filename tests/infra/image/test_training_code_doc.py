@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from configs.models import BenchmarkConfig
-from infra.local.engine import dockerfile
+from infra.local.engine.process import dockerfile
 from tests.infra.image.training_processes import IMAGE
 
 GUIDE = IMAGE.parents[1] / "docs" / "training-code.md"

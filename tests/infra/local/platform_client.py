@@ -11,8 +11,8 @@ from typing import Any
 
 from botocore.config import Config
 
-from infra.local.server import engine_factory, running
-from infra.local.server_contract import ServerConfig
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import engine_factory, running
 from tasks.local_keys import local_session
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 

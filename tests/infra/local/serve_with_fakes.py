@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from infra.local.interfaces import Engine, ImageStore
-from infra.local.server import serve
-from infra.local.server_contract import ServerConfig
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import serve
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine.node_files import failure_text
+from infra.local.engine.run.node_files import failure_text
 from infra.local.interfaces import Node
 from infra.local.node_tree import file_names, open_file
 from infra.local.s3_objects import S3Location

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from infra.local import daemon
 from infra.local.__main__ import main
 from infra.local.faults.plan import _KINDS, read_fault_plan
-from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.server import daemon
+from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, digest, read_quotas
 
 
@@ -50,7 +50,7 @@ def test_fault_plan_in_yaml(tmp_path: Path) -> None:
 
 
 def test_fault_plan_of_the_readme(tmp_path: Path) -> None:
-    readme = Path(daemon.__file__).with_name("README.md").read_text()
+    readme = (Path(__file__).resolve().parents[3] / "infra/local/README.md").read_text()
     lines = [line for line in readme.splitlines() if line.strip() == "faults:" or line.startswith("      - {fault:")]
     path = tmp_path / "faults.yaml"
     path.write_text(textwrap.dedent("\n".join(lines)))

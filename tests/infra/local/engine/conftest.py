@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine import exclusive_engine
-from infra.local.engine.containment import Containment
-from infra.local.engine.port_lock import training_slot
-from infra.local.engine.process_engine import ProcessEngine
+from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.port_lock import training_slot
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.engine.run import exclusive_engine
 from infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
 

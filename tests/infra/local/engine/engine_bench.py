@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from infra.local.engine.job_run import RunTimes
-from infra.local.engine.process_engine import ProcessEngine
-from infra.local.engine.process_tree import Membership
+from infra.local.engine.host.process_tree import Membership
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.engine.run.job_run import RunTimes
 from infra.local.interfaces import JobSpec, Node, RunResult
 
 PROLOGUE = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.api import ApiError
+from infra.local.api.protocol import ApiError
 from infra.local.settings import SettingsError
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload, read_model, step_seconds
 

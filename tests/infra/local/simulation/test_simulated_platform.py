@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.server import engine_factory, running
-from infra.local.server_contract import ServerConfig, ServerStartError
+from infra.local.server.contract import ServerConfig, ServerStartError
+from infra.local.server.serving import engine_factory, running
 from infra.local.simulation.execution import SimulatedExecution
 from tests.infra.local.platform_client import (
     client,

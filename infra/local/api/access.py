@@ -1,0 +1,281 @@
+"""Who may call the platform: two access keys per state folder, in a file that only their owner can read.
+
+The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to show that it can
+read the state folder, by a signature with a key from the file `aws-credentials` in it. The file has the form of AWS's
+shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name it. The key of the profile `default` may call
+everything; the key of the profile `node` is what training jobs get, and reaches S3, logs and metrics. Who holds the
+first one may get further keys from it, as from AWS: AssumeRole's, until they expire, and a user's. Signatures are
+recomputed, since an access key id is no secret: it stands in every presigned URL. Such a URL reads its one object.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hmac
+import io
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
+
+from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.compat import HTTPHeaders
+from botocore.credentials import Credentials
+from werkzeug.wrappers import Response
+
+from infra.local.api.protocol import CBOR_PATH, SCOPE, ApiError, authorization, read_body
+from infra.local.interfaces import AccessKey
+from infra.local.server.contract import CREDENTIALS_FILE
+from infra.local.state.files import write_atomically
+
+_PRESIGNED = re.compile(SCOPE)
+_DATE_FORMAT = "%Y%m%dT%H%M%SZ"
+_NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
+_NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
+_MOTO_PATH = "/moto-api"  # moto's own back door: it would reset every service
+
+
+@dataclass(frozen=True)
+class AccessKeys:
+    """`user` may call everything, `node` S3, logs and metrics."""
+
+    user: AccessKey
+    node: AccessKey
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What a request says of its sender. Region, headers and date are those of Signature Version 4."""
+
+    key_id: str
+    signature: str
+    service: str
+    region: str = ""
+    headers: tuple[str, ...] = ()
+    date: str = ""
+    session_token: str | None = None
+    expires_at: float | None = None
+    """Of a presigned URL, unix seconds."""
+
+    @property
+    def is_presigned(self) -> bool:
+        return self.expires_at is not None
+
+
+def access_keys(state_dir: Path) -> AccessKeys:
+    """The keys of a state folder, made at random where it has none yet."""
+    path = state_dir / CREDENTIALS_FILE
+    parser = configparser.RawConfigParser()
+    if not parser.read(path):
+        for profile, prefix in (("default", "LOCALUSER"), ("node", "LOCALNODE")):
+            key_id, secret = prefix + secrets.token_hex(16).upper(), secrets.token_urlsafe(30)
+            parser[profile] = {"aws_access_key_id": key_id, "aws_secret_access_key": secret}
+        text = io.StringIO()
+        parser.write(text)
+        write_atomically(path, text.getvalue().encode())  # mode 600
+    user, node = (
+        AccessKey(parser[name]["aws_access_key_id"], parser[name]["aws_secret_access_key"])
+        for name in ("default", "node")
+    )
+    return AccessKeys(user, node)
+
+
+class Gate:
+    """Refuses requests without a key of the platform, in the words that the called service has for it."""
+
+    def __init__(
+        self, keys: AccessKeys, own_key_id: str, issued: Callable[[str], AccessKey | None] = lambda key_id: None
+    ) -> None:
+        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the process nowhere.
+
+        `issued` finds a key that the platform itself gave out, by its id.
+        """
+        self._keys = {key.id: key for key in (keys.user, keys.node)}
+        self._node_id = keys.node.id
+        self._own_key_id = own_key_id
+        self._issued = issued
+
+    def refusal(self, environ: dict[str, Any]) -> Response | None:
+        """The answer to a request that may not be made, None for one that may."""
+        claim = _claim(environ)
+        kind = _kind(environ, claim)
+        if claim is None:
+            return _answer(kind, "no key")
+        if hmac.compare_digest(claim.key_id.encode(), self._own_key_id.encode()):
+            return None
+        key = self._keys.get(claim.key_id) or self._issued(claim.key_id)
+        if key is None or (claim.session_token or None) != key.session_token:
+            return _answer(kind, "unknown key", claim.key_id)
+        if not hmac.compare_digest(_signature(environ, claim, key), claim.signature):
+            return _answer(kind, "wrong signature")
+        now = datetime.now(UTC).timestamp()
+        if key.expires_at is not None and key.expires_at < now:
+            return _answer(kind, "expired token")
+        if claim.expires_at is not None and claim.expires_at < now:
+            return _answer(kind, "expired")
+        is_open = (
+            not _opens_back_door(environ)
+            and (not claim.is_presigned or _reads_an_object(environ, claim))
+            and (claim.key_id != self._node_id or _is_for_nodes(environ, claim))
+        )
+        return None if is_open else _answer(kind, "denied")
+
+
+def _claim(environ: Mapping[str, Any]) -> _Claim | None:
+    """Of the Authorization header, or of a presigned URL where there is no header; None for anything else or less."""
+    if environ.get("HTTP_AUTHORIZATION", ""):
+        if found := authorization(environ):
+            names, date = tuple(found["headers"].split(";")), environ.get("HTTP_X_AMZ_DATE", "")
+            token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
+            return _Claim(found["id"], found["signature"], found["service"], found["region"], names, date, token)
+        return None
+    query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
+    try:
+        if "AWSAccessKeyId" in query:  # Signature Version 2: boto3's default for S3 in the oldest regions
+            token, expires_at = query.get("x-amz-security-token"), float(query["Expires"])
+            return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", session_token=token, expires_at=expires_at)
+        if found := _PRESIGNED.fullmatch(query.get("X-Amz-Credential", "")):
+            names, date = tuple(query["X-Amz-SignedHeaders"].split(";")), query["X-Amz-Date"]
+            signed_at = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+            expires_at = signed_at + float(query["X-Amz-Expires"])
+            signature, token = query["X-Amz-Signature"], query.get("X-Amz-Security-Token")
+            return _Claim(found["id"], signature, found["service"], found["region"], names, date, token, expires_at)
+    except (KeyError, ValueError):
+        return None
+    return None
+
+
+def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
+    """What the sender's signature has to be, computed as botocore computes it."""
+    path, _, query = environ.get("RAW_URI", "").partition("?")
+    credentials = Credentials(key.id, key.secret, key.session_token)
+    if not claim.date:
+        assert claim.expires_at is not None
+        expires, parts = str(int(claim.expires_at)), urlsplit(f"http://host{path}?{query}")
+        headers = HTTPHeaders.from_dict({"Date": expires})
+        old_signer = _OldSigner(credentials, expires)
+        return str(old_signer.get_signature(environ["REQUEST_METHOD"], parts, headers))
+    signed = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
+    headers = {name: _header(environ, name) for name in claim.headers}
+    is_s3 = claim.service == "s3"
+    body = b"" if is_s3 or claim.is_presigned else read_body(environ)
+    url = f"http://{environ.get('HTTP_HOST', '')}{path}?{signed}"
+    request = AWSRequest(environ["REQUEST_METHOD"], url, headers, body)
+    request.context["timestamp"] = claim.date
+    signer_class = S3SigV4QueryAuth if claim.is_presigned and is_s3 else S3SigV4Auth if is_s3 else SigV4Auth
+    signer: Any = signer_class(credentials, claim.service, claim.region)
+    return str(signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request))
+
+
+class _OldSigner(HmacV1QueryAuth):
+    """Signs for the moment that a URL names, not for one reckoned from now."""
+
+    def __init__(self, credentials: Credentials, expires: str) -> None:
+        super().__init__(credentials)
+        self._expires_at = expires
+
+    def _get_date(self) -> str:
+        return self._expires_at
+
+
+def _header(environ: Mapping[str, Any], name: str) -> str:
+    variable = name.upper().replace("-", "_")
+    plain = variable in ("CONTENT_TYPE", "CONTENT_LENGTH")
+    return str(environ.get(variable if plain else f"HTTP_{variable}", ""))
+
+
+def _opens_back_door(environ: Mapping[str, Any]) -> bool:
+    return str(environ.get("PATH_INFO", "")).startswith(_MOTO_PATH)
+
+
+def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
+    """All that a presigned URL is good for: it signs neither the target header nor a body, which name other calls."""
+    has_body = environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
+    names_call = "HTTP_X_AMZ_TARGET" in environ or CBOR_PATH.match(environ.get("PATH_INFO", "")) is not None
+    reads = claim.service == "s3" and environ.get("REQUEST_METHOD") in ("GET", "HEAD")
+    return reads and not has_body and not names_call and not _is_for_s3_control(environ)
+
+
+def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
+    """By the signed service and by the target header, since both decide where a request goes."""
+    prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
+    is_of_theirs = claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
+    return is_of_theirs and not _is_for_s3_control(environ)
+
+
+def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
+    """S3 Control has the account's settings and is signed as S3 is; moto tells it from S3 by path or host.
+
+    The first part of the host may become the first part of the path (virtual-hosted buckets, in the front).
+    """
+    path, host = str(environ.get("PATH_INFO", "")), str(environ.get("HTTP_HOST", ""))
+    return path.startswith("/v20180820/") or host.startswith("v20180820.") or "s3-control" in host
+
+
+def _kind(environ: Mapping[str, Any], claim: _Claim | None) -> str:
+    """Which errors the caller understands: s3, json, ec2 or query."""
+    content_type = environ.get("CONTENT_TYPE", "")
+    if environ.get("HTTP_X_AMZ_TARGET") or "json" in content_type or "cbor" in content_type:
+        return "json"
+    if claim is not None:
+        return claim.service if claim.service in ("s3", "ec2") else "query"
+    return "query" if "form-urlencoded" in content_type else "s3"
+
+
+_BAD_TOKEN = "The security token included in the request is invalid."
+_BAD_SIGNATURE = (
+    "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
+    "and signing method."
+)
+_DENIED = (
+    "A training job's access key reaches S3, logs and metrics, and a presigned URL reads one object; nothing else of "
+    "the platform."
+)
+_WORDS = {
+    ("s3", "no key"): ("AccessDenied", "Access Denied"),
+    ("s3", "unknown key"): (
+        "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records."
+    ),
+    ("s3", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
+    ("s3", "expired"): ("AccessDenied", "Request has expired"),
+    ("s3", "expired token"): ("ExpiredToken", "The provided token has expired."),
+    ("s3", "denied"): ("AccessDenied", "Access Denied"),
+    ("json", "no key"): ("MissingAuthenticationTokenException", "Request is missing Authentication Token"),
+    ("json", "unknown key"): ("UnrecognizedClientException", _BAD_TOKEN),
+    ("json", "wrong signature"): ("InvalidSignatureException", _BAD_SIGNATURE),
+    ("json", "expired"): ("InvalidSignatureException", "Signature expired"),
+    ("json", "expired token"): ("ExpiredTokenException", "The security token included in the request is expired"),
+    ("json", "denied"): ("AccessDeniedException", _DENIED),
+    ("query", "no key"): ("MissingAuthenticationToken", "Request is missing Authentication Token"),
+    ("query", "unknown key"): ("InvalidClientTokenId", _BAD_TOKEN),
+    ("query", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
+    ("query", "expired"): ("RequestExpired", "Request has expired"),
+    ("query", "expired token"): ("ExpiredToken", "The security token included in the request is expired"),
+    ("query", "denied"): ("AccessDenied", _DENIED),
+}  # fmt: skip
+"""(kind of service, what is wrong) -> AWS's code and message."""
+_EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")
+
+
+def _answer(kind: str, problem: str, key_id: str | None = None) -> Response:
+    code, message = _EC2_WORDS if kind == "ec2" else _WORDS[kind, problem]
+    if kind == "json":
+        body = json.dumps(ApiError(code, message).body())
+        return Response(body, status=400, content_type="application/x-amz-json-1.1")
+    error = f"<Code>{code}</Code><Message>{message}</Message>"
+    if kind == "ec2":
+        body = f"<Response><Errors><Error>{error}</Error></Errors></Response>"
+        return Response(body, status=401, content_type="text/xml")
+    if kind == "query":
+        body = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error></ErrorResponse>"
+        return Response(body, status=403, content_type="text/xml")
+    named = f"<AWSAccessKeyId>{escape(key_id)}</AWSAccessKeyId>" if key_id else ""
+    body = f"<?xml version='1.0' encoding='UTF-8'?><Error>{error}{named}</Error>"
+    return Response(body, status=403, content_type="application/xml")

@@ -1,0 +1,1 @@
+"""Nodes that are containers, their images and the registry."""

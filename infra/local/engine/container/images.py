@@ -1,0 +1,128 @@
+"""Images of the container engine: built and pushed by a build's commands, kept by a registry."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.local.builds.shell import BuildShell, ShellEnded
+from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
+from infra.local.engine.container.registry import Registry
+from infra.local.engine.errors import ImageNotFoundError
+from infra.local.engine.run.node_files import write_atomically
+from infra.local.interfaces import BuiltImage, ImageBuildError
+
+_SHIM = '#!/bin/sh\nexec {program} "$@"\n'
+_REFERENCE = re.compile(r"(?P<name>[^@]+?)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<tag>[\w][\w.-]{0,127}))?")
+_PULL_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """What an image's configuration says of its containers."""
+
+    entrypoint: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+class ContainerImageStore:
+    """See `infra.local.interfaces.ImageStore`; `address` is the registry's host:port, as ECR gives it to clients."""
+
+    def __init__(self, state_dir: Path, cli: ContainerCli, registry: Registry) -> None:
+        self._cli = cli
+        self._registry = registry
+        self._state_dir = state_dir.resolve()
+        self._shims = self._state_dir / "build-commands"
+        self._shims.mkdir(parents=True, exist_ok=True)
+        shim = self._shims / "docker"  # what buildspecs call; podman takes the same arguments
+        write_atomically(shim, _SHIM.format(program=shlex.quote(cli.program)))
+        shim.chmod(0o755)
+
+    @property
+    def registry(self) -> Registry:
+        """Where images are pushed to."""
+        return self._registry
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return self._registry.address
+
+    def open_shell(
+        self, context: Path, variables: Mapping[str, str], on_line: Callable[[str], None], stop: threading.Event
+    ) -> BuildShell:
+        """A shell in the context's folder, in which `docker` is this machine's builder; variables are the build's."""
+        environment = {"LANG": "C.UTF-8", "CODEBUILD_SRC_DIR": str(context), **self._cli.environment, **variables}
+        environment["PATH"] = f"{self._shims}:{self._cli.environment['PATH']}"
+        return BuildShell(context, environment, on_line, stop)
+
+    def build(
+        self,
+        context: Path,
+        repository: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
+        deadline_seconds: float,
+    ) -> BuiltImage:
+        """Build and push without a buildspec. Raises ImageBuildError."""
+        image = shlex.quote(f"{self.address}/{repository}:{tag}")
+        arguments = " ".join(f"--build-arg {shlex.quote(f'{name}={value}')}" for name, value in build_args.items())
+        deadline = time.monotonic() + deadline_seconds
+        with self.open_shell(context, {}, on_line, stop) as shell:
+            for phase, command in (
+                ("BUILD", f"docker build {arguments} --tag {image} ."),
+                ("PUSH", f"docker push {image}"),
+            ):
+                try:
+                    code = shell.run(command, deadline)
+                except ShellEnded as error:
+                    raise ImageBuildError(f"{phase}: {error}") from error
+                if code != 0:
+                    raise ImageBuildError(f"{phase} failed with exit code {code}")
+        digest = self._registry.digest(repository, tag)
+        if digest is None:
+            raise ImageBuildError(f"PUSH: the registry has no {repository}:{tag}")
+        return BuiltImage(digest)
+
+    def resolve(self, image_uri: str) -> Path | None:
+        """The registry's folder where the image is in it, or on this machine; None where it would have to be pulled."""
+        match = _REFERENCE.fullmatch(image_uri)
+        if match is None:
+            return None
+        host, _, repository = match["name"].partition("/")
+        if host == self.address:
+            found = self._registry.digest(repository, match["digest"] or match["tag"] or "latest") is not None
+        else:
+            found = self._is_local(image_uri)
+        return self._state_dir if found else None
+
+    def images(self) -> Sequence[tuple[str, str, str]]:
+        """Every (repository, tag, digest) of the registry."""
+        return list(self._registry.images())
+
+    def pull(self, image_uri: str) -> ImageConfig:
+        """Have the image on this machine. Raises ImageNotFoundError."""
+        try:
+            if not self._is_local(image_uri):
+                self._cli.call("pull", "--quiet", image_uri, timeout_seconds=_PULL_SECONDS)
+            config: dict[str, Any] = json.loads(self._cli.call("image", "inspect", image_uri))[0]["Config"]
+        except ContainerCommandError as error:
+            raise ImageNotFoundError(f"image {image_uri} can't be pulled: {error}") from error
+        pairs = (entry.partition("=") for entry in config.get("Env") or [])
+        return ImageConfig(tuple(config.get("Entrypoint") or ()), {name: value for name, _, value in pairs})
+
+    def _is_local(self, image_uri: str) -> bool:
+        try:
+            self._cli.call("image", "inspect", "--format", "{{.Id}}", image_uri)
+        except ContainerCommandError:
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""What an engine takes from this machine: cores, cgroups, processes, turns."""

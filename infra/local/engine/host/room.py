@@ -1,0 +1,96 @@
+"""What running jobs leave of this machine: whether a further one fits beside them, and which CPUs its nodes stay on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.local.engine.host.capacity import MEMORY_BYTES_BY_INSTANCE_TYPE, VCPUS_BY_INSTANCE_TYPE, machine_cores
+
+_ROUNDING = 1e-9  # sums of 0.2 are not exact: 10 x 0.2 on 2 cores must fit
+_MOST_JOBS = 32
+
+
+@dataclass(frozen=True)
+class _Share:
+    vcpus: float  # of a node
+    memory_bytes: int  # of all its nodes
+    cpus: list[int]  # of each node
+
+
+class Room:
+    """Jobs by name, each with its nodes dealt out over the CPUs. May be used from several threads."""
+
+    def __init__(self, cores: float, cpus: Sequence[int], memory_bytes: int) -> None:
+        self._cores = cores
+        self._cpus = cpus
+        self._memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._shares: dict[str, _Share] = {}
+
+    @classmethod
+    def of_this_machine(cls) -> Room:
+        """What this process may use of it."""
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return cls(machine_cores(), sorted(os.sched_getaffinity(0)), memory_bytes)
+
+    @property
+    def most_jobs(self) -> int:
+        """Of the smallest that can run at once."""
+        smallest = min(VCPUS_BY_INSTANCE_TYPE.values())
+        return min(_MOST_JOBS, max(1, int(self._cores / smallest + _ROUNDING)))
+
+    def __contains__(self, job_name: str) -> bool:
+        with self._lock:
+            return job_name in self._shares
+
+    def cpus(self, job_name: str) -> list[int]:
+        """The CPU that each node of a job in the room stays on."""
+        with self._lock:
+            return self._shares[job_name].cpus
+
+    def fits(self, instance_type: str, instance_count: int) -> bool:
+        """Whether such a job may run beside those that do. One alone may: capacity_problem() has passed it."""
+        with self._lock:
+            return self._share(instance_type, instance_count) is not None
+
+    def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
+        """Take room for a job, to be given back; False where it doesn't fit, or one of its name is there."""
+        with self._lock:
+            share = self._share(instance_type, instance_count)
+            if share is None or job_name in self._shares:
+                return False
+            self._shares[job_name] = share
+            return True
+
+    def give_back(self, job_name: str) -> None:
+        """Nothing where it has none."""
+        with self._lock:
+            self._shares.pop(job_name, None)
+
+    def _share(self, instance_type: str, count: int) -> _Share | None:
+        vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type, 0.0)
+        memory_bytes = MEMORY_BYTES_BY_INSTANCE_TYPE.get(instance_type, 0) * count
+        left = dict.fromkeys(self._cpus, 1.0)
+        for share in self._shares.values():
+            for cpu in share.cpus:
+                left[cpu] -= share.vcpus
+        cpus = []
+        for _ in range(count):
+            cpu = max(self._cpus, key=lambda cpu: round(left[cpu], 6))  # the first of the least used
+            left[cpu] -= vcpus
+            cpus.append(cpu)
+        if self._shares:
+            shares = self._shares.values()
+            is_crowded = min(left.values()) < -_ROUNDING  # a node's quota is that of one CPU
+            used_vcpus = sum(share.vcpus * len(share.cpus) for share in shares)
+            used_bytes = sum(share.memory_bytes for share in shares)
+            if (
+                is_crowded
+                or used_vcpus + vcpus * count > self._cores + _ROUNDING
+                or used_bytes + memory_bytes > self._memory_bytes
+            ):
+                return None
+        return _Share(vcpus, memory_bytes, cpus)

@@ -1,0 +1,1 @@
+"""Nodes that are process trees, and images without containers."""

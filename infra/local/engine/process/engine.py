@@ -1,0 +1,141 @@
+"""The process engine: a job's nodes are process trees on this machine, each with its own /opt/ml and CPU quota."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from infra.local.engine.errors import EngineError, ImageNotFoundError
+from infra.local.engine.host import capacity
+from infra.local.engine.host.cgroups import CpuQuotas
+from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.process_tree import Membership, kill_all
+from infra.local.engine.process.job_supervisor import NodePlan
+from infra.local.engine.process.supervised_nodes import SupervisedNodes
+from infra.local.engine.run.exclusive_engine import ExclusiveEngine
+from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
+from infra.local.engine.run.node_environment import (
+    barrier_folder,
+    node_environment,
+    train_command,
+    uses_boot_barrier,
+)
+from infra.local.engine.run.node_files import job_folder, make_nodes, make_working_folder
+from infra.local.interfaces import AccessKey, ImageStore, JobSpec, LineSink, Node, RunResult
+
+_SWEEP_SECONDS = 10.0
+
+
+class ProcessEngine(ExclusiveEngine):
+    """Runs the nodes of one job at a time as processes. See `infra.local.interfaces.Engine`."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        images: ImageStore,
+        endpoint_url: str,
+        node_key: AccessKey | None = None,
+        times: RunTimes | None = None,
+    ) -> None:
+        """Take the state folder (one live engine each) and end whatever a killed predecessor left running."""
+        super().__init__(state_dir, endpoint_url, node_key, times)
+        self._images = images
+        self._containment = Containment.find(self._state_dir)
+        self._quotas, self._quota_reason = CpuQuotas.find(f"nodesweep-{self._state_id}")
+        self._end_leftovers()
+
+    def isolation(self, instance_type: str) -> str:
+        """ "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
+        vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
+        if vcpus is None:
+            return f"not isolated (unknown instance type {instance_type})"
+        if self._quotas is None:
+            return f"not isolated ({self._quota_reason})"
+        return f"{vcpus:g} vCPU per node by {self._quota_reason}"
+
+    def prepare(self, job: JobSpec) -> Sequence[Node]:
+        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
+        return make_nodes(self._state_dir, job, self._containment.has_host_names, self._image(job))
+
+    def clean_up(self, job: JobSpec) -> None:
+        """Remove the nodes' trees. Idempotent."""
+        shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
+
+    def _run_alone(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        image_environment = read_image_environment(self._image(job))
+        boot_folders = None
+        if uses_boot_barrier(job, image_environment):
+            boot_folders = {node.host: barrier_folder(node) for node in nodes}
+        quota = self._make_quota(job, nodes)
+        if quota and boot_folders is None:
+            for group in quota.group_by_host.values():
+                quota.quotas.apply(group, quota.vcpus)
+        cpus = capacity.cpu_of_each_node(len(nodes)) if quota else [None] * len(nodes)
+        plans = [self._plan(job, node, image_environment, quota, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
+        try:
+            with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
+                self._live[job.job_name] = supervised
+                run = JobRun(nodes, supervised, on_line, stop, max_runtime_seconds, quota, boot_folders, self._times)
+                return run.until_all_ended()
+        finally:
+            self._live.pop(job.job_name, None)
+            if quota:
+                for group in quota.group_by_host.values():
+                    quota.quotas.remove(group)
+
+    def _make_quota(self, job: JobSpec, nodes: Sequence[Node]) -> Quota | None:
+        if self._quotas is None:
+            return None
+        groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
+        return Quota(self._quotas, groups, self._vcpus(job))
+
+    def _plan(
+        self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None, cpu: int | None
+    ) -> NodePlan:
+        image = self._image(job)
+        environment = node_environment(
+            job, node, image, image_environment, self._vcpus(job), self._endpoint_url, self._node_key, self._state_id
+        )
+        hosts_file = job_folder(self._state_dir, job.job_name) / "hosts"
+        return {
+            "host": node.host,
+            "argv": self._containment.wrap(train_command(job, node, image), node.host, hosts_file),
+            "environment": environment,
+            "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
+            "output_fd": -1,  # SupervisedNodes opens it
+            "cgroup": str(quota.group_by_host[node.host]) if quota else None,
+            "cpu": cpu,
+        }
+
+    def _image(self, job: JobSpec) -> Path:
+        image = self._images.resolve(job.image_uri)
+        if image is None:
+            raise ImageNotFoundError(f"image {job.image_uri} is not in this platform's store; build it first")
+        return image
+
+    def _end_leftovers(self) -> None:
+        """Nothing of this state folder may run now: the lock says that no other engine does."""
+        groups = self._quotas.groups() if self._quotas else []
+        left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
+        if left:
+            raise EngineError(f"processes {sorted(left)} of an earlier platform can't be ended; end them by hand")
+        for group in groups:
+            if self._quotas:
+                self._quotas.remove(group)
+
+
+def read_image_environment(image: Path) -> dict[str, str]:
+    """The ENV of a stored image."""
+    return {str(name): str(value) for name, value in read_image(image)["environment"].items()}
+
+
+def read_image(image: Path) -> dict[str, Any]:
+    """What a build wrote of its image."""
+    record: dict[str, Any] = json.loads((image / "image.json").read_text())
+    return record

@@ -1,0 +1,161 @@
+"""Images without containers: a virtual environment and the training program, named by what they are made of.
+
+<state>/images/<digest>/image.json   digest, environment (ENV), labels, python
+                        code/        what the Dockerfile copies to /opt/ml/code
+                        files/       what it copies elsewhere, by its absolute path
+                        venv         link to the environment
+       /images/index.json            [{repository, tag, digest}]
+       /venvs/<digest>/              environments, shared by images that differ in code only; whole with complete.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from infra.local.engine.process.dockerfile import Recipe, parse
+from infra.local.engine.process.image_content import Content, is_executable, python_name, read_content
+from infra.local.engine.process.installer import BuildRun, build_lock, end_leftovers, make_venv
+from infra.local.engine.run.node_files import write_atomically
+from infra.local.interfaces import BuiltImage, ImageBuildError
+
+_REFERENCE = re.compile(
+    r"(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?(?P<repository>[a-z0-9._/-]+)"
+    r"(?:@sha256:(?P<digest>[0-9a-f]{64})|:(?P<tag>[\w][\w.-]{0,127}))?"
+)
+
+
+class ProcessImageStore:
+    """Builds and keeps images for the process engine. See `infra.local.interfaces.ImageStore`."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Open the store, and end whatever the builds of a killed predecessor left running."""
+        self._images = state_dir.resolve() / "images"
+        self._venvs = state_dir.resolve() / "venvs"
+        end_leftovers(self._venvs)
+
+    def build(
+        self,
+        context: Path,
+        repository: str,
+        tag: str,
+        build_args: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
+        deadline_seconds: float,
+    ) -> BuiltImage:
+        """Build `context` and tag it. Raises ImageBuildError with the failing phase and its last lines."""
+        run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds)
+        dockerfile = context / "Dockerfile"
+        if not dockerfile.is_file():
+            raise ImageBuildError(f"READ Dockerfile: {dockerfile} does not exist")
+        recipe = parse(dockerfile.read_text(), build_args)
+        on_line(f"[READ Dockerfile] FROM {recipe.base}: not pulled, nodes run this machine's {python_name()}")
+        content = read_content(context.resolve(), recipe, build_args)
+        self._refuse_moved_tag(repository, tag, content.image_digest)
+        venv = self._make_venv(content, context.resolve(), run)
+        self._make_image(content, recipe, venv, run)
+        self._add_tag(repository, tag, content.image_digest, run)
+        on_line(f"[DONE] {repository}:{tag} sha256:{content.image_digest}")
+        return BuiltImage(f"sha256:{content.image_digest}", dict(recipe.labels))
+
+    def resolve(self, image_uri: str) -> Path | None:
+        """The image's folder for …/repository:tag or …/repository@sha256:…, or None if it isn't here."""
+        match = _REFERENCE.fullmatch(image_uri)
+        if not match:
+            return None
+        tag = match["tag"] or "latest"
+        for repository, known_tag, digest in self.images():
+            wanted = digest == f"sha256:{match['digest']}" if match["digest"] else known_tag == tag
+            if wanted and repository == match["repository"]:
+                return self._images / digest.removeprefix("sha256:")
+        return None
+
+    def images(self) -> Sequence[tuple[str, str, str]]:
+        """Every (repository, tag, digest) in the store whose image is whole."""
+        try:
+            entries = json.loads((self._images / "index.json").read_text())
+        except FileNotFoundError:
+            return []
+        found = [(entry["repository"], entry["tag"], entry["digest"]) for entry in entries]
+        return [entry for entry in found if _is_whole(self._images / entry[2].removeprefix("sha256:") / "venv")]
+
+    def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
+        """Its scripts carry its path: an environment is made in its place, and counts once complete.json is there."""
+        venv = self._venvs / content.venv_digest
+        end_leftovers(self._venvs)  # another process may have been killed since; its leftovers may hold the lock
+        with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
+            if _is_whole(venv):
+                run.on_line(f"[REUSE virtual environment] {content.venv_digest[:12]}")
+                return venv
+            started_at = time.monotonic()
+            make_venv(venv, content, context, run, lock_fd)
+            seconds = round(time.monotonic() - started_at, 1)
+            record = {"path": str(venv), "python": python_name(), "build_seconds": seconds}
+            write_atomically(venv / "complete.json", json.dumps(record))
+        return venv
+
+    def _make_image(self, content: Content, recipe: Recipe, venv: Path, run: BuildRun) -> None:
+        self._images.mkdir(parents=True, exist_ok=True)
+        with build_lock(self._images / "build.lock", run):
+            image = self._images / content.image_digest
+            if image.is_dir():
+                return
+            temporary = Path(tempfile.mkdtemp(dir=self._images, prefix=".building-"))
+            try:
+                _write_image(temporary, content, recipe, venv)
+                os.chmod(temporary, 0o755)
+                os.rename(temporary, image)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        run.on_line(f"[COPY] {len(content.files)} files")
+
+    def _refuse_moved_tag(self, repository: str, tag: str, digest: str) -> None:
+        for known_repository, known_tag, known_digest in self.images():
+            if (known_repository, known_tag) == (repository, tag) and known_digest != f"sha256:{digest}":
+                raise ImageBuildError(
+                    f"TAG {repository}:{tag}: tags are immutable and this one names {known_digest}, "
+                    f"the build gives sha256:{digest}; use another tag"
+                )
+
+    def _add_tag(self, repository: str, tag: str, digest: str, run: BuildRun) -> None:
+        with build_lock(self._images / "index.lock", run):
+            self._refuse_moved_tag(repository, tag, digest)  # another build may have been faster
+            entries = {entry[:2]: entry[2] for entry in self.images()} | {(repository, tag): f"sha256:{digest}"}
+            rows = [{"repository": r, "tag": t, "digest": d} for (r, t), d in sorted(entries.items())]
+            write_atomically(self._images / "index.json", json.dumps(rows, indent=1))
+
+
+def _is_whole(venv: Path) -> bool:
+    """Whether an environment was made to its end, is where it was made, and its Python still exists."""
+    try:
+        record = json.loads((venv / "complete.json").read_text())
+    except OSError:
+        return False
+    return bool(record.get("path") == str(venv.resolve())) and (venv / "bin" / "python").exists()
+
+
+def _write_image(folder: Path, content: Content, recipe: Recipe, venv: Path) -> None:
+    (folder / "code").mkdir()
+    for name, source in content.files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if is_executable(source) else 0o644)
+    (folder / "venv").symlink_to(Path("..") / ".." / "venvs" / venv.name)
+    record = {
+        "digest": f"sha256:{content.image_digest}",
+        "environment": recipe.environment,
+        "labels": recipe.labels,
+        "folder": recipe.folder,
+        "base": recipe.base,
+        "python": python_name(),
+    }
+    write_atomically(folder / "image.json", json.dumps(record, indent=1, sort_keys=True))

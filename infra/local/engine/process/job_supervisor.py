@@ -1,0 +1,142 @@
+"""The parent of a job's nodes: starts them, reports how each ended, and ends them all when the server is gone.
+
+It is a process of its own, so that no way of killing the server (kill -9 included) leaves nodes behind: its standard
+input is a pipe from the server, and the end of that pipe is the order to clean up. Should it be killed itself, the
+kernel kills each node's first process (PR_SET_PDEATHSIG), and the server, which sees its output end, the rest.
+Orphans of the nodes come to it (PR_SET_CHILD_SUBREAPER), so that it finds them whatever they did to their environment.
+
+In: one line of JSON, a `Plan`. Out: a JSON line per event, {"event": "started" | "not_started" | "ended", "host", …}.
+Standard library only; it must start in milliseconds and never fail for want of a package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TypedDict
+
+from infra.local.engine.host.cgroups import remove_group
+from infra.local.engine.host.process_tree import Membership, kill_all
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_KILL_TIMEOUT_SECONDS = 10.0
+
+
+class NodePlan(TypedDict):
+    """How to start one node. `output_fd` is inherited from the server; `cpu` is the one it may use, None for all."""
+
+    host: str
+    argv: list[str]
+    environment: dict[str, str]
+    folder: str
+    output_fd: int
+    cgroup: str | None
+    cpu: int | None
+
+
+class Plan(TypedDict):
+    """What the supervisor is told. `node_prefix` is "<job>/"."""
+
+    state_id: str
+    node_prefix: str
+    nodes: list[NodePlan]
+
+
+def main() -> None:
+    """Run a job's nodes until standard input ends; then nothing of them is left."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Whoever wants the job to end closes the pipe or stops the job; a SIGTERM meant for the server must not be faster.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    plan: Plan = json.loads(sys.stdin.buffer.readline())
+    host_by_pid: dict[int, str] = {}
+    try:
+        for node in plan["nodes"]:
+            _start(node, libc, host_by_pid)
+        threading.Thread(target=_reap, args=(host_by_pid,), daemon=True).start()
+        sys.stdin.buffer.read()
+    finally:
+        _end_everything(plan, frozenset(host_by_pid))
+
+
+def _start(node: NodePlan, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> None:
+    procs_file = os.path.join(node["cgroup"], "cgroup.procs") if node["cgroup"] else None
+
+    def become_node() -> None:
+        # SIG_IGN outlives exec and would make the node deaf to the stop that people may ask for.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if procs_file:
+            with open(procs_file, "w") as file:
+                file.write(str(os.getpid()))
+        if node["cpu"] is not None:
+            os.sched_setaffinity(0, {node["cpu"]})
+
+    try:
+        process = subprocess.Popen(
+            node["argv"],
+            env=node["environment"],
+            cwd=node["folder"],
+            stdin=subprocess.DEVNULL,
+            stdout=node["output_fd"],
+            stderr=node["output_fd"],
+            start_new_session=True,
+            preexec_fn=become_node,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        _report("not_started", node["host"], error=str(error))
+    else:
+        host_by_pid[process.pid] = node["host"]
+        process.returncode = 0  # reaped by _reap: keeps Popen from warning about it and from waiting for it
+        _report("started", node["host"], pid=process.pid)
+    finally:
+        os.close(node["output_fd"])  # so that the server sees the end of the node's output
+
+
+def _reap(host_by_pid: dict[int, str]) -> None:
+    """Collect every child, orphans that came to us included; report the nodes."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+        if pid in host_by_pid:
+            _report("ended", host_by_pid[pid], exit_code=os.waitstatus_to_exitcode(status))
+
+
+def _report(event: str, host: str, **details: Any) -> None:
+    line = json.dumps({"event": event, "host": host, **details})
+    with contextlib.suppress(BrokenPipeError):  # the server is gone: standard input ends too, which is acted upon
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def _end_everything(plan: Plan, session_ids: frozenset[int]) -> None:
+    cgroups = tuple(Path(node["cgroup"]) for node in plan["nodes"] if node["cgroup"])
+    everything = Membership(
+        state_id=plan["state_id"],
+        node_prefix=plan["node_prefix"],
+        session_ids=session_ids,
+        cgroups=cgroups,
+        ancestor_pids=frozenset({os.getpid()}),
+    )
+    kill_all(everything, _KILL_TIMEOUT_SECONDS)
+    for cgroup in cgroups:
+        remove_group(cgroup)
+    if cgroups:
+        with contextlib.suppress(OSError):  # groups of another job are still in it
+            cgroups[0].parent.rmdir()
+
+
+if __name__ == "__main__":
+    main()

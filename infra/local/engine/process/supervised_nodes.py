@@ -1,0 +1,185 @@
+"""The server's end of a job supervisor: start it, hear what it reports, read the nodes' output, signal, clean up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from infra.local.engine.errors import SupervisorError
+from infra.local.engine.host.cgroups import remove_group
+from infra.local.engine.host.node_usage import usage_by_host
+from infra.local.engine.host.process_tree import Membership, kill_all, signal_members
+from infra.local.engine.process.job_supervisor import NodePlan, Plan
+from infra.local.engine.run.running_nodes import Event
+from infra.local.interfaces import LineSink, NodeUsage
+
+_ROOT = Path(__file__).resolve().parents[4]
+_PROGRAM = (
+    f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+    "from infra.local.engine.process.job_supervisor import main; main()"
+)
+_CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s
+_OUTPUT_DRAIN_SECONDS = 5.0
+_KILL_SECONDS = 10.0
+_MAX_LINE_BYTES = 256 * 1024  # CloudWatch's limit for one event; a program that prints no line end must not fill memory
+
+SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
+
+
+class SupervisedNodes:
+    """A job's running nodes; a context that leaves none of their processes alive and none of their cgroups."""
+
+    def __init__(self, state_id: str, job_name: str, plans: Sequence[NodePlan], on_line: LineSink) -> None:
+        self.events: queue.Queue[Event] = queue.Queue()
+        self._state_id = state_id
+        self._job_name = job_name
+        self._plans = list(plans)
+        self._on_line = on_line
+        self._pid_by_host: dict[str, int] = {}
+        self._readers: list[threading.Thread] = []
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._sink_error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+        if error is None:
+            self._drain_output()
+
+    @property
+    def supervisor_exit_code(self) -> int | None:
+        """How the supervisor ended, None while it runs."""
+        return self._supervisor.poll() if self._supervisor else None
+
+    def usage(self, vcpus: float) -> dict[str, NodeUsage]:
+        """Host -> what its processes use now; nodes that have not started yet are left out."""
+        cgroups = {plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans}
+        return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
+
+    def kill(self, host: str) -> None:
+        """SIGKILL to every process of a node."""
+        signal_members(self._membership(host), signal.SIGKILL)
+
+    def terminate(self, host: str, already: set[int]) -> set[int]:
+        """SIGTERM to the processes of a node that have not had one; returns whom it reached.
+
+        Its first process (`train`) is spared while it has others, as process 1 of a container is by the kernel: the
+        toolkit doesn't pass the signal on, and its early end would leave the training program no time to save.
+        """
+        leader = self._pid_by_host.get(host)
+        membership = self._membership(host)
+        spared = {leader} if leader and membership.members() - {leader} else set()
+        return signal_members(membership, signal.SIGTERM, without=frozenset(already | spared))
+
+    def _drain_output(self) -> None:
+        """Wait until the nodes' output has been read to its end: all who could write to it have ended."""
+        deadline = time.monotonic() + _OUTPUT_DRAIN_SECONDS
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
+        if self._sink_error:
+            raise SupervisorError(f"job {self._job_name}: its log lines could not be delivered") from self._sink_error
+
+    def _start(self) -> None:
+        ends = [os.pipe() for _ in self._plans]
+        plans = [plan | {"output_fd": write_end} for plan, (_, write_end) in zip(self._plans, ends, strict=True)]
+        try:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+                pass_fds=[write_end for _, write_end in ends],
+                start_new_session=True,  # a Ctrl-C is for the server, which then stops the job in order
+            )
+        finally:
+            for _, write_end in ends:
+                os.close(write_end)
+        for plan, (read_end, _) in zip(plans, ends, strict=True):
+            name = f"output-{plan['host']}"
+            self._readers.append(_in_thread(name, self._read_output, plan["host"], read_end))
+        _in_thread("supervisor-events", self._read_events)
+        plan_message: Plan = {"state_id": self._state_id, "node_prefix": f"{self._job_name}/", "nodes": plans}
+        assert self._supervisor.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # killed already: its events end, which says so
+            self._supervisor.stdin.write(json.dumps(plan_message).encode() + b"\n")
+            self._supervisor.stdin.flush()
+
+    def _read_output(self, host: str, read_end: int) -> None:
+        with open(read_end, "rb") as stream:
+            while line := stream.readline(_MAX_LINE_BYTES):
+                text = line.decode("utf-8", "replace").rstrip("\r\n")
+                if not text:  # CloudWatch takes no empty events
+                    continue
+                try:
+                    self._on_line(host, text, int(time.time() * 1000))
+                except Exception as error:
+                    # The node must not block on a full pipe; the error is raised when the output is drained.
+                    self._sink_error = self._sink_error or error
+
+    def _read_events(self) -> None:
+        assert self._supervisor is not None and self._supervisor.stdout is not None
+        for line in self._supervisor.stdout:
+            event: Event = json.loads(line)
+            if event["event"] == "started":
+                self._pid_by_host[event["host"]] = event["pid"]
+            self.events.put(event)
+        self.events.put(SUPERVISOR_LOST)
+
+    def _membership(self, host: str | None) -> Membership:
+        """Of one node, or of all (None)."""
+        plans = [plan for plan in self._plans if host in (None, plan["host"])]
+        sessions = {self._pid_by_host[plan["host"]] for plan in plans if plan["host"] in self._pid_by_host}
+        return Membership(
+            state_id=self._state_id,
+            node_prefix=f"{self._job_name}/{host or ''}",
+            session_ids=frozenset(sessions),
+            cgroups=tuple(Path(plan["cgroup"]) for plan in plans if plan["cgroup"]),
+        )
+
+    def _clean_up(self) -> None:
+        if self._supervisor:
+            assert self._supervisor.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._supervisor.stdin.close()
+            try:
+                self._supervisor.wait(_CLEAN_UP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()
+                self._supervisor.wait(_KILL_SECONDS)
+        # Trust, but look: a supervisor that was killed has cleaned up nothing.
+        left = kill_all(self._membership(None), _KILL_SECONDS)
+        for plan in self._plans:
+            if plan["cgroup"]:
+                remove_group(Path(plan["cgroup"]))
+        if left:
+            pids = ", ".join(map(str, sorted(left)))
+            raise SupervisorError(
+                f"job {self._job_name}: processes {pids} outlived SIGKILL by {_KILL_SECONDS:g} s; "
+                "the nodes' CPU measurements of later jobs can't be trusted while they run"
+            )
+
+
+def _in_thread(name: str, target: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    thread.start()
+    return thread

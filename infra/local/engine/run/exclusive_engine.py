@@ -1,0 +1,111 @@
+"""What the engines of real nodes share: a state folder of their own, a job's turn on this machine, its live nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO
+
+from infra.local.engine.errors import EngineError, StateInUseError
+from infra.local.engine.host import capacity
+from infra.local.engine.host.port_lock import training_slot
+from infra.local.engine.run.job_run import RunTimes
+from infra.local.engine.run.node_files import state_id
+from infra.local.engine.run.running_nodes import RunningNodes
+from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, NodeUsage, RunResult
+
+_ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
+
+
+class ExclusiveEngine(ABC):
+    """Holds its state folder against other live engines, and the machine while a job of its own runs."""
+
+    def __init__(self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None) -> None:
+        """Take the state folder. Raises StateInUseError where another live engine has it."""
+        self._state_dir = state_dir.resolve()
+        self._endpoint_url = endpoint_url
+        self._node_key = node_key or _ANY_KEY
+        self._times = times or RunTimes()
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(self._state_dir / "engine.lock")
+        self._state_id = state_id(self._state_dir)
+        self._cores = capacity.machine_cores()
+        self._live: dict[str, RunningNodes] = {}
+
+    def close(self) -> None:
+        """Give the state folder back. The end of the process does so too."""
+        self._lock.close()
+
+    def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
+        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
+        return capacity.capacity_problem(instance_type, instance_count, self._cores)
+
+    def run(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        """Run `train` on every node until all have ended. Never leaves a process or container behind.
+
+        A job on this machine whose nodes would take its cores is waited for; `exits` is empty where a stop or the
+        deadline came before its end.
+        """
+        started_at = time.monotonic()
+
+        def tell_wait() -> None:
+            for node in nodes:
+                now_milliseconds = int(time.time() * 1000)
+                on_line(node.host, "[platform] waiting: another training job runs on this machine", now_milliseconds)
+
+        with self._turn(job, stop, started_at + max_runtime_seconds, tell_wait) as is_held:
+            if not is_held:
+                return RunResult([], stopped=stop.is_set(), timed_out=not stop.is_set())
+            left_seconds = max_runtime_seconds - (time.monotonic() - started_at)
+            return self._run_alone(job, nodes, on_line, stop, left_seconds)
+
+    def _turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> AbstractContextManager[bool]:
+        """The job's turn, alone on this machine; False where a stop or the deadline (monotonic) came first."""
+        return training_slot(stop, deadline, on_wait)
+
+    @abstractmethod
+    def _run_alone(
+        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+    ) -> RunResult:
+        """run(), in its turn."""
+
+    def kill_node(self, job: JobSpec, host: str) -> None:
+        """SIGKILL every process of a running node, as a broken machine would end them; nothing where none runs."""
+        if running := self._live.get(job.job_name):
+            running.kill(host)
+
+    def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
+        """Host -> what its processes use, for the nodes that run now."""
+        running = self._live.get(job.job_name)
+        return running.usage(self._vcpus(job)) if running else {}
+
+    def _vcpus(self, job: JobSpec) -> float:
+        vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(job.instance_type)
+        if vcpus is None:
+            known = ", ".join(capacity.VCPUS_BY_INSTANCE_TYPE)
+            raise EngineError(f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}")
+        return vcpus
+
+
+def _take_lock(path: Path) -> IO[str]:
+    """Hold a state folder against other live engines. Raises StateInUseError."""
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise StateInUseError(
+            f"{path.parent} is in use by another live platform; stop it, or use another folder"
+        ) from error
+    return file

@@ -1,0 +1,244 @@
+"""One run of a job: its nodes from start to end, through failure of one, a stop, the deadline, and the boot barrier.
+
+What happens when, in seconds (`RunTimes`): a node fails → the others get a grace (they mostly die by themselves, and
+theirs may be the true cause) → SIGTERM → SIGKILL. A stop and the deadline start at SIGTERM, with AWS's 120 s to
+SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from infra.local.engine.errors import SupervisorError
+from infra.local.engine.host.cgroups import CpuQuotas
+from infra.local.engine.run.failure import failure_reason, is_connection_loss, is_failed, root_cause
+from infra.local.engine.run.node_files import failure_text
+from infra.local.engine.run.running_nodes import Event, RunningNodes
+from infra.local.interfaces import LineSink, Node, NodeExit, RunResult
+
+_TICK_SECONDS = 0.05
+_TERM_REPEAT_SECONDS = 1.0
+_PLATFORM_PREFIX = "[platform]"
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """How long the run waits for what."""
+
+    failure_grace_seconds: float = 5.0
+    misleading_failure_grace_seconds: float = 15.0  # as long as nobody has failed but by losing a peer
+    failure_term_seconds: float = 5.0  # SIGTERM to SIGKILL for the peers of a failed node
+    stop_term_seconds: float = 120.0  # SIGTERM to SIGKILL for a stop, as StopTrainingJob documents it
+    boot_seconds: float = 240.0  # 8 nodes import torch and Lightning on 2 busy cores in about 25 s
+    after_kill_seconds: float = 30.0
+
+
+@dataclass
+class _Ending:
+    """The run is being brought to its end."""
+
+    cause: Literal["failure", "stop", "timeout"]
+    since: float
+    term_sent_at: float | None = None
+    term_repeated_at: float = 0.0
+    kill_sent_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Quota:
+    """The CPU quota of the nodes: their groups, and how much each gets."""
+
+    quotas: CpuQuotas
+    group_by_host: Mapping[str, Path]
+    vcpus: float
+
+
+@dataclass
+class JobRun:
+    """The state of a run. `boot_folders`, where the nodes wait at the boot barrier, or None where they don't."""
+
+    nodes: Sequence[Node]
+    supervised: RunningNodes
+    on_line: LineSink
+    stop: threading.Event
+    max_runtime_seconds: float
+    quota: Quota | None
+    boot_folders: Mapping[str, Path] | None
+    times: RunTimes
+    _exits: dict[str, NodeExit] = field(default_factory=dict)
+    _ended_by_us: set[str] = field(default_factory=set)
+    _terminated_pids: set[int] = field(default_factory=set)
+    _ending: _Ending | None = None
+    _gone: bool = False  # the nodes were let go
+    _done: bool = False  # and have measured what there is to measure
+    _started_at: float = field(default_factory=time.monotonic)
+    _supervisor_lost: bool = False
+
+    def until_all_ended(self) -> RunResult:
+        """Drive the nodes to their end."""
+        while len(self._exits) < len(self.nodes) and not self._supervisor_lost:
+            with contextlib.suppress(queue.Empty):
+                self._take(self.supervised.events.get(timeout=_TICK_SECONDS))
+            now = time.monotonic()
+            self._begin_ending(now)  # before the barrier: where a node has failed, none is let go
+            self._pass_barriers(now)
+            self._go_on_ending(now)
+        return self._lost_result() if self._supervisor_lost else self._result()
+
+    def _take(self, event: Event) -> None:
+        if event["event"] == "ended":
+            self._note_exit(event["host"], event["exit_code"])
+        elif event["event"] == "not_started":
+            self._note_exit(event["host"], 127, f"{event['host']} could not start `train`: {event['error']}")
+        elif event["event"] == "supervisor_lost":
+            self._supervisor_lost = True
+
+    def _note_exit(self, host: str, exit_code: int, failure: str | None = None) -> None:
+        node = next(node for node in self.nodes if node.host == host)
+        text = failure or failure_text(node)
+        self._exits[host] = NodeExit(host, exit_code, time.time(), text, stopped_by_platform=host in self._ended_by_us)
+
+    # -- the boot barrier
+
+    def _pass_barriers(self, now: float) -> None:
+        """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU, and seconds to go."""
+        if self.boot_folders is None or self._done or self._ending:
+            return
+        if not self._gone:
+            self._let_go(self.boot_folders, now)
+        elif not self._without("done", self.boot_folders):
+            self._done = True
+            self._lift_quota()
+
+    def _without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
+        """The running nodes whose program has not said so yet."""
+        return [host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()]
+
+    def _let_go(self, folders: Mapping[str, Path], now: float) -> None:
+        """Once every node is ready: first the quota on all, then the word to go."""
+        waited_for = self._without("ready", folders)
+        boot_seconds = now - self._started_at
+        if waited_for and boot_seconds < self.times.boot_seconds:
+            return
+        self._apply_quota()
+        note = self._quota_note(boot_seconds)
+        if waited_for:
+            # They boot on under the quota; one that does not wait at the barrier has measured without it.
+            note += f"; not ready by then: {', '.join(waited_for)}"
+            note += " (what they have measured before ran without the quota)" if self.quota else ""
+        for host, folder in folders.items():
+            if host not in self._exits:
+                self._say(host, note)
+            (folder / "go").touch()
+        self._gone = True
+
+    def _apply_quota(self) -> None:
+        if self.quota:
+            for group in self.quota.group_by_host.values():
+                self.quota.quotas.apply(group, self.quota.vcpus)
+
+    def _quota_note(self, boot_seconds: float) -> str:
+        if self.quota is None:
+            return f"boot took {boot_seconds:.1f} s; no CPU quota (nodes not isolated)"
+        return (
+            f"boot took {boot_seconds:.1f} s without a quota; {self.quota.vcpus:g} vCPU per node is in force from now"
+        )
+
+    # -- the end
+
+    def _begin_ending(self, now: float) -> None:
+        if self._ending is not None:
+            return
+        if any(is_failed(node_exit) for node_exit in self._exits.values()):
+            self._ending = _Ending("failure", now)
+            self._lift_quota()  # the measurement is lost; without it the peers write their reasons within the grace
+        elif self.stop.is_set():
+            self._ending = _Ending("stop", now)
+        elif now - self._started_at >= self.max_runtime_seconds:
+            self._ending = _Ending("timeout", now)
+
+    def _lift_quota(self) -> None:
+        if self.quota:
+            for group in self.quota.group_by_host.values():
+                with contextlib.suppress(OSError):  # of no consequence: they end later
+                    self.quota.quotas.lift(group)
+
+    def _go_on_ending(self, now: float) -> None:
+        ending = self._ending
+        if ending is None or len(self._exits) == len(self.nodes):
+            return
+        if ending.term_sent_at is None:
+            if now - ending.since >= self._grace_seconds(ending):
+                ending.term_sent_at = ending.term_repeated_at = now
+                self._announce("SIGTERM")
+                self._terminate_remaining()
+        elif ending.kill_sent_at is None:
+            is_failure = ending.cause == "failure"
+            allowed = self.times.failure_term_seconds if is_failure else self.times.stop_term_seconds
+            if now - ending.term_sent_at >= allowed:
+                ending.kill_sent_at = now
+                self._announce("SIGKILL")
+                for host in self._remaining_hosts():
+                    self.supervised.kill(host)
+            elif now - ending.term_repeated_at >= _TERM_REPEAT_SECONDS:
+                ending.term_repeated_at = now
+                self._terminate_remaining()  # processes that were still to be started when the first was sent
+        elif now - ending.kill_sent_at >= self.times.after_kill_seconds:
+            remaining = ", ".join(self._remaining_hosts())
+            raise SupervisorError(f"{remaining} did not end within {self.times.after_kill_seconds:g} s of SIGKILL")
+
+    def _grace_seconds(self, ending: _Ending) -> float:
+        if ending.cause != "failure":
+            return 0.0
+        failed = [node_exit for node_exit in self._exits.values() if is_failed(node_exit)]
+        misleading = all(is_connection_loss(node_exit) for node_exit in failed)
+        return self.times.misleading_failure_grace_seconds if misleading else self.times.failure_grace_seconds
+
+    def _announce(self, signal_name: str) -> None:
+        for host in self._remaining_hosts():
+            self._ended_by_us.add(host)
+            self._say(host, f"{signal_name} to the node's processes")
+
+    def _terminate_remaining(self) -> None:
+        for host in self._remaining_hosts():
+            self._terminated_pids |= self.supervised.terminate(host, self._terminated_pids)
+
+    def _remaining_hosts(self) -> list[str]:
+        return [node.host for node in self.nodes if node.host not in self._exits]
+
+    def _say(self, host: str, text: str) -> None:
+        self.on_line(host, f"{_PLATFORM_PREFIX} {text}", int(time.time() * 1000))
+
+    # -- the result
+
+    def _result(self) -> RunResult:
+        exits = [self._exits[node.host] for node in self.nodes]
+        cause = self._ending.cause if self._ending else None
+        if cause in ("stop", "timeout"):
+            return RunResult(exits, stopped=cause == "stop", timed_out=cause == "timeout")
+        culprit = root_cause(exits)
+        if culprit is None:
+            return RunResult(exits)
+        return RunResult(exits, culprit.host, failure_reason(culprit, len(exits)))
+
+    def _lost_result(self) -> RunResult:
+        """The supervisor is gone and took the nodes with it: the platform's fault, in AWS's class for that."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._take(self.supervised.events.get_nowait())
+        now = time.time()
+        for host in self._remaining_hosts():
+            self._exits[host] = NodeExit(host, -signal.SIGKILL, now, None, stopped_by_platform=True)
+        reason = (
+            "InternalServerError: the process that supervises the nodes ended during the run "
+            f"(exit code {self.supervised.supervisor_exit_code}); please retry the job."
+        )
+        return RunResult([self._exits[node.host] for node in self.nodes], self.nodes[0].host, reason)

@@ -1,0 +1,142 @@
+"""The environment and the command of a node's `train`: what the image, the request and the platform each put into it.
+
+Nothing of the server's own environment comes through but what an installer or a TLS client needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from infra.local.engine.host.capacity import omp_threads
+from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE
+from infra.local.engine.run.node_files import in_node, node_folder
+from infra.local.environment import node_environment_of
+from infra.local.interfaces import AccessKey, JobSpec, Node
+
+BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
+BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def brings_own_code(job: JobSpec) -> bool:
+    """Whether the toolkit is to download the job's code (sourcedir.tar.gz) instead of running the image's."""
+    value = job.hyperparameters.get("sagemaker_submit_directory")
+    if not value:
+        return False
+    with contextlib.suppress(ValueError):  # some send it without the toolkit's JSON quotes
+        value = json.loads(value)
+    return isinstance(value, str) and value.startswith("s3://")
+
+
+def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
+    """Only the image's own program is known to wait at the barrier; any other would run on without a quota."""
+    own_program = image_environment.get("SAGEMAKER_PROGRAM")
+    # The toolkit's order: the environment, where the job's ENV replaces the image's, before the hyperparameter.
+    program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get("sagemaker_program")
+    is_own = program == own_program and not brings_own_code(job)
+    return image_environment.get(BARRIER_SWITCH) == "1" and is_own
+
+
+def node_environment(
+    job: JobSpec,
+    node: Node,
+    image: Path,
+    image_environment: Mapping[str, str],
+    vcpus: float,
+    endpoint_url: str,
+    access_key: AccessKey,
+    state_id: str,
+    parent_environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Later wins: what comes through from here, the image's ENV, the request's Environment, the platform's own."""
+    parent = os.environ if parent_environment is None else parent_environment
+    environment = node_environment_of(parent)
+    environment |= {"LANG": environment.get("LANG", "C.UTF-8"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
+    for name, value in (dict(image_environment) | dict(job.environment)).items():
+        environment[name] = ":".join(in_node(path, node) for path in value.split(":"))
+    environment |= _direct_hosts(environment)
+    environment |= _platform_environment(job, node, endpoint_url, access_key)
+    environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
+    environment["PATH"] = f"{image / 'venv' / 'bin'}:{_SYSTEM_PATH}"
+    if brings_own_code(job):
+        environment["PATH"] = f"{_overlay(node) / 'bin'}:{environment['PATH']}"
+    elif uses_boot_barrier(job, image_environment):
+        environment[BARRIER_FOLDER] = str(barrier_folder(node))
+    return environment
+
+
+def container_environment(
+    job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
+) -> dict[str, str]:
+    """What a container gets beside its image's ENV: the request's Environment, and the platform's own, which wins."""
+    environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(omp_threads(vcpus)), **job.environment}
+    environment |= _job_environment(job, endpoint_url, access_key)
+    return environment if boot_folder is None else environment | {BARRIER_FOLDER: boot_folder}
+
+
+def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Both spellings with loopback in them: the toolkit fetches the job's code from the platform."""
+    upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
+    given = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}  # a client that knows both prefers the lower
+    return {name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost" for name, hosts in given.items()}
+
+
+def _platform_environment(job: JobSpec, node: Node, endpoint_url: str, access_key: AccessKey) -> dict[str, str]:
+    own_folders = {"SAGEMAKER_BASE_DIR": str(node.opt_ml), "HOME": str(node_folder(node) / "home")}
+    return own_folders | _job_environment(job, endpoint_url, access_key)
+
+
+def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> dict[str, str]:
+    return {
+        "TRAINING_JOB_NAME": job.job_name,
+        "TRAINING_JOB_ARN": job.job_arn,
+        "AWS_REGION": job.region,
+        "AWS_DEFAULT_REGION": job.region,
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "S3_ENDPOINT_URL": endpoint_url,  # the toolkit's own variable, read when it fetches sourcedir.tar.gz
+        "AWS_ACCESS_KEY_ID": access_key.id,  # reaches S3, logs and metrics; the caller's own keys stay outside
+        "AWS_SECRET_ACCESS_KEY": access_key.secret,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def barrier_folder(node: Node) -> Path:
+    """Where a node's program says `ready` and is told `go`."""
+    return node_folder(node) / "boot"
+
+
+def train_command(job: JobSpec, node: Node, image: Path) -> list[str]:
+    """The image's `train`; for a job with its own code, under a Python of the node's own, which it may install into."""
+    train = image / "venv" / "bin" / "train"
+    if not brings_own_code(job):
+        return [str(train)]
+    return [str(make_overlay(node, image)), str(train)]
+
+
+def _overlay(node: Node) -> Path:
+    return node_folder(node) / "python"
+
+
+def make_overlay(node: Node, image: Path) -> Path:
+    """A virtual environment on top of the image's, in three small files; returns its Python.
+
+    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes a container that is
+    thrown away; here it would change the image under every other node and job.
+    """
+    image_venv = (image / "venv").resolve()
+    packages = next((image_venv / "lib").glob("python3.*"))
+    overlay = _overlay(node)
+    own_packages = overlay / "lib" / packages.name / "site-packages"
+    own_packages.mkdir(parents=True)
+    (overlay / "bin").mkdir()
+    (overlay / "pyvenv.cfg").write_text((image_venv / "pyvenv.cfg").read_text())
+    (own_packages / "image.pth").write_text(f"import site; site.addsitedir({str(packages / 'site-packages')!r})\n")
+    for name in ("python", "python3"):
+        (overlay / "bin" / name).symlink_to((image_venv / "bin" / "python").resolve())
+    return overlay / "bin" / "python"

@@ -1,0 +1,163 @@
+"""A job's files: one tree per node, laid out as /opt/ml is, with the configuration that the toolkits read.
+
+<state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
+                          files    what the image has elsewhere, by its absolute path
+                          home     its HOME
+                          python   what its own requirements.txt installs (jobs that bring their code)
+                          boot     the boot barrier's `ready` and `go`
+<state>/jobs/<job>/hosts           /etc/hosts of its nodes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from infra.local.engine.host.containment import hosts_text
+from infra.local.interfaces import JobSpec, Node
+from infra.local.node_tree import open_file
+
+GROUP_NAME = "homogeneousCluster"
+NETWORK_INTERFACE = "lo"
+CONTAINER_INTERFACE = "eth0"
+_MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
+_FOLDERS = ("code", "model", "checkpoints", "input/config", "input/data", "output/data", "output/intermediate")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small text file so that nobody ever reads half of it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(text)
+        os.fchmod(file.fileno(), 0o644)  # not by its name, which may be a link by now where a node has the folder
+    os.replace(file.name, path)
+
+
+def state_id(state_dir: Path) -> str:
+    """A short name for an engine's state folder: it marks processes and cgroups as this engine's."""
+    return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+
+
+def job_folder(state_dir: Path, job_name: str) -> Path:
+    """Where a job's files are."""
+    return state_dir / "jobs" / job_name
+
+
+def node_folder(node: Node) -> Path:
+    """A node's own folder, the parent of its /opt/ml."""
+    return node.opt_ml.parent
+
+
+def in_node(path: str, node: Node) -> str:
+    """A container's path as it is in this node's tree: /opt/ml, and what the image has; any other stays as it is."""
+    if _is_below_opt_ml(path):
+        return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
+    copied = node_folder(node) / "files" / path.strip("/")
+    return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
+
+
+def make_working_folder(path: str, node: Node) -> Path:
+    """The image's WORKDIR in this node's tree; for one that nodes don't have, such as /, the node's home."""
+    found = in_node(path, node)
+    folder = node_folder(node) / "home" if found == path else Path(found)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _is_below_opt_ml(path: str) -> bool:
+    return path == "/opt/ml" or path.startswith("/opt/ml/")
+
+
+def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> list[Node]:
+    """Make every node's tree, with the image's files in it.
+
+    With `host_names` hosts are algo-n to each other, otherwise loopback addresses.
+    """
+    folder = job_folder(state_dir, job.job_name)
+    shutil.rmtree(folder, ignore_errors=True)
+    block = int(state_id(state_dir), 16) % 250 + 1  # two platforms on one machine get different addresses
+    nodes = [
+        Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml") for i in range(1, job.instance_count + 1)
+    ]
+    for node in nodes:
+        _make_tree(job, node, nodes, host_names, NETWORK_INTERFACE, in_node("/opt/ml", node))
+        shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
+        if (image / "files").is_dir():
+            shutil.copytree(image / "files", node_folder(node) / "files")
+    write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}))
+    return nodes
+
+
+def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]) -> list[Node]:
+    """Make the trees of nodes that are containers with these addresses: each finds its own at /opt/ml."""
+    folder = job_folder(state_dir, job.job_name)
+    shutil.rmtree(folder, ignore_errors=True)
+    nodes = [Node(f"algo-{i}", address, folder / f"algo-{i}" / "ml") for i, address in enumerate(addresses, 1)]
+    for node in nodes:
+        _make_tree(job, node, nodes, True, CONTAINER_INTERFACE, "/opt/ml")
+    return nodes
+
+
+def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str) -> None:
+    """`opt_ml`: where the node's program finds its tree."""
+    for name in _FOLDERS:
+        (node.opt_ml / name).mkdir(parents=True)
+    for name in ("home", "boot"):
+        (node_folder(node) / name).mkdir()
+    for channel in job.input_data_config:
+        (node.opt_ml / "input" / "data" / channel["ChannelName"]).mkdir(exist_ok=True)
+    config = node.opt_ml / "input" / "config"
+    files: dict[str, Mapping[str, Any]] = {
+        "hyperparameters.json": dict(job.hyperparameters),
+        "resourceconfig.json": _resource_config(job, node, nodes, host_names, interface),
+        "inputdataconfig.json": {channel["ChannelName"]: _channel_config(channel) for channel in job.input_data_config},
+    }
+    if job.checkpoint_config:
+        path = job.checkpoint_config.get("LocalPath") or "/opt/ml/checkpoints"
+        files["checkpointconfig.json"] = {
+            "S3Uri": job.checkpoint_config["S3Uri"],
+            "LocalPath": f"{opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path,
+        }
+    for file_name, content in files.items():
+        write_atomically(config / file_name, json.dumps(content, indent=1))
+
+
+def _resource_config(
+    job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str
+) -> dict[str, Any]:
+    hosts = sorted(peer.host if host_names else peer.address for peer in nodes)  # lexicographic, as on AWS
+    return {
+        "current_host": node.host if host_names else node.address,
+        "current_instance_type": job.instance_type,
+        "current_group_name": GROUP_NAME,
+        "hosts": hosts,
+        "instance_groups": [{"instance_group_name": GROUP_NAME, "instance_type": job.instance_type, "hosts": hosts}],
+        "network_interface_name": interface,
+    }
+
+
+def _channel_config(channel: Mapping[str, Any]) -> dict[str, str]:
+    source = channel.get("DataSource", {}).get("S3DataSource", {})
+    config = {
+        "TrainingInputMode": channel.get("InputMode") or "File",
+        "S3DistributionType": source.get("S3DataDistributionType") or "FullyReplicated",
+        "RecordWrapperType": channel.get("RecordWrapperType") or "None",
+    }
+    if channel.get("ContentType"):
+        config["ContentType"] = channel["ContentType"]
+    return config
+
+
+def failure_text(node: Node) -> str | None:
+    """What the node wrote about its failure to output/failure, or None."""
+    try:
+        with open_file(node.opt_ml, "output/failure") as file:
+            text = file.read(_MAX_FAILURE_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    return text.strip() or None

@@ -1,0 +1,1 @@
+"""The platform as a process: put together, served, started, owned and ended."""

@@ -1,0 +1,287 @@
+"""Starts the platform's server in the background, asks how it is, and stops it."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.local.environment import server_environment
+from infra.local.process_identity import start_ticks
+from infra.local.server.contract import (
+    HOST,
+    JOBS_STOP_DEADLINE_SECONDS,
+    SERVER_FILE,
+    SERVICE,
+    STATUS_PATH,
+    ServerConfig,
+    ServerStartError,
+    make_state_dir,
+    open_lock,
+)
+from infra.local.server.owners import add_owner, is_abandoned, living_owners, remove_owner
+from infra.local.settings import digest
+from infra.local.state.files import read_json
+from infra.local.state.kept import lost
+
+START_DEADLINE_SECONDS = 60.0
+"""Importing moto takes 1 s on an idle core; the rest is for a loaded machine and for restoring many objects."""
+_STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
+_KILL_DEADLINE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_STATUS_TIMEOUT_SECONDS = 5.0
+_LOG_FILE = "server.log"
+_REPOSITORY_ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A live server, as its state folder names it."""
+
+    pid: int
+    start_ticks: int
+    endpoint: str
+
+    def is_alive(self) -> bool:
+        return start_ticks(self.pid) == self.start_ticks
+
+    def is_on(self, port: int | None) -> bool:
+        """Whether it serves this port; None and 0 stand for any."""
+        return not port or self.endpoint.endswith(f":{port}")
+
+
+def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS) -> str:
+    """The endpoint of the folder's server, started if none runs. Raises ServerStartError with the server's reason."""
+    deadline = time.monotonic() + deadline_seconds
+    make_state_dir(config.state_dir)
+    with _start_lock(config.state_dir, deadline):
+        _wait_for_stopping_server(config, deadline)
+        found = find_server(config.state_dir)
+        if found is not None:
+            _refuse_other_settings(found, config)
+            endpoint = _endpoint_on_port(found, config.port)
+            if config.owner_pid is not None and living_owners(config.state_dir):
+                add_owner(config.state_dir, config.owner_pid)
+            return endpoint
+        process = _spawn(config)
+        try:
+            return _wait_until_ready(process, config, deadline)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
+    """Let the platform of the folder or on the port go, if it is on its way out: its jobs get their time to end."""
+    while endpoint := _stopping_endpoint(config):
+        if time.monotonic() >= deadline:
+            raise ServerStartError(
+                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s: "
+                "start again when it has ended"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _stopping_endpoint(config: ServerConfig) -> str | None:
+    """Where a platform in the new one's way is about to end, or None: adopting it would hand out a dying endpoint."""
+    if found := find_server(config.state_dir):
+        answer = read_status(found.endpoint)
+        is_serving = answer is not None and answer.get("running")  # no answer: it has closed its socket already
+        is_serving = is_serving and not is_abandoned(config.state_dir)
+        return None if is_serving else found.endpoint
+    endpoint = f"http://{HOST}:{config.port}"
+    answer = read_status(endpoint) if config.port else None
+    is_stopping = answer is not None and answer.get("service") == SERVICE and answer.get("stopping")
+    return endpoint if is_stopping else None
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, deadline: float) -> str:
+    log = config.state_dir / _LOG_FILE
+    while time.monotonic() < deadline:
+        found = find_server(config.state_dir)
+        if found is not None and read_status(found.endpoint) is not None:
+            return found.endpoint
+        if process.poll() is not None:
+            raise ServerStartError(_last_line(log, process.returncode))
+        time.sleep(_POLL_SECONDS)
+    raise ServerStartError(f"The server was not ready in time: see {log}")
+
+
+@contextmanager
+def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
+    """One start at a time per folder, so that a second one finds the first one's server instead of a held lock."""
+    with open_lock(state_dir, "start.lock") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise ServerStartError(f"Another start of {state_dir} takes too long: see its log there") from error
+                time.sleep(_POLL_SECONDS)
+        yield
+
+
+def join(state_dir: Path, port: int | None, pid: int) -> bool:
+    """Let the folder's server on this port live as long as this process too, where it ends with its owners.
+
+    False where it does not, or the process is an owner already: it must not leave then. One on its way out is waited
+    for. Raises ServerStartError where that takes too long.
+    """
+    deadline = time.monotonic() + START_DEADLINE_SECONDS
+    with _start_lock(state_dir, deadline):
+        _wait_for_stopping_server(ServerConfig(port or 0, state_dir), deadline)
+        runs = status(state_dir, port)["running"]
+        return bool(runs and living_owners(state_dir)) and add_owner(state_dir, pid)
+
+
+def leave(state_dir: Path, port: int | None, pid: int) -> bool:
+    """stop(), unless another owner is left. False where one is, or nothing runs."""
+    with _start_lock(state_dir, time.monotonic() + START_DEADLINE_SECONDS):
+        remove_owner(state_dir, pid)
+        is_last = not living_owners(state_dir)
+    return is_last and stop(state_dir, port)
+
+
+def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS) -> bool:
+    """End the folder's server (on this port, if given) with its jobs, and wait until it is gone. False for none."""
+    found = find_server(state_dir, port)
+    if found is None:
+        return False
+    with suppress(ProcessLookupError):  # it has ended by itself just now
+        os.kill(found.pid, signal.SIGTERM)
+    if not _wait_for_end(found, deadline_seconds):
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
+        _wait_for_end(found, _KILL_DEADLINE_SECONDS)
+    return True
+
+
+def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
+    """What the folder's server (on this port, if given) says of itself, or {"running": false, …}.
+
+    `not_kept` has what is not on disk, or was not when the last server ended.
+    """
+    found = find_server(state_dir, port)
+    answer = read_status(found.endpoint) if found else None
+    return answer or {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
+
+
+def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
+    """The live server that wrote the folder's server file; a file left by a killed one is not believed."""
+    record = read_json(state_dir / SERVER_FILE)
+    if record is None:
+        return None
+    server = RunningServer(**record)
+    return server if server.is_alive() and server.is_on(port) else None
+
+
+def read_status(endpoint: str) -> dict[str, Any] | None:
+    """GET /_nodesweep/status, None where nothing answers it."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
+    try:
+        with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:
+            return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        return _stopping_status(error)
+    except (OSError, http.client.HTTPException, ValueError, TypeError):  # nothing there, or something else is
+        return None
+
+
+def _stopping_status(error: urllib.error.HTTPError) -> dict[str, Any] | None:
+    """What a platform on its way out says of itself with its 503, None where it is no platform's."""
+    with error:
+        try:
+            return dict(json.load(error)) if error.code == 503 else None
+        except (OSError, http.client.HTTPException, ValueError, TypeError):
+            return None
+
+
+def _endpoint_on_port(found: RunningServer, port: int) -> str:
+    if not found.is_on(port):
+        raise ServerStartError(
+            f"The platform of this state folder already runs at {found.endpoint}, not on port {port}: "
+            "stop it first, or choose another --state-dir"
+        )
+    return found.endpoint
+
+
+def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
+    """A running server keeps the quotas and faults it was started with: new ones would silently have no effect."""
+    answer = {"engine": "process", **(read_status(found.endpoint) or {})}
+    asked = {
+        "quotas": dict(config.quotas),
+        "faults_file": str(config.faults_file) if config.faults_file else None,
+        "faults_sha256": digest(config.faults_file) if config.faults_file else None,
+        "cold_start_seconds": config.cold_start_seconds,
+        "engine": config.engine,
+        "model_file": str(config.model_file) if config.model_file else None,
+        "model_sha256": digest(config.model_file) if config.model_file else None,
+        "time_scale": config.time_scale,
+        "file_systems": {name: str(folder) for name, folder in config.file_systems.items()},
+        "registry": config.registry,
+    }
+    for name, value in asked.items():
+        if value and answer.get(name) != value:
+            raise ServerStartError(
+                f"The platform of this state folder already runs at {found.endpoint} with {name} {answer.get(name)}, "
+                f"asked for {value}: stop it first, or choose another --state-dir"
+            )
+
+
+def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "infra.local", "serve", "--port", str(config.port)]
+    command += ["--state-dir", str(config.state_dir)]
+    if config.owner_pid is not None:
+        command += ["--owner-pid", str(config.owner_pid)]
+    for instance_type, count in config.quotas.items():
+        command += ["--quota", f"{instance_type}={count}"]
+    if config.faults_file is not None:
+        command += ["--faults", str(config.faults_file)]
+    if config.cold_start_seconds:
+        command += ["--cold-start-seconds", str(config.cold_start_seconds)]
+    if config.engine != "process":
+        command += ["--engine", config.engine, "--time-scale", str(config.time_scale)]
+    if config.model_file is not None:
+        command += ["--model", str(config.model_file)]
+    if config.registry is not None:
+        command += ["--registry", config.registry]
+    for name, folder in config.file_systems.items():
+        command += ["--file-system", f"{name}={folder}"]
+    python_path = os.pathsep.join(filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
+    with (config.state_dir / _LOG_FILE).open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=server_environment(os.environ) | {"PYTHONPATH": python_path},
+        )
+
+
+def _wait_for_end(server: RunningServer, deadline_seconds: float) -> bool:
+    deadline = time.monotonic() + deadline_seconds
+    while server.is_alive():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _last_line(log: Path, exit_code: int) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"The server ended with exit code {exit_code} and no message"

@@ -1,0 +1,79 @@
+"""Quotas on folders that stand in for a cgroup tree, so that both versions and every refusal are tested anywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.local.engine.host import cgroups
+from infra.local.engine.host.cgroups import CpuQuotas
+
+
+@pytest.fixture
+def v2_parent(tmp_path):
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "cgroup.subtree_control").write_text("")
+    return tmp_path
+
+
+def test_v1_quota(tmp_path):
+    quotas = CpuQuotas(1, tmp_path / "nodes")
+    group = quotas.create("job.algo-1")
+    quotas.apply(group, 0.2)
+    assert (group / "cpu.cfs_period_us").read_text() == "20000"
+    assert (group / "cpu.cfs_quota_us").read_text() == "4000"
+    quotas.lift(group)
+    assert (group / "cpu.cfs_quota_us").read_text() == "-1"
+
+
+def test_v2_quota_delegates_the_controller(v2_parent):
+    quotas = CpuQuotas(2, v2_parent / "nodes")
+    group = quotas.create("job.algo-1")
+    assert (v2_parent / "nodes" / "cgroup.subtree_control").read_text() == "+cpu"
+    quotas.apply(group, 0.5)
+    assert (group / "cpu.max").read_text() == "10000 20000"
+    quotas.lift(group)
+    assert (group / "cpu.max").read_text() == "max"
+
+
+def test_nothing_writable_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert CpuQuotas.find("n", iter([(1, tmp_path / "file"), (2, tmp_path)])) == (None, "cgroups not writable")
+    assert CpuQuotas.find("n", iter([])) == (None, "no cgroup cpu controller")
+
+
+def test_own_group_inside_a_containers_part_of_the_tree(tmp_path, monkeypatch):
+    """The mount shows /docker/abc as its root, while our own path is given from the whole tree's root."""
+    lines = {
+        "/proc/self/cgroup": ["4:cpu,cpuacct:/docker/abc", "0::/docker/abc"],
+        "/proc/self/mountinfo": [
+            f"30 25 0:26 /docker/abc {tmp_path} rw - cgroup cgroup rw,cpu,cpuacct",
+            "31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+        ],
+    }
+    monkeypatch.setattr(cgroups, "_read_lines", lambda path: lines[str(path)])
+    assert list(cgroups._candidate_parents()) == [(1, tmp_path)]
+
+
+def test_v2_tries_the_groups_above_too(tmp_path, monkeypatch):
+    own = tmp_path / "user.slice" / "session.scope"
+    own.mkdir(parents=True)
+    lines = {
+        "/proc/self/cgroup": ["0::/user.slice/session.scope"],
+        "/proc/self/mountinfo": [f"30 25 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw"],
+    }
+    monkeypatch.setattr(cgroups, "_read_lines", lambda path: lines[str(path)])
+    assert list(cgroups._candidate_parents()) == [(2, own), (2, own.parent), (2, tmp_path)]
+
+
+def test_refused_delegation_leaves_no_folder(tmp_path):
+    """cgroup v2 lets the folder be made, then refuses the cpu controller where processes sit in the parent."""
+    (tmp_path / "cgroup.subtree_control").mkdir()  # it can be neither read nor written
+    assert CpuQuotas.find("nodesweep-x", iter([(2, tmp_path)])) == (None, "cgroups not writable")
+    assert not (tmp_path / "nodesweep-x").exists()
+
+
+def test_own_groups_and_those_above_enclose_this_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(2, tmp_path / "a"), (2, tmp_path)]))
+    groups = cgroups.enclosing_groups()
+    assert groups == [tmp_path / "a", tmp_path, *tmp_path.parents]

@@ -1,0 +1,271 @@
+"""Image builds with a package of a few bytes, so that nothing is downloaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from infra.local.engine.process.image_content import read_content
+from infra.local.engine.process.image_store import ProcessImageStore
+from infra.local.interfaces import ImageBuildError
+from infra.local.process_identity import start_ticks
+
+ROOT = Path(__file__).resolve().parents[5]
+
+DOCKERFILE = """
+FROM python:3.11
+COPY requirements.txt *.whl /tmp/build/
+RUN pip install -r /tmp/build/requirements.txt
+COPY . /opt/ml/code/
+COPY lib /opt/own/lib
+ENV PROGRAM=train.py PYTHONPATH=/opt/elsewhere:/opt/own
+WORKDIR /opt/own
+LABEL kind=tiny
+"""
+DIST_INFO = {
+    "METADATA": "Metadata-Version: 2.1\nName: tinytrain\nVersion: 1.0\n",
+    "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "RECORD": "",
+    "entry_points.txt": "[console_scripts]\ntrain = tinytrain:main\n",
+}
+
+
+@pytest.fixture
+def context(tmp_path):
+    folder = tmp_path / "context"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tinytrain-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tinytrain.py", "def main():\n    print('tiny')\n")
+        for name, text in DIST_INFO.items():
+            wheel.writestr(f"tinytrain-1.0.dist-info/{name}", text)
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    (folder / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl  # local\n")
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "lib").mkdir()
+    (folder / "lib" / "one.py").write_text("")
+    (folder / ".dockerignore").write_text("# not for nodes\nnotes*\nDockerfile\n")
+    (folder / "notes.txt").write_text("private")
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ProcessImageStore(tmp_path / "state")
+
+
+def build(store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args):
+    return store.build(
+        context, repository, tag, build_args, on_line or (lambda line: None), stop or threading.Event(), seconds
+    )
+
+
+def test_build_run_resolve(store, context):
+    lines = []
+    image = build(store, context, on_line=lines.append)
+    folder = store.resolve("123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny:1")
+    assert folder == store.resolve(f"localhost:5000/tiny@{image.digest}")
+    assert image.labels == {"kind": "tiny"}
+    assert subprocess.check_output([folder / "venv/bin/train"], text=True) == "tiny\n"
+    assert (folder / "code/train.py").read_text() == "print(1)\n"
+    assert not (folder / "code/notes.txt").exists()
+    assert [str(path.relative_to(folder)) for path in folder.glob("files/**/*.py")] == ["files/opt/own/lib/one.py"]
+    record = json.loads((folder / "image.json").read_text())
+    assert record["environment"] == {"PROGRAM": "train.py", "PYTHONPATH": "/opt/elsewhere:/opt/own"}
+    assert record["folder"] == "/opt/own"
+    assert store.images() == [("tiny", "1", image.digest)]
+    assert lines[0].startswith("[READ Dockerfile] FROM python:3.11: not pulled")
+
+
+def test_same_inputs_same_digest_and_a_code_change_keeps_the_environment(store, context, tmp_path):
+    first = build(store, context)
+    copied = shutil.copytree(context, tmp_path / "elsewhere")
+    os.utime(copied / "train.py", (0, 0))
+    (copied / "__pycache__").mkdir()
+    (copied / "__pycache__" / "train.pyc").write_text("x")
+    assert build(store, copied) == first
+
+    (context / "train.py").write_text("print(2)\n")
+    lines = []
+    second = build(store, context, tag="2", on_line=lines.append)
+    assert second.digest != first.digest
+    assert any(line.startswith("[REUSE virtual environment]") for line in lines)
+    assert [len(list(store._venvs.glob("*/complete.json"))), len(store.images())] == [1, 2]
+
+
+def test_tags_are_immutable(store, context):
+    build(store, context)
+    (context / "train.py").write_text("print(2)\n")
+    with pytest.raises(ImageBuildError, match="tags are immutable"):
+        build(store, context)
+
+
+@pytest.mark.parametrize("uri", ["tiny:2", "other:1", "tiny@sha256:" + "0" * 64, "not an image", "tiny"])
+def test_what_is_not_there_resolves_to_none(store, uri):
+    assert store.resolve(uri) is None
+
+
+def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
+    (context / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl\nno_such_package @ file:///no/where\n")
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed with exit code 1.*/no/where"):
+        build(store, context)
+    assert store.images() == []
+    assert store.resolve("tiny:1") is None
+
+
+def hash_of(path):
+    return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def write_wheel(folder, name, version, requires=""):
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"version = '{version}'\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        wheel.writestr(f"{info}/WHEEL", DIST_INFO["WHEEL"])
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
+
+
+HASHED = "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt\n"
+
+
+def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
+    arguments = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(context), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(context)}
+    (context / "Dockerfile").write_text(HASHED)
+    (context / "requirements.txt").write_text(f"tinytrain==1.0 {hash_of(context / 'tinytrain-1.0-py3-none-any.whl')}\n")
+    lines = []
+    build(store, context, on_line=lines.append, **arguments)
+    assert "[INSTALL requirements]" not in lines  # uv took it
+    (context / "requirements.txt").write_text(f"tinytrain==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*DO NOT MATCH THE HASHES"):
+        build(store, context, tag="2", **arguments)
+
+
+def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
+    """The wheel +cpu fits `torch==1.0` and is the newer one; only the other's link shows a hash."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
+    link = f'<a href="{cuda.as_uri()}#{hash_of(cuda).removeprefix("--hash=").replace(":", "=")}">{cuda.name}</a>'
+    (tmp_path / "index.html").write_text(link)
+    cpu = write_wheel(wheels, "torch", "1.0+cpu")
+    pinned = f"torch==1.0 \\\n    {hash_of(cuda)} \\\n    "
+    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{tmp_path / 'index.html'} {wheels}", "UV_OFFLINE": "1"}
+    (context / "Dockerfile").write_text(HASHED + "RUN pip install torch\n")
+    (context / "requirements.txt").write_text(f"{pinned}{hash_of(cpu)}\n")
+    build(store, context, **found)
+    python = store.resolve("tiny:1") / "venv/bin/python"
+    assert subprocess.check_output([python, "-c", "import torch; print(torch.version)"], text=True) == "1.0+cpu\n"
+    assert not list(store._venvs.glob("*/torch-download"))
+    (context / "requirements.txt").write_text(f"{pinned}--hash=sha256:{'1' * 64}\n")
+    with pytest.raises(ImageBuildError, match=r"DOWNLOAD torch: torch-1\.0\+cpu-.* none of the requirement's hashes"):
+        build(store, context, tag="2", **found)
+
+
+def test_half_an_environment_is_made_anew(store, context):
+    content = build(store, context)
+    [complete] = store._venvs.glob("*/complete.json")
+    complete.unlink()
+    shutil.rmtree(complete.parent / "lib")
+    shutil.rmtree(store._images)
+    assert build(store, context) == content
+    assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+
+
+def test_a_moved_store_is_built_anew(store, context, tmp_path):
+    build(store, context)
+    moved = ProcessImageStore((tmp_path / "state").rename(tmp_path / "moved"))
+    assert moved.resolve("tiny:1") is None
+    build(moved, context)
+    assert subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+
+
+def test_concurrent_builds_of_the_same_thing(store, context):
+    lines = []
+    with ThreadPoolExecutor(2) as pool:
+        images = list(pool.map(lambda tag: build(store, context, tag=tag, on_line=lines.append), ["1", "2"]))
+    assert images[0] == images[1]
+    assert lines.count("[MAKE virtual environment]") == 1
+    assert {tag for _, tag, _ in store.images()} == {"1", "2"}
+
+
+def test_stop_and_deadline(store, context):
+    stop = threading.Event()
+    with pytest.raises(ImageBuildError, match="the build was stopped"):
+        build(store, context, on_line=lambda line: stop.set() if "MAKE" in line else None, stop=stop)
+    with pytest.raises(ImageBuildError, match="the build's time was up"):
+        build(store, context, seconds=0.3)
+    assert store.images() == []
+
+
+KILLED_BUILDER = """
+import os, sys, threading, time
+from pathlib import Path
+from infra.local.engine.process.installer import BuildRun, build_lock, installer_environment
+venvs = Path(sys.argv[1])
+run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 60)
+with build_lock(venvs / "x.lock", run) as lock_fd:
+    compiler = "setsid sleep 600 & echo compiler $!; wait"
+    run.command("INSTALL", ["sh", "-c", compiler], installer_environment({}, venvs), venvs, lock_fd)
+"""
+
+
+def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
+    """They are no children of the server: the kernel ends pip with it, but not what pip has started."""
+    command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
+    builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert builder.stdout is not None
+        compiler = int(next(line for line in builder.stdout if line.startswith("compiler")).split()[1])
+        ProcessImageStore(store._venvs.parent)
+        assert start_ticks(compiler) is not None
+    finally:
+        builder.kill()
+        builder.wait()
+        builder.stdout.close()
+    assert start_ticks(compiler) is not None
+    ProcessImageStore(store._venvs.parent)
+    assert start_ticks(compiler) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("COPY nowhere.py /opt/ml/code/", "nowhere.py is not in the build context"),
+        ("COPY notes.txt /opt/ml/code/", "or .dockerignore excludes it"),
+        ("COPY train.py /usr/bin/", "nodes see /opt/ml/code and what an ENV names only"),
+        ("ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/", "nodes see /opt/ml/code and what an ENV names only"),
+        ("ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/", "nodes see /opt/ml/code and what an ENV names only"),
+        ("RUN pip install -r /elsewhere.txt", "no COPY before it"),
+    ],
+)
+def test_contexts_that_do_not_fit(store, context, change, complaint):
+    with (context / "Dockerfile").open("a") as file:
+        file.write(change + "\n")
+    with pytest.raises(ImageBuildError, match=complaint):
+        build(store, context)
+
+
+def test_build_args_of_installers_and_requirements_make_the_environments_name(context):
+    from infra.local.engine.process.dockerfile import parse
+
+    def venv_digest(**build_args):
+        return read_content(context, parse(DOCKERFILE, build_args), build_args).venv_digest
+
+    plain = venv_digest()
+    assert venv_digest(OTHER="x") == plain
+    assert venv_digest(PIP_EXTRA_INDEX_URL="https://example.org") != plain
+    with zipfile.ZipFile(context / "tinytrain-1.0-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("more.py", "")
+    assert venv_digest() != plain

@@ -1,0 +1,76 @@
+"""A spot interruption of real processes through the served API: SIGTERM, the last checkpoint to S3, and on from it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from infra.local.engine.host.port_lock import training_slot
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.engine.run import exclusive_engine
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import running
+from tests.infra.local.engine.engine_bench import TIMES, write_image, write_train
+from tests.infra.local.platform_client import client, phases, resources, run_job
+
+PROGRAM = """
+config = json.loads((ml / "input/config/checkpointconfig.json").read_text())
+last = pathlib.Path(config["LocalPath"]) / "last.ckpt"
+step = int(last.read_text()) if last.exists() else 0
+print(f"began at {step}")
+
+def save(*_):
+    if host == "algo-1":
+        last.write_text(str(step))
+    print(f"saved {step}")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+while step < 3:
+    step += 1
+    print(f"{host} step {step}")
+    if step == 2:
+        time.sleep(600)
+(ml / "model" / "model.bin").write_text(str(step))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slot = functools.partial(training_slot, address=f"\0test-{tmp_path}")
+    monkeypatch.setattr(exclusive_engine, "training_slot", slot)
+
+
+def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
+    image = write_image(tmp_path / "image")
+    write_train(image, PROGRAM)
+    images = SimpleNamespace(resolve=lambda uri: image, images=lambda: [])
+    plan = tmp_path / "faults.yaml"
+    plan.write_text('faults:\n  - {fault: spot_interruption, jobs: "resumes", at_line: "^algo-1 step 2$"}\n')
+    config = ServerConfig(0, tmp_path / "state", faults_file=plan)
+    engines: list[ProcessEngine] = []
+
+    def make_engine(folder: Path, endpoint: str) -> tuple[ProcessEngine, SimpleNamespace]:
+        engines.append(ProcessEngine(folder / "engine", images, endpoint, times=TIMES))  # type: ignore[arg-type]
+        return engines[0], images
+
+    with running(config, make_engine) as endpoint:  # type: ignore[arg-type]
+        platform = SimpleNamespace(sagemaker=client(endpoint, "sagemaker"), s3=client(endpoint, "s3"))
+        platform.s3.create_bucket(Bucket="results")
+        job = run_job(
+            platform,
+            "resumes",
+            ResourceConfig=resources(2),
+            EnableManagedSpotTraining=True,
+            StoppingCondition={"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
+            CheckpointConfig={"S3Uri": "s3://results/checkpoints"},
+        )
+        assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+        assert phases(job).count("Training") == 2
+        assert "Interrupted" in phases(job)
+        assert platform.s3.get_object(Bucket="results", Key="checkpoints/last.ckpt")["Body"].read() == b"2"
+        assert platform.s3.head_object(Bucket="results", Key="jobs/resumes/output/model.tar.gz")
+    engines[0].close()

@@ -1,0 +1,126 @@
+"""kill -9 to the server, and to its supervisor with it: nothing of a node stays alive, at once or at the next start."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from infra.local.engine.host.cgroups import CpuQuotas, _candidate_parents
+from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.process_tree import Membership, list_processes
+from infra.local.engine.process.engine import ProcessEngine
+from infra.local.engine.run.node_files import state_id
+from tests.infra.local.engine.engine_bench import write_image, write_train
+
+ROOT = Path(__file__).resolve().parents[5]
+SERVER = """
+import functools, sys, threading
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from infra.local.engine.run import exclusive_engine
+from infra.local.engine.process import engine as process_engine
+from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.port_lock import training_slot
+from infra.local.interfaces import JobSpec
+from tests.infra.local.engine.engine_bench import TIMES, OneImage
+exclusive_engine.training_slot = functools.partial(training_slot, address={slot!r})
+folder = Path({folder!r})
+engine = process_engine.ProcessEngine(folder / "state", OneImage(folder / "image"), "http://127.0.0.1:1", times=TIMES)
+if {bare}:
+    engine._containment = Containment()
+job = JobSpec("job-k", "arn:k", "us-east-1", "tiny:1", "ml.local.small", 2, {{}}, {{}})
+engine.run(job, engine.prepare(job), lambda host, text, at: print(text, flush=True), threading.Event(), 600)
+"""
+# A node that is hard to end: it ignores signals, and has a child in a session of its own.
+NODE = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN)
+subprocess.Popen(["setsid", "sleep", "600"])
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(params=["contained", "bare"])
+def server(request, bench_folder):
+    source = SERVER.format(
+        root=str(ROOT),
+        folder=str(bench_folder),
+        slot=f"\0test-{bench_folder}",
+        bare=request.param == "bare",
+    )
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert [process.stdout.readline().strip() for _ in range(2)] == ["up", "up"]
+    process.is_bare = request.param == "bare"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def bench_folder(tmp_path):
+    write_train(write_image(tmp_path / "image"), NODE)
+    return tmp_path
+
+
+def nodes_of(folder):
+    return Membership(state_id=state_id(folder / "state"))
+
+
+def wait_until_gone(membership, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while membership.members() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return membership.members()
+
+
+def supervisor_of(server):
+    [pid] = [process.pid for process in list_processes() if process.parent_pid == server.pid]
+    return pid
+
+
+def test_server_killed(server, bench_folder):
+    nodes = nodes_of(bench_folder)
+    assert len(nodes.members()) >= 4
+    server.send_signal(signal.SIGKILL)
+    assert wait_until_gone(nodes) == set()
+
+
+def groups_of(folder):
+    name = f"nodesweep-{state_id(folder / 'state')}"
+    return [group for version, parent in _candidate_parents() for group in CpuQuotas(version, parent / name).groups()]
+
+
+def test_server_killed_leaves_no_cgroups(server, bench_folder):
+    supervisor = supervisor_of(server)
+    server.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{supervisor}/cmdline").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert groups_of(bench_folder) == []
+
+
+def test_server_and_supervisor_killed_together(server, bench_folder):
+    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is left."""
+    nodes = nodes_of(bench_folder)
+    subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
+    server.wait()
+    if not server.is_bare and Containment.find(bench_folder).unshare:
+        assert wait_until_gone(nodes) == set()
+    ProcessEngine(bench_folder / "state", None, "http://127.0.0.1:1").close()
+    assert nodes.members() == set()
+    assert groups_of(bench_folder) == []
+
+
+def test_supervisor_ignores_a_polite_end(server, bench_folder):
+    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the server stops the job."""
+    nodes = nodes_of(bench_folder).members()
+    subprocess.run(["kill", "-TERM", str(supervisor_of(server))], check=True)
+    assert nodes <= nodes_of(bench_folder).members()

@@ -1,0 +1,174 @@
+"""The shipped image, built and run: the real toolkit, torch, gloo and two nodes."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import sys
+import tarfile
+import threading
+from dataclasses import replace
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.process_tree import Membership
+from infra.local.engine.process.engine import ProcessEngine
+from tests.infra.image.training_processes import IMAGE
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import argparse, json, os
+import torch, torch.distributed as dist
+import own_requirement
+hosts = json.loads(os.environ["SM_HOSTS"])
+rank = hosts.index(os.environ["SM_CURRENT_HOST"])
+os.environ["GLOO_SOCKET_IFNAME"] = os.environ["SM_NETWORK_INTERFACE_NAME"]
+dist.init_process_group("gloo", rank=rank, world_size=len(hosts))
+total = torch.ones(1) * (rank + 1)
+dist.all_reduce(total)
+print(f"sum={int(total)}; own={own_requirement.__file__}", flush=True)
+parser = argparse.ArgumentParser()
+parser.add_argument("--boom", type=int, default=99)
+if parser.parse_args().boom == rank:
+    raise ValueError(f"boom on rank {rank}")
+if parser.parse_args().boom == -rank:
+    os.kill(os.getpid(), 9)
+dist.barrier()
+"""
+
+
+@pytest.fixture(scope="module")
+def s3():
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["contained", "bare"])
+def engine(request, tmp_path, image_store, s3):
+    engine = ProcessEngine(tmp_path, image_store, s3)
+    if request.param == "bare":
+        engine._containment = Containment()
+    yield engine
+    assert Membership(state_id=engine._state_id).members() == set()
+    engine.close()
+
+
+def source_archive():
+    """The script, and a requirements.txt with a package that the image doesn't have."""
+    files = {
+        "train.py": SCRIPT,
+        "requirements.txt": "./own\n",
+        "own/setup.py": 'from setuptools import setup\nsetup(name="own", py_modules=["own_requirement"])\n',
+        "own/own_requirement.py": "",
+    }
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+@pytest.fixture
+def own_code_job(job, s3, image_uri):
+    client = boto3.client(
+        "s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
+    )
+    client.create_bucket(Bucket="source")
+    client.put_object(Bucket="source", Key="sourcedir.tar.gz", Body=source_archive())
+    hyperparameters = {
+        "sagemaker_program": '"train.py"',
+        "sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"',
+        "sagemaker_region": '"us-east-1"',
+    }
+    return replace(
+        job,
+        image_uri=image_uri,
+        instance_type="ml.local.large",
+        instance_count=2,
+        hyperparameters=hyperparameters,
+        input_data_config=[],
+    )
+
+
+def run(engine, job):
+    lines = []
+    nodes = engine.prepare(job)
+    result = engine.run(job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300)
+    return result, lines
+
+
+def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image_uri):
+    result, lines = run(engine, own_code_job)
+    assert result.failed_host is None, lines[-40:]
+    sums = {(host, text.split("; own=")[0]): text for host, text in lines if text.startswith("sum=")}
+    assert sums.keys() == {("algo-1", "sum=3"), ("algo-2", "sum=3")}
+    assert all(f"/{host}/python/lib/" in text for (host, _), text in sums.items())
+    packages = f"lib/python3.{sys.version_info.minor}/site-packages"
+    assert not (image_store.resolve(image_uri) / "venv" / packages / "own_requirement.py").exists()
+
+
+def table():
+    """64 samples of two features."""
+    rows = [f"{i % 7},{i % 5},{i % 2}" for i in range(64)]
+    return "a,b,label\n" + "\n".join(rows) + "\n"
+
+
+def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_uri):
+    """Put into /opt/ml/code by the toolkit, on every node."""
+    program = {"format": '"csv"', "epochs": "1", "per-replica-batch-size": "8", "warmup-exclude-seconds": "0"}
+    job = replace(job, image_uri=image_uri, instance_type="ml.local.large", instance_count=2, hyperparameters=program)
+    nodes = engine.prepare(job)
+    for node in nodes:
+        assert list((node.opt_ml / "code").iterdir()) == []
+        (node.opt_ml / "input" / "data" / "training" / "table.csv").write_text(table())
+    lines = []
+    result = engine.run(job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300)
+    assert result.failed_host is None, lines[-40:]
+    assert any(host == "algo-1" and "train_seconds=" in text and "world_size=2;" in text for host, text in lines)
+    assert all((node.opt_ml / "code" / "train.py").is_file() for node in nodes)
+
+
+def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(engine, own_code_job, tmp_path, image_uri):
+    """What AWS does, for an image that the user bakes his program into by the guide's recipe."""
+    context = tmp_path / "context"
+    shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
+    (context / "baked.py").write_text("print('the image has run', flush=True)\n")
+    with (context / "Dockerfile").open("a") as file:
+        file.write("COPY baked.py /opt/ml/code/baked.py\nENV SAGEMAKER_PROGRAM=baked.py\n")
+    engine._images.build(context, "training", "baked", {}, print, threading.Event(), 300)
+    baked = replace(own_code_job, image_uri=image_uri.rpartition(":")[0] + ":baked", instance_count=1)
+    without_code = {name: value for name, value in baked.hyperparameters.items() if "submit" not in name}
+    for job in (baked, replace(baked, hyperparameters=without_code)):
+        result, lines = run(engine, job)
+        assert result.failed_host is None, lines[-40:]
+        said = [text for _, text in lines]
+        assert "the image has run" in said
+        assert any("is not empty, abandoning unzipping" in text for text in said)
+
+
+def test_failing_rank_is_the_reason(engine, own_code_job):
+    hyperparameters = {**own_code_job.hyperparameters, "boom": "1"}
+    result, _lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
+    assert result.failed_host == "algo-2"
+    # -6: gloo's threads may abort the process that is ending with its exception.
+    cause = r"AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode (1|-6)\nErrorMessage "
+    assert re.match(cause, result.failure_reason)
+    assert "boom on rank 1" in result.failure_reason
+
+
+def test_program_killed_on_one_node(engine, own_code_job):
+    """The out-of-memory killer's work, seen through the toolkit: `train` itself lives on and reports it."""
+    hyperparameters = {**own_code_job.hyperparameters, "boom": "-1"}
+    result, _lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
+    assert result.failed_host == "algo-2"
+    assert "ExitCode -9" in result.failure_reason

@@ -1,0 +1,230 @@
+"""`python -m infra.local`: start, status, stop, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from werkzeug.serving import make_server
+
+from infra.local.__main__ import main
+from infra.local.api.access import AccessKeys, Gate
+from infra.local.api.front import Front
+from infra.local.interfaces import AccessKey
+from infra.local.server import daemon
+from infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
+from infra.local.server.platform import Platform
+from tests.infra.local.platform_client import wait_until
+from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "infra.local", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    daemon.stop(tmp_path)
+
+
+def test_start_status_stop(state_dir: Path) -> None:
+    where = ["--state-dir", str(state_dir)]
+    started = run("start", "--port", "0", *where)
+    endpoint = started.stdout.strip()
+    assert endpoint.startswith("http://127.0.0.1:"), started.stderr
+    assert run("start", "--port", "0", *where).stdout.strip() == endpoint
+    status = run("status", *where)
+    answer = json.loads(status.stdout)
+    assert (status.returncode, answer["running"], answer["endpoint"]) == (0, True, endpoint)
+    assert answer["jobs_in_progress"] == []
+    assert run("stop", "--port", "1", *where).stdout == "was not running\n"
+    assert run("stop", *where).stdout == "stopped\n"
+    assert daemon.start_ticks(answer["pid"]) is None
+    assert run("status", *where).returncode == 1
+    assert run("stop", *where).stdout == "was not running\n"
+
+
+def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
+    where = ["--state-dir", str(state_dir)]
+    started = run("start", "--port", "0", "--engine", "simulated", *where)
+    assert started.returncode == 0, started.stderr
+    answer = json.loads(run("status", *where).stdout)
+    assert (answer["engine"], answer["account_id"], answer["isolation"]) == ("simulated", "000000000001", "simulated")
+    refused = run("start", "--port", "0", *where)
+    assert "with engine simulated, asked for process: stop it first" in refused.stderr
+    run("stop", *where)
+    refused = run("start", "--port", "0", *where)
+    assert "--engine simulated, asked for process" in refused.stderr
+
+
+def test_starts_at_once_share_one_server(state_dir: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: run("start", "--port", "0", "--state-dir", str(state_dir)), range(2)))
+    assert [answer.returncode for answer in answers] == [0, 0]
+    assert answers[0].stdout == answers[1].stdout
+
+
+def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.1)  # it accepts connections and never answers
+        with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
+            daemon.start(ServerConfig(port, state_dir))
+
+
+def test_other_port_than_the_running_servers(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
+    monkeypatch.setattr(daemon, "find_server", lambda _: found)
+    monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True})
+    with pytest.raises(ServerStartError, match=r"already runs at .*4570, not on port 4571"):
+        daemon.start(ServerConfig(4571, state_dir))
+
+
+STOPPING = {"service": SERVICE, "running": False, "stopping": True}
+
+
+@contextmanager
+def stopping_platform() -> Iterator[str]:
+    """An endpoint that answers as a platform does while its jobs end."""
+    gate = Gate(AccessKeys(AccessKey("a", "b"), AccessKey("c", "d")), "own")
+    server = make_server("127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: STOPPING, gate))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def write_server_file(state_dir: Path, endpoint: str) -> None:
+    record = {"pid": os.getpid(), "start_ticks": daemon.start_ticks(os.getpid()), "endpoint": endpoint}
+    (state_dir / "server.json").write_text(json.dumps(record))
+
+
+def test_stopping_platform_is_neither_running_nor_adopted(tmp_path: Path) -> None:
+    with stopping_platform() as endpoint:
+        write_server_file(tmp_path, endpoint)
+        assert daemon.status(tmp_path) == STOPPING
+        with pytest.raises(ServerStartError, match=f"{endpoint} is still stopping its jobs"):
+            daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
+    with pytest.raises(ServerStartError, match="still stopping"):  # its socket is closed, its process lives on
+        daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
+
+
+def test_start_waits_for_the_platform_that_stops_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one may be of another state folder; when it has gone, a new one is started."""
+    with stopping_platform() as endpoint:
+        config = ServerConfig(int(endpoint.rpartition(":")[2]), state_dir)
+        with pytest.raises(ServerStartError, match="still stopping its jobs"):
+            daemon.start(config, deadline_seconds=0.1)
+    answers = iter([STOPPING] * 2)
+    monkeypatch.setattr(daemon, "read_status", lambda _: next(answers, None))
+    monkeypatch.setattr(daemon, "_spawn", lambda _: None)
+    monkeypatch.setattr(daemon, "_wait_until_ready", lambda *_: "a new one")
+    assert daemon.start(config) == "a new one"
+    assert next(answers, None) is None
+
+
+def test_closed_platform_says_so(tmp_path: Path) -> None:
+    platform = Platform(tmp_path, "http://127.0.0.1:1", FakeEngine(tmp_path / "engine"), FakeImageStore(), {})
+    platform.start()
+    assert (platform.status()["running"], platform.status()["stopping"]) == (True, False)
+    platform.close()
+    assert (platform.status()["running"], platform.status()["stopping"]) == (False, True)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.0 503 No\r\n\r\nbusy", b"HTTP/1.0 200 OK\r\n\r\n[1]", b"SSH-2.0\r\n"])
+def test_what_is_no_platform_has_no_status(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as pool:
+        status = pool.submit(daemon.read_status, f"http://127.0.0.1:{other.getsockname()[1]}")
+        connection, _ = other.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+        assert status.result(10) is None
+
+
+def test_server_that_ends_before_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr(daemon, "find_server", lambda *_: daemon.RunningServer(ended.pid, 1, "http://x"))
+    assert daemon.stop(tmp_path)
+    monkeypatch.setattr(daemon, "_wait_for_end", lambda *_: False)  # it ends between the wait and the SIGKILL
+    assert daemon.stop(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["start", "serve"])
+def test_profile_of_the_caller_does_not_reach_the_server(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """boto3 refuses to make any client where AWS_PROFILE names a profile that isn't there."""
+    monkeypatch.setenv("AWS_PROFILE", "not-here")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/not/here")
+    if command == "start":
+        monkeypatch.setenv("HF_TOKEN", "s3cr3t")
+        assert daemon.start(ServerConfig(0, state_dir)).startswith("http://127.0.0.1:")
+        server = daemon.find_server(state_dir)
+        assert server is not None
+        assert b"s3cr3t" not in Path(f"/proc/{server.pid}/environ").read_bytes()
+        return
+    owner = subprocess.Popen(["sleep", "600"])
+    arguments = [sys.executable, "-m", "infra.local", "serve", "--port", "0", "--state-dir", str(state_dir)]
+    server = subprocess.Popen([*arguments, "--owner-pid", str(owner.pid)], cwd=ROOT)
+    try:
+        wait_until(lambda: daemon.find_server(state_dir) or server.poll() is not None, deadline_seconds=60)
+        assert server.poll() is None
+    finally:
+        owner.kill()
+        owner.wait()
+        server.wait(30)
+
+
+def test_file_of_a_dead_server_is_not_believed(state_dir: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (state_dir / "server.json").write_text(json.dumps({"pid": dead.pid, "start_ticks": 1, "endpoint": "http://x"}))
+    assert daemon.find_server(state_dir) is None
+    assert daemon.status(state_dir)["running"] is False
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["begin"],
+        ["start", "--port", "70000"],
+        ["start", "--owner-pid", "0"],
+        ["serve", "--quota", "ml.local.small"],
+    ],
+)
+def test_bad_arguments(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("command", ["start", "serve", "join", "leave"])
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "file", "file/below", "x" * 300])
+def test_a_state_folder_that_cannot_be_is_one_line(tmp_path: Path, command: str, folder: str) -> None:
+    (tmp_path / "file").touch()
+    owner = ["--owner-pid", str(os.getpid())] if command in ("join", "leave") else []
+    ended = run(command, "--port", "0", "--state-dir", str(tmp_path / folder), *owner)
+    assert ended.returncode == 1 and ended.stdout == ""
+    [line] = ended.stderr.splitlines()
+    assert line.startswith(f"--state-dir {tmp_path / folder} can't be used: ")
+    assert line.endswith("; give a folder that can be made and written to")

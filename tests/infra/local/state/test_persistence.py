@@ -1,0 +1,252 @@
+"""What survives a restart of the platform, an orderly one and a kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.local.server import daemon
+from infra.local.state.s3_snapshot import S3Snapshot
+from tests.infra.local.platform_client import (
+    client,
+    job_request,
+    serve_platform,
+    wait_for_end,
+    wait_for_phase,
+    wait_until,
+)
+from tests.infra.local.platform_fakes import IMAGE_DIGEST, FakeImageStore
+
+ROOT = Path(__file__).resolve().parents[4]
+SERVE_WITH_FAKES = str(ROOT / "tests/infra/local/serve_with_fakes.py")
+PART_BYTES = 5 * 1024 * 1024
+
+served = contextmanager(serve_platform)
+
+
+@contextmanager
+def server_process(state_dir: Path, *owner_pid: str) -> Iterator[SimpleNamespace]:
+    """A platform in a process of its own; killed at the end if it still runs."""
+    command = [sys.executable, SERVE_WITH_FAKES, str(state_dir), "0", *owner_pid]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        found = wait_until(lambda: daemon.find_server(state_dir), deadline_seconds=30)
+        yield SimpleNamespace(
+            process=process,
+            s3=client(found.endpoint, "s3"),
+            sagemaker=client(found.endpoint, "sagemaker"),
+        )
+    finally:
+        process.kill()
+        process.wait()
+
+
+def put_in_parts(s3: Any, key: str) -> None:
+    where = {"Bucket": "kept", "Key": key}
+    upload = {**where, "UploadId": s3.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")["UploadId"]}
+    parts = []
+    for number, body in enumerate((b"a" * PART_BYTES, b"b" * 10), start=1):
+        part = s3.upload_part(**upload, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256")
+        parts.append({"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": part["ChecksumSHA256"]})
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+
+def head(s3: Any, key: str) -> dict[str, Any]:
+    answer = s3.head_object(Bucket="kept", Key=key, ChecksumMode="ENABLED")
+    del answer["ResponseMetadata"]
+    return dict(answer)
+
+
+def test_objects_come_back_as_they_were(tmp_path: Path) -> None:
+    keys = ["plain", "strange/ü name+%2F_x", "parts"]
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        for key in keys[:2]:
+            platform.s3.put_object(
+                Bucket="kept",
+                Key=key,
+                Body=key.encode(),
+                ContentType="text/csv",
+                Metadata={"sha256": "abc", "with_underscore": "1"},
+                Tagging="team=a",
+                ChecksumAlgorithm="SHA256",
+            )
+        put_in_parts(platform.s3, "parts")
+        before = {key: head(platform.s3, key) for key in keys}
+    with served(tmp_path) as platform:
+        assert {key: head(platform.s3, key) for key in keys} == before
+        assert platform.s3.get_object(Bucket="kept", Key=keys[1])["Body"].read() == keys[1].encode()
+        assert platform.s3.get_object_tagging(Bucket="kept", Key="plain")["TagSet"] == [{"Key": "team", "Value": "a"}]
+
+
+def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        for bucket in ("kept", "dropped"):
+            platform.s3.create_bucket(Bucket=bucket)
+        for key in ("a", "b", "c"):
+            platform.s3.put_object(Bucket="kept", Key=key, Body=b"1")
+    with served(tmp_path) as platform:
+        platform.s3.delete_bucket(Bucket="dropped")
+        platform.s3.delete_object(Bucket="kept", Key="a")
+        platform.s3.delete_objects(Bucket="kept", Delete={"Objects": [{"Key": "b"}]})
+        platform.s3.put_object(Bucket="kept", Key="c", Body=b"2")
+    with served(tmp_path) as platform:
+        assert [bucket["Name"] for bucket in platform.s3.list_buckets()["Buckets"]] == ["kept"]
+        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == ["c"]
+        assert platform.s3.get_object(Bucket="kept", Key="c")["Body"].read() == b"2"
+    assert len(list((tmp_path / "s3" / "bodies").rglob("*-*"))) == 1
+
+
+def test_repositories_and_images(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        assert described(platform)["imageDigest"] == IMAGE_DIGEST  # filled from the image store
+        platform.ecr.create_repository(repositoryName="empty", imageTagMutability="IMMUTABLE")
+        platform.ecr.batch_delete_image(repositoryName="trainer", imageIds=[{"imageTag": "v1"}])
+    with served(tmp_path) as platform:
+        names = {item["repositoryName"]: item for item in platform.ecr.describe_repositories()["repositories"]}
+        assert names["empty"]["imageTagMutability"] == "IMMUTABLE"
+        with pytest.raises(ClientError, match="ImageNotFoundException"):
+            described(platform)
+
+
+def test_image_whose_files_have_gone_is_not_in_ecr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tmp_path) as platform:
+        platform.ecr.create_repository(repositoryName="other")  # makes the platform write its snapshot
+    monkeypatch.setattr(FakeImageStore, "images", lambda self: [])
+    with served(tmp_path) as platform, pytest.raises(ClientError, match="ImageNotFoundException"):
+        described(platform)
+
+
+def described(platform: SimpleNamespace) -> dict[str, Any]:
+    found = platform.ecr.describe_images(repositoryName="trainer", imageIds=[{"imageTag": "v1"}])
+    return dict(found["imageDetails"][0])
+
+
+def test_orderly_stop_stops_jobs_and_keeps_records(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="results")
+        platform.sagemaker.create_training_job(**job_request("done"))
+        before = wait_for_end(platform.sagemaker, "done")
+        platform.sagemaker.create_training_job(**job_request("busy", "endless"))
+        wait_for_phase(platform.sagemaker, "busy", "Training")
+        platform.sagemaker.create_training_job(**job_request("waiting"))
+    with served(tmp_path) as platform:
+        after = platform.sagemaker.describe_training_job(TrainingJobName="done")
+        assert {**after, "ResponseMetadata": None} == {**before, "ResponseMetadata": None}
+        for name in ("busy", "waiting"):
+            job = platform.sagemaker.describe_training_job(TrainingJobName=name)
+            assert job["TrainingJobStatus"] == "Stopped"
+        with pytest.raises(ClientError, match="ResourceInUse"):
+            platform.sagemaker.create_training_job(**job_request("done"))
+
+
+def test_killed_server_fails_its_job_and_keeps_its_objects(tmp_path: Path) -> None:
+    with server_process(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="results")
+        platform.sagemaker.create_training_job(**job_request("cut", "endless"))
+        wait_for_phase(platform.sagemaker, "cut", "Training")
+        wait_until(lambda: list((tmp_path / "s3" / "buckets").glob("*.json")))
+        platform.process.send_signal(signal.SIGKILL)
+        platform.process.wait(10)
+    with served(tmp_path) as platform:
+        job = platform.sagemaker.describe_training_job(TrainingJobName="cut")
+        assert job["TrainingJobStatus"] == "Failed"
+        assert job["FailureReason"].startswith("InternalServerError: the local platform stopped")
+        assert job["TrainingEndTime"] - job["TrainingStartTime"] < timedelta(minutes=1)
+        platform.s3.head_bucket(Bucket="results")
+        assert platform.sagemaker.create_training_job(**job_request("next"))
+        assert wait_for_end(platform.sagemaker, "next")["TrainingJobStatus"] == "Completed"
+
+
+def test_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
+    owner = subprocess.Popen(["sleep", "600"])
+    with server_process(tmp_path, str(owner.pid)) as platform:
+        owner.kill()  # not reaped yet: a zombie counts as dead
+        assert platform.process.wait(15) == 0
+    owner.wait()
+    assert daemon.find_server(tmp_path) is None
+
+
+def test_an_archived_object_does_not_keep_the_others_from_being_kept(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a-cold", Body=b"1", StorageClass="GLACIER")
+        platform.s3.put_object(Bucket="kept", Key="b-warm", Body=b"2")
+    with served(tmp_path) as platform:
+        assert platform.s3.get_object(Bucket="kept", Key="b-warm")["Body"].read() == b"2"
+
+
+def test_an_object_that_can_not_be_read_is_tried_again_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = S3Snapshot._write_object
+
+    def refuse(self: S3Snapshot, bucket: str, key: str) -> None:
+        if key == "a":
+            raise ClientError({"Error": {"Code": "InternalError"}}, "HeadObject")
+        write(self, bucket, key)
+
+    with served(tmp_path) as platform:
+        monkeypatch.setattr(S3Snapshot, "_write_object", refuse)
+        platform.s3.create_bucket(Bucket="kept")
+        for key in ("a", "b"):
+            platform.s3.put_object(Bucket="kept", Key=key, Body=b"1")
+        wait_until(lambda: list((tmp_path / "s3" / "objects" / "kept").glob("*.json")))
+        monkeypatch.undo()
+    with served(tmp_path) as platform:
+        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == ["a", "b"]
+
+
+def test_a_bucket_leaves_the_disk_after_its_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the two must not leave objects without a bucket: the write of an object is where it dies here."""
+    record = tmp_path / "s3" / "buckets" / "kept.json"
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
+    with served(tmp_path) as platform:
+
+        def die(self: S3Snapshot, bucket: str, key: str) -> None:
+            raise OSError("killed")
+
+        monkeypatch.setattr(S3Snapshot, "_write_object", die)
+        for call, place in ((platform.s3.delete_object, {"Key": "a"}), (platform.s3.delete_bucket, {})):
+            with pytest.raises(ClientError, match="InternalError"):
+                call(Bucket="kept", **place)
+    assert record.exists()
+
+
+def test_object_without_its_buckets_record_does_not_keep_the_platform_from_starting(tmp_path: Path) -> None:
+    """What a kill -9 between two writes may leave; so may a job's or a build's record of another version."""
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
+    (tmp_path / "s3" / "buckets" / "kept.json").unlink()
+    odd = [tmp_path / folder / "odd.json" for folder in ("training_jobs", "builds")]
+    for path in odd:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"region": "us-east-1", "unknown": 1}')
+    with served(tmp_path) as platform:
+        assert platform.s3.list_buckets()["Buckets"] == []
+    assert all(path.exists() for path in odd)
+    assert [path.read_bytes() for path in (tmp_path / "s3" / "bodies").rglob("*-*")] == [b"1"]
+
+
+def test_deleted_bucket_stays_deleted(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
+        platform.s3.delete_object(Bucket="kept", Key="a")
+        platform.s3.delete_bucket(Bucket="kept")
+    with served(tmp_path) as platform:
+        assert platform.s3.list_buckets()["Buckets"] == []

@@ -1,0 +1,72 @@
+"""Log lines fit CloudWatch's limits; metric definitions read numbers off them; hosts name buckets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from infra.local.api.front import _use_path_style
+from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
+from infra.local.process_identity import start_ticks
+from infra.local.training.metrics import MetricMatcher
+
+
+class RecordingLogs:
+    """Takes the calls LogStreams makes; refuses what it doesn't know."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.exceptions = SimpleNamespace(ResourceAlreadyExistsException=KeyError)
+
+    def create_log_group(self, logGroupName: str) -> None:
+        raise KeyError(logGroupName)
+
+    def create_log_stream(self, logGroupName: str, logStreamName: str) -> None:
+        assert logStreamName == "job/algo-1-1"
+
+    def put_log_events(self, logGroupName: str, logStreamName: str, logEvents: list[dict[str, Any]]) -> None:
+        self.events += logEvents
+
+
+def written(*lines: tuple[str, int]) -> list[dict[str, Any]]:
+    logs = RecordingLogs()
+    with LogStreams(logs, "group") as streams:
+        streams.open("algo-1", "job/algo-1-1")
+        for text, milliseconds in lines:
+            streams.write("algo-1", text, milliseconds)
+    return logs.events
+
+
+def test_times_never_run_backwards() -> None:
+    assert [event["timestamp"] for event in written(("a", 5), ("b", 3), ("c", 9))] == [5, 5, 9]
+
+
+def test_empty_and_long_lines() -> None:
+    empty, long = written(("", 1), ("é" * EVENT_MAX_BYTES, 1))
+    assert empty["message"] == " "
+    assert len(long["message"].encode()) == EVENT_MAX_BYTES
+
+
+def test_batches_keep_to_the_services_limits() -> None:
+    small = [{"timestamp": 1, "message": "x"}] * 10_001
+    assert [len(batch) for batch in _batches(small)] == [10_000, 1]
+    big = [{"timestamp": 1, "message": "x" * 300_000}] * 4
+    assert [len(batch) for batch in _batches(big)] == [3, 1]
+
+
+def test_metrics_take_numbers_only() -> None:
+    matcher = MetricMatcher([{"Name": "loss", "Regex": "loss=([^;]+);"}, {"Name": "none", "Regex": "x=(.*)"}])
+    for line in ("loss=2e-1; loss=0.1;", "loss=n/a;", "loss=nan;"):
+        matcher.feed(line, 1500)
+    assert matcher.final() == [{"MetricName": "loss", "Value": 0.1, "Timestamp": 1.5}]
+
+
+def test_bucket_in_the_host_name_becomes_a_path() -> None:
+    environ = {"HTTP_HOST": "my-bucket.localhost:4570", "PATH_INFO": "/k y", "RAW_URI": "/k%20y?x", "REQUEST_URI": "/"}
+    _use_path_style(environ)
+    assert environ["HTTP_HOST"] == "localhost:4570"
+    assert (environ["PATH_INFO"], environ["RAW_URI"]) == ("/my-bucket/k y", "/my-bucket/k%20y?x")
+
+
+def test_no_process_has_no_start() -> None:
+    assert start_ticks(2**22 + 1) is None
