@@ -1,6 +1,8 @@
 """One clock over the node counts: medians, intervals, speedup, efficiency, doubling ratio, Karp-Flatt.
 
-METHODOLOGY 1, 2 and 7. The four clocks go through the same arithmetic and are never mixed.
+docs/method.md, "Clocks", "Speedup" and "Repeats and intervals".
+
+The four clocks go through the same arithmetic and are never mixed.
 """
 
 from __future__ import annotations

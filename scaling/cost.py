@@ -1,6 +1,7 @@
 """Billable time -> money: node-seconds x price, with the price's source and date, or the reason why there is none.
 
-BillableTimeInSeconds is wall time and not multiplied by nodes (METHODOLOGY 1), so node-seconds = billable x nodes. On
+BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so node-seconds are billable
+seconds x nodes. On
 managed spot it is the reduced time, so that billable x nodes x the on-demand price is what is paid.
 """
 

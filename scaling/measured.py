@@ -174,7 +174,7 @@ def _gaps(column: str, values: Sequence[object]) -> list[str]:
 
 
 def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """Where the batch and world sizes contradict each other or the batch policy (METHODOLOGY 3)."""
+    """Where the batch and world sizes contradict each other, or the policy (docs/method.md, "Batch policy")."""
     points = {(o.batch_policy, o.nodes, o.world_size, o.global_batch_size) for o in outcomes}
     worlds: dict[int, set[float]] = defaultdict(set)
     batches: dict[int, set[float]] = defaultdict(set)

@@ -1,6 +1,7 @@
 """DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one point.
 
-The four clocks (METHODOLOGY 1) are read here and nowhere else; they are never mixed, and an unknown one is None.
+The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and one that is not
+known is None.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _REPORTED: dict[str, tuple[str, ...]] = {
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-# Only these pass by themselves; AlgorithmError and ClientError come back the same (SAGEMAKER.md decision 5).
+# Only these pass by themselves; AlgorithmError and ClientError come back the same.
 _PASSING_FAILURES = ("CapacityError", "InternalServerError")
 
 

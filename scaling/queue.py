@@ -1,7 +1,8 @@
 """The decisions of a sweep: which attempt starts next, which is tried again or waits, what is refused, when it is done.
 
-SweepQueue is a state machine without a clock and without a platform. flows/sweep.py asks it what to do (`next`), does
-it, and tells it what came of that. So every decision can be tested without Prefect and without a job.
+SweepQueue is a state machine without a clock and without a platform.
+flows/sweep.py asks it what to do (`next`), does it, and tells it what came of that.
+So every decision can be tested without Prefect and without a job.
 """
 
 from __future__ import annotations

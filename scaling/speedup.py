@@ -1,4 +1,6 @@
-"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity (METHODOLOGY 2, 3, 5, 7 and 9).
+"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity.
+
+docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation".
 
 T(N) is the median train time of the used runs at N: completed, on demand, with a time on the report's train clock. N0,
 the baseline, is the smallest N that has one. All other attempts are counted and left out. Scaling is never assumed
@@ -224,7 +226,7 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 
 
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
-    """What can make a curve: completed, on demand (METHODOLOGY 7), and more than a walk of the launch path."""
+    """What can make a curve: completed, on demand, and more than a walk of the launch path."""
     return [each for each in outcomes if each.completed and not each.spot and each.launch_path_only is None]
 
 
@@ -325,7 +327,7 @@ def _group(
 
 
 def _attempt(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> _Attempt:
-    """Spot runs never make the headline (METHODOLOGY 7)."""
+    """Spot runs never make the headline (docs/method.md, "Repeats and intervals")."""
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
     return _Attempt(outcome, seconds, _final_metric(outcome, metric_source), used)

@@ -71,7 +71,7 @@ def _named(report: ScalingReport, headings: Sequence[str]) -> list[Column[Summar
 
 
 def summary_caption(report: ScalingReport) -> str:
-    """T(N0), which stands beside every S (METHODOLOGY 2), and what kind of scaling it is."""
+    """T(N0), which stands beside every S (docs/method.md, "Speedup"), and what kind of scaling it is."""
     baseline = report.baseline
     if baseline is None:
         return f"{no_result_text(report)}."
