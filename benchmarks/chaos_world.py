@@ -23,7 +23,7 @@ from botocore.config import Config
 
 from benchmarks.chaos_plan import ChaosPlan
 from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import engine_factory, running
+from infra.local.server.serving import running
 from scaling import names
 from tasks.local_keys import local_session
 
@@ -152,12 +152,20 @@ def served_platform(
     faults.write_text(json.dumps({"faults": [dict(rule) for rule in plan.api_faults]}))
     model.write_text(json.dumps(dict(simulation)))
     quotas = {INSTANCE_TYPE: quota}
-    config = ServerConfig(0, folder / "state", None, quotas, faults, 0.0, "simulated", model, time_scale)
+    config = ServerConfig(
+        0,
+        folder / "state",
+        quotas=quotas,
+        faults_file=faults,
+        engine="simulated",
+        model_file=model,
+        time_scale=time_scale,
+    )
     # moto prints a line for each service that it does not have.
     with (
         (folder / "printed.log").open("w") as printed,
         redirect_stdout(printed),
-        running(config, engine_factory(config)) as endpoint,
+        running(config) as endpoint,
     ):
         yield Platform(endpoint)
 

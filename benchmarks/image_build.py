@@ -36,7 +36,7 @@ from typing import Any
 from configs.models import ImageConfig, PlatformConfig
 from infra.local.engine.container.cli import ContainerCli
 from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import engine_factory, running
+from infra.local.server.serving import running
 from scaling.names import pretty_json
 from tasks.image import BuildContext, find_image, read_context, zip_context
 from tasks.image_build import start_image_build, wait_for_image_build
@@ -174,7 +174,7 @@ def table(cases: Mapping[str, Any]) -> str:
 def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
     """A platform with containers and an empty registry, for as long as the block lasts."""
     config = ServerConfig(0, state_dir, engine="container")
-    with running(config, engine_factory(config)) as endpoint:
+    with running(config) as endpoint:
         at = PlatformConfig(
             region="us-east-1",
             bucket="benchmark",

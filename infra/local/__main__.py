@@ -65,7 +65,10 @@ def _carry_out(options: argparse.Namespace) -> int:
         joined = daemon.join(state_dir, options.port, options.owner_pid)
         print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
         return 0 if joined else 1
-    _start_or_serve(options.command, _server_config(options, state_dir))
+    if options.command == "start":
+        _start(_server_config(options, state_dir))
+    else:
+        _serve(options.settings or _server_config(options, state_dir))
     return 0
 
 
@@ -89,17 +92,17 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
 
         read_fault_plan(faults_file)
     return ServerConfig(
-        options.port,
-        state_dir,
-        options.owner_pid,
-        quotas | dict(options.quota),
-        faults_file,
-        options.cold_start_seconds,
-        engine,
-        _model_file(options),
-        options.time_scale,
-        dict(options.file_system),
-        options.registry,
+        port=options.port,
+        state_dir=state_dir,
+        owner_pid=options.owner_pid,
+        quotas=quotas | dict(options.quota),
+        faults_file=faults_file,
+        cold_start_seconds=options.cold_start_seconds,
+        engine=engine,
+        model_file=_model_file(options),
+        time_scale=options.time_scale,
+        file_systems=dict(options.file_system),
+        registry=options.registry if engine == "container" else None,
     )
 
 
@@ -129,14 +132,13 @@ def _model_file(options: argparse.Namespace) -> Path | None:
     return path
 
 
-def _start_or_serve(command: str, config: ServerConfig) -> None:
-    if command == "start":
-        print(daemon.start(config))
-        print(
-            f"export AWS_SHARED_CREDENTIALS_FILE={shlex.quote(str(config.state_dir / CREDENTIALS_FILE))}",
-            file=sys.stderr,
-        )
-        return
+def _start(config: ServerConfig) -> None:
+    print(daemon.start(config))
+    credentials_file = shlex.quote(str(config.state_dir / CREDENTIALS_FILE))
+    print(f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}", file=sys.stderr)
+
+
+def _serve(config: ServerConfig) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -161,6 +163,8 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("start", "serve"):
             _add_server_options(command)
             _add_engine_options(command)
+            if name == "serve":  # what `start` hands over in place of all other options
+                command.add_argument("--settings", type=ServerConfig.from_json, help=argparse.SUPPRESS)
         else:
             command.add_argument("--port", type=_port, help="only a server on this port; any if left out")
         if name in ("join", "leave"):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ LineSink = Callable[[str, str, int], None]
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once where it is an `EngineWithRoom`."""
+    """Runs the nodes of one job at a time, or of several at once where its backend has room for them."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
@@ -127,13 +127,6 @@ class Room(Protocol):
 
     def give_back(self, job_name: str) -> None:
         """Nothing where it has none."""
-
-
-@runtime_checkable
-class EngineWithRoom(Protocol):
-    """An engine that runs jobs at once, as many as fit into its room."""
-
-    room: Room
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 
 from infra.local.engine.container.cli import ContainerCli
 from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import engine_factory, running
+from infra.local.server.serving import running
 from tests.containers.container_bench import BASE_IMAGE, IMAGE_CONTEXT, REPOSITORY, build_image, tiny_context
 from tests.infra.local.platform_client import client
 
@@ -56,7 +56,7 @@ def platform(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """One served platform for all tests: every new one would take half a minute to push the base into its registry."""
     state_dir = tmp_path_factory.mktemp("containers")
     config = ServerConfig(0, state_dir, engine="container")
-    with running(config, engine_factory(config)) as endpoint:
+    with running(config) as endpoint:
         clients = {service: client(endpoint, service) for service in SERVICES}
         clients["s3"].create_bucket(Bucket="results")
         clients["s3"].create_bucket(Bucket="source")

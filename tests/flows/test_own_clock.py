@@ -11,6 +11,7 @@ import pytest
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from infra.local.engine.process.engine import ProcessEngine
+from infra.local.server.backends import Backend, with_real_nodes
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from tests.infra.local.engine.engine_bench import TIMES, OneImage, write_image, write_train
@@ -34,13 +35,13 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
     state.mkdir()
     engines: list[ProcessEngine] = []
 
-    def start(folder: Path, endpoint: str) -> tuple[ProcessEngine, FakeImageStore]:
-        engines.append(ProcessEngine(folder / "engine", OneImage(image), endpoint, times=TIMES))
+    def make(config: ServerConfig, endpoint: str) -> Backend:
+        engines.append(ProcessEngine(config.state_dir / "engine", OneImage(image), endpoint, times=TIMES))
         images = FakeImageStore()
         images.resolve = OneImage(image).resolve
-        return engines[0], images
+        return with_real_nodes(config, engines[0], images)
 
-    with running(ServerConfig(0, state, None, {}, None, 0.0), start) as endpoint:
+    with running(ServerConfig(0, state), make) as endpoint:
         yield SimpleNamespace(
             endpoint=endpoint, program=lambda said: write_train(image, SLOW_TO_START.replace("{SAID}", said))
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 from wsgiref.types import StartResponse, WSGIApplication
 
 from botocore.exceptions import ClientError
@@ -29,15 +29,6 @@ class Registry(Protocol):
 
     def close(self) -> None:
         """End it."""
-
-
-@runtime_checkable
-class HasRegistry(Protocol):
-    """An image store with a real registry."""
-
-    @property
-    def registry(self) -> Registry:
-        """It."""
 
 
 class EcrRegistry:

@@ -11,18 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.api.protocol import ApiError, validation_error
+from infra.local.api.protocol import validation_error
 from infra.local.api.validation import service_model
-from infra.local.faults.plan import (
-    ApiRule,
-    CapacityRule,
-    ErrorRule,
-    FaultPlan,
-    JobRule,
-    PendingRule,
-    TrainingRule,
-    check_rules,
-)
+from infra.local.faults.plan import FaultPlan, check_rules
+from infra.local.faults.rules import ApiRule, JobRule, TrainingRule
 from infra.local.settings import SettingsError
 
 ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"
@@ -66,8 +58,9 @@ class FaultInjector:
                 if target == (target_prefix, operation) and self._counts(rule, request) and self._is_due(index, rule)
             ]
         if due:
-            logger.info("fault: %s is answered with %s", operation, _error(due[0]).code)
-            raise _error(due[0])
+            error = due[0].error()
+            logger.info("fault: %s is answered with %s", operation, error.code)
+            raise error
 
     def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
         """What the plan, and the job's own Environment, have in store for a new job. Raises ValidationException."""
@@ -103,22 +96,15 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
         raise validation_error(f"Environment {ENVIRONMENT_VARIABLE} is not JSON: {error}") from error
     except SettingsError as error:
         raise validation_error(str(error)) from error
-    job_rules = [rule for rule in rules if not isinstance(rule, ApiRule)]
+    job_rules = [rule for rule in rules if isinstance(rule, JobRule)]
     if len(job_rules) < len(rules):
         raise validation_error(f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are no faults of a job.")
     return job_rules
 
 
 def _combined(rules: list[JobRule]) -> JobFaults:
-    capacity = next((rule for rule in rules if isinstance(rule, CapacityRule)), None)
     return JobFaults(
-        pending_seconds=sum(rule.seconds for rule in rules if isinstance(rule, PendingRule | CapacityRule)),
-        capacity_error=f"CapacityError: {capacity.message}" if capacity else None,
+        pending_seconds=sum(rule.pending_seconds for rule in rules),
+        capacity_error=next((rule.capacity_error for rule in rules if rule.capacity_error), None),
         training=tuple(rule for rule in rules if isinstance(rule, TrainingRule)),
     )
-
-
-def _error(rule: ApiRule) -> ApiError:
-    if isinstance(rule, ErrorRule):
-        return ApiError(rule.code, rule.message, rule.http_status)
-    return ApiError("ThrottlingException", "Rate exceeded")

@@ -11,7 +11,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Self
 
-from infra.local.faults.plan import AlgorithmErrorRule, TrainingRule
+from infra.local.faults.rules import TrainingRule
 from infra.local.periodic import PeriodicThread
 
 _TICK_SECONDS = 0.02
@@ -33,11 +33,7 @@ class TrainingWatch:
         stop: threading.Event,
         kill_node: Callable[[str], None],
     ) -> None:
-        self._due = {
-            index: rule
-            for index, rule in enumerate(rules)
-            if times_struck[index] < (1 if isinstance(rule, AlgorithmErrorRule) else rule.times)
-        }
+        self._due = {index: rule for index, rule in enumerate(rules) if times_struck[index] < rule.most_strikes}
         self._times_struck = times_struck
         self._stop = stop
         self._kill_node = kill_node
@@ -80,8 +76,8 @@ class TrainingWatch:
                 return
             rule = self._due.pop(found)
             self._times_struck[found] += 1
-            if not isinstance(rule, AlgorithmErrorRule):
+            if rule.killed_host is None:
                 self.struck = rule
                 self.halt.set()
                 return
-        self._kill_node(rule.node)
+        self._kill_node(rule.killed_host)

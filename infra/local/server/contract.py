@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+from infra.local.settings import digest
 
 HOST = "127.0.0.1"
 """Loopback only: the platform runs what it is sent, and its HTTP is plain."""
@@ -54,7 +57,7 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is asked for. Port 0 takes any free one."""
+    """What a server is asked for, handed to its process whole, as JSON. Port 0 takes any free one."""
 
     port: int
     state_dir: Path
@@ -74,3 +77,34 @@ class ServerConfig:
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     registry: str | None = None
     """Of the container engine: host:port of an OCI registry that runs already; None for one of its own."""
+
+    def to_json(self) -> str:
+        """All of it, for `from_json`."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerConfig:
+        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        config = cls(**json.loads(text))
+        return replace(
+            config,
+            state_dir=Path(config.state_dir),
+            faults_file=Path(config.faults_file) if config.faults_file else None,
+            model_file=Path(config.model_file) if config.model_file else None,
+            file_systems={name: Path(folder) for name, folder in config.file_systems.items()},
+        )
+
+    def described(self) -> dict[str, Any]:
+        """As the server's status gives it, and as a further start is held against it; files by place and content."""
+        return {
+            "quotas": dict(self.quotas),
+            "faults_file": str(self.faults_file) if self.faults_file else None,
+            "faults_sha256": digest(self.faults_file) if self.faults_file else None,
+            "cold_start_seconds": self.cold_start_seconds,
+            "engine": self.engine,
+            "registry": self.registry,
+            "model_file": str(self.model_file) if self.model_file else None,
+            "model_sha256": digest(self.model_file) if self.model_file else None,
+            "time_scale": self.time_scale,
+            "file_systems": {name: str(folder) for name, folder in self.file_systems.items()},
+        }

@@ -32,7 +32,6 @@ from infra.local.server.contract import (
     open_lock,
 )
 from infra.local.server.owners import add_owner, is_abandoned, living_owners, remove_owner
-from infra.local.settings import digest
 from infra.local.state.files import read_json
 from infra.local.state.kept import lost
 
@@ -222,19 +221,7 @@ def _endpoint_on_port(found: RunningServer, port: int) -> str:
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
     """A running server keeps the quotas and faults it was started with: new ones would silently have no effect."""
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
-    asked = {
-        "quotas": dict(config.quotas),
-        "faults_file": str(config.faults_file) if config.faults_file else None,
-        "faults_sha256": digest(config.faults_file) if config.faults_file else None,
-        "cold_start_seconds": config.cold_start_seconds,
-        "engine": config.engine,
-        "model_file": str(config.model_file) if config.model_file else None,
-        "model_sha256": digest(config.model_file) if config.model_file else None,
-        "time_scale": config.time_scale,
-        "file_systems": {name: str(folder) for name, folder in config.file_systems.items()},
-        "registry": config.registry,
-    }
-    for name, value in asked.items():
+    for name, value in config.described().items():
         if value and answer.get(name) != value:
             raise ServerStartError(
                 f"The platform of this state folder already runs at {found.endpoint} with {name} {answer.get(name)}, "
@@ -243,24 +230,7 @@ def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
 
 
 def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "infra.local", "serve", "--port", str(config.port)]
-    command += ["--state-dir", str(config.state_dir)]
-    if config.owner_pid is not None:
-        command += ["--owner-pid", str(config.owner_pid)]
-    for instance_type, count in config.quotas.items():
-        command += ["--quota", f"{instance_type}={count}"]
-    if config.faults_file is not None:
-        command += ["--faults", str(config.faults_file)]
-    if config.cold_start_seconds:
-        command += ["--cold-start-seconds", str(config.cold_start_seconds)]
-    if config.engine != "process":
-        command += ["--engine", config.engine, "--time-scale", str(config.time_scale)]
-    if config.model_file is not None:
-        command += ["--model", str(config.model_file)]
-    if config.registry is not None:
-        command += ["--registry", config.registry]
-    for name, folder in config.file_systems.items():
-        command += ["--file-system", f"{name}={folder}"]
+    command = [sys.executable, "-m", "infra.local", "serve", "--settings", config.to_json()]
     python_path = os.pathsep.join(filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
     with (config.state_dir / _LOG_FILE).open("ab") as log:
         return subprocess.Popen(

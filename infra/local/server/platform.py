@@ -3,57 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from infra.local.api.access import Gate, access_keys
 from infra.local.api.front import Front
 from infra.local.api.in_process import OWN_KEY_ID, client_factory
 from infra.local.api.moto_backend import issued_key, moto_application, reset_state
-from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
-from infra.local.builds.ecr_registry import EcrRegistry, HasRegistry
+from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
-from infra.local.interfaces import Engine, EngineWithRoom, ImageStore
-from infra.local.server.contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS, SERVICE
-from infra.local.settings import digest
-from infra.local.simulation.execution import SimulatedRunner, Simulation
+from infra.local.server.backends import Backend
+from infra.local.server.contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS, SERVICE, ServerConfig
 from infra.local.state import kept
 from infra.local.state.ecr_snapshot import EcrSnapshot
 from infra.local.state.files import RecordStore
 from infra.local.state.s3_snapshot import S3Snapshot
-from infra.local.training.execution import Means
 from infra.local.training.manager import TrainingJobs
-from infra.local.training.runner import EngineRunner, JobRunner
 from infra.local.training.service import training_service
 
 
 class Platform:
     """`front` is the WSGI application to serve, after `start`. `close` stops every job and build first."""
 
-    def __init__(
-        self,
-        state_dir: Path,
-        endpoint_url: str,
-        engine: Engine | Simulation,
-        images: ImageStore,
-        quotas: Mapping[str, int],
-        faults_file: Path | None = None,
-        cold_start_seconds: float = 0.0,
-        model_file: Path | None = None,
-        file_systems: Mapping[str, Path] | None = None,
-    ) -> None:
+    def __init__(self, config: ServerConfig, endpoint_url: str, backend: Backend) -> None:
         """Raises SettingsError for a fault plan that can't be used."""
-        self._state_dir = state_dir
+        self._state_dir = state_dir = config.state_dir
         self._endpoint_url = endpoint_url
-        self._images = images
-        is_simulated = isinstance(engine, Simulation)
-        self._account_id = SIMULATED_ACCOUNT_ID if is_simulated else ACCOUNT_ID
+        self._images = backend.images
+        self._account_id = backend.account_id
         moto = moto_application(self._account_id)
-        registry = images.registry if isinstance(images, HasRegistry) else None
+        registry = backend.registry
         ecr_registry = EcrRegistry(registry.address) if registry else None
         gate = Gate(access_keys(state_dir), OWN_KEY_ID, partial(issued_key, self._account_id))
         self.front = Front(ecr_registry.wrap(moto) if ecr_registry else moto, self.status, gate)
@@ -65,32 +46,16 @@ class Platform:
         self._ledger = kept.Ledger()
         self._s3 = S3Snapshot(state_dir / "s3", clients, self._ledger, self._account_id)
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
-        self._settings = {
-            "quotas": dict(quotas),
-            "faults_file": str(faults_file) if faults_file else None,
-            "faults_sha256": digest(faults_file) if faults_file else None,
-            "cold_start_seconds": cold_start_seconds,
-            "engine": "simulated" if is_simulated else "container" if registry else "process",
-            "registry": registry.backend if registry else None,
-            "model_file": str(model_file) if model_file else None,
-            "model_sha256": digest(model_file) if model_file else None,
-            "time_scale": engine.time_scale if isinstance(engine, Simulation) else 0.0,
-            "file_systems": {name: str(folder) for name, folder in (file_systems or {}).items()},
-        }
-        faults = FaultInjector(read_fault_plan(faults_file) if faults_file else FaultPlan())
+        self._settings = config.described()
+        faults = FaultInjector(read_fault_plan(config.faults_file) if config.faults_file else FaultPlan())
         self.front.inject(faults)
-        self._runner: JobRunner
-        if isinstance(engine, Simulation):
+        if backend.is_simulated:
             self.front.simulate()
-            self._runner = SimulatedRunner(engine, images, clients, cold_start_seconds)
-        else:
-            means = Means(engine, images, clients, cold_start_seconds, file_systems=file_systems or {})
-            self._runner = EngineRunner(means)
-        room = engine.room if isinstance(engine, EngineWithRoom) else None
+        self._runner = backend.make_runner(clients)
         jobs, builds = (RecordStore(state_dir / name, self._ledger) for name in ("training_jobs", "builds"))
-        self._jobs = TrainingJobs(self._runner, jobs, quotas, faults, room=room)
+        self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=backend.room)
         self._closing = False
-        self._builds = Builds(images, clients, builds, self._account_id)
+        self._builds = Builds(self._images, clients, builds, self._account_id)
         self.front.add_services([training_service(self._jobs, clients), self._builds.service()])
 
     def start(self) -> None:

@@ -8,83 +8,32 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from werkzeug.serving import make_server
 
-from infra.local.api.access import access_keys
 from infra.local.api.moto_backend import QuietRequestHandler
 from infra.local.environment import server_environment
-from infra.local.interfaces import Engine, ImageStore
 from infra.local.process_identity import start_ticks
+from infra.local.server.backends import MakeBackend, make_backend
 from infra.local.server.contract import HOST, SERVER_FILE, ServerConfig, ServerStartError, make_state_dir, open_lock
 from infra.local.server.owners import add_owner, forget_owners, watch_owners
 from infra.local.server.platform import Platform
 from infra.local.settings import SettingsError
-from infra.local.simulation.execution import Simulation
 from infra.local.state.files import read_json, write_json
 
 _LOCK_FILE = "server.lock"
 _BACKLOG = 128
 _SHUTDOWN_POLL_SECONDS = 0.05
 
-logger = logging.getLogger(__name__)
 _ENGINE_FILE = "engine.json"
-EngineFactory = Callable[[Path, str], tuple[Engine | Simulation, ImageStore]]
-"""(state folder, endpoint URL) -> the engine and its image store."""
+
+logger = logging.getLogger(__name__)
 
 
-def process_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulation, ImageStore]:
-    """The engine whose nodes are process trees on this machine."""
-    from infra.local.engine.errors import EngineError
-    from infra.local.engine.process.engine import ProcessEngine
-    from infra.local.engine.process.image_store import ProcessImageStore
-
-    images = ProcessImageStore(state_dir)
-    try:
-        return ProcessEngine(state_dir / "engine", images, endpoint_url, access_keys(state_dir).node), images
-    except EngineError as error:
-        raise ServerStartError(str(error)) from error
-
-
-def container_engine(config: ServerConfig) -> EngineFactory:
-    """The engine whose nodes are containers, with its registry."""
-
-    def make(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulation, ImageStore]:
-        from infra.local.engine.choice import make_container_engine
-        from infra.local.engine.errors import EngineError
-
-        try:
-            return make_container_engine(state_dir, endpoint_url, config.registry)
-        except EngineError as error:
-            raise ServerStartError(str(error)) from error
-
-    return make
-
-
-def engine_factory(config: ServerConfig) -> EngineFactory:
-    """The factory of the engine that is asked for."""
-    if config.engine == "process":
-        return process_engine
-    if config.engine == "container":
-        return container_engine(config)
-
-    def simulated_engine(state_dir: Path, endpoint_url: str) -> tuple[Engine | Simulation, ImageStore]:
-        from infra.local.simulation.images import SimulatedImageStore
-        from infra.local.simulation.model import PerformanceModel, read_model
-
-        try:
-            model = read_model(config.model_file) if config.model_file else PerformanceModel()
-        except SettingsError as error:
-            raise ServerStartError(str(error)) from error
-        return Simulation(model, config.time_scale), SimulatedImageStore(state_dir)
-
-    return simulated_engine
-
-
-def serve(config: ServerConfig, make_engine: EngineFactory | None = None) -> None:
+def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
     """Run the platform in this process until SIGTERM, SIGINT or the last owner's death; then stop its jobs and return.
 
     The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
@@ -97,7 +46,7 @@ def serve(config: ServerConfig, make_engine: EngineFactory | None = None) -> Non
     with (
         _state_dir_lock(config.state_dir),
         _owned(config, stop),
-        running(config, make_engine or engine_factory(config)) as endpoint,
+        running(config, make) as endpoint,
     ):
         identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint}
         write_json(config.state_dir / SERVER_FILE, identity)
@@ -117,14 +66,17 @@ def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def running(config: ServerConfig, make_engine: EngineFactory) -> Iterator[str]:
+def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[str]:
     """The platform served from threads of this process, as its endpoint URL, until the block is left."""
     make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config.port) as listener:
         endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
-        engine, images = make_engine(config.state_dir, endpoint)
-        platform = _make_platform(config, endpoint, engine, images)
+        backend = make(config, endpoint)
+        try:
+            platform = Platform(config, endpoint, backend)
+        except SettingsError as error:
+            raise ServerStartError(str(error)) from error
         platform.start()
         server = make_server(
             HOST, 0, platform.front, threaded=True, request_handler=QuietRequestHandler, fd=listener.fileno()
@@ -151,23 +103,6 @@ def _claim_folder(state_dir: Path, engine: str) -> None:
             "another with --state-dir"
         )
     write_json(path, {"engine": engine})
-
-
-def _make_platform(config: ServerConfig, endpoint: str, engine: Engine | Simulation, images: ImageStore) -> Platform:
-    try:
-        return Platform(
-            config.state_dir,
-            endpoint,
-            engine,
-            images,
-            config.quotas,
-            config.faults_file,
-            config.cold_start_seconds,
-            config.model_file,
-            config.file_systems,
-        )
-    except SettingsError as error:
-        raise ServerStartError(str(error)) from error
 
 
 @contextmanager

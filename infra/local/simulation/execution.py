@@ -23,14 +23,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.local.api.in_process import ClientFactory
 from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
-from infra.local.faults.plan import INTERNAL_ERROR, AlgorithmErrorRule, SpotInterruptionRule, TrainingRule
 from infra.local.interfaces import ImageStore
 from infra.local.s3_objects import S3Location
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
-from infra.local.training.execution import LOG_GROUP, Change, Ending, WaitEnded, concerns, missing_image
+from infra.local.training.execution import LOG_GROUP, Change, missing_image
 from infra.local.training.metrics import MetricMatcher
-from infra.local.training.record import TrainingJob
+from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class SimulatedExecution:
         request = job.request
         self._model = model_of_job(runner.simulation.model, request.get("Environment", {}))
         self._work = plan_workload(self._model, job.name, job.instance_count, request.get("HyperParameters", {}))
-        self._rules = [rule for rule in faults.training if concerns(rule, job)]
+        self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()
         self._matcher = MetricMatcher(request["AlgorithmSpecification"].get("MetricDefinitions", []))
         self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
@@ -174,29 +173,20 @@ class SimulatedExecution:
             self._printed += [(before + at, line) for at, line in lines if at <= spent]
         if struck is not None:
             self._keep_checkpoint(max(0.0, spent - setup))
-            return self._strike(struck[1])
+            self._times_struck[struck[1]] += 1
+            return self._rules[struck[1]].ending()
         return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
 
     def _next_fault(self, lines: Sequence[tuple[float, str]], end_seconds: float) -> tuple[float, int] | None:
         """(seconds after Training began, number of the rule) of the first fault before the end, or None."""
         due: list[tuple[float, int]] = []
         for number, rule in enumerate(self._rules):
-            times = 1 if isinstance(rule, AlgorithmErrorRule) else rule.times
             at = rule.after_seconds
             if rule.at_line is not None:
                 at = next((moment for moment, line in lines if re.search(rule.at_line, line)), None)
-            if at is not None and at <= end_seconds and self._times_struck[number] < times:
+            if at is not None and at <= end_seconds and self._times_struck[number] < rule.most_strikes:
                 due.append((at, number))
         return min(due, default=None)
-
-    def _strike(self, number: int) -> Ending:
-        rule: TrainingRule = self._rules[number]
-        self._times_struck[number] += 1
-        if isinstance(rule, SpotInterruptionRule):
-            return Ending("Interrupted", restart_after_seconds=rule.restart_after_seconds)
-        if isinstance(rule, AlgorithmErrorRule):
-            return Ending("Failed", f"AlgorithmError: {rule.node} was killed by the fault plan, exit code: 137")
-        return Ending("Failed", INTERNAL_ERROR)
 
     def _keep_checkpoint(self, spent_seconds: float) -> None:
         """With CheckpointConfig a further segment goes on at the last validation, otherwise at the beginning."""

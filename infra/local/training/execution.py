@@ -17,7 +17,6 @@ from pathlib import Path
 
 from infra.local.api.in_process import ClientFactory
 from infra.local.faults.injector import JobFaults
-from infra.local.faults.plan import INTERNAL_ERROR, AlgorithmErrorRule, SpotInterruptionRule, TrainingRule
 from infra.local.faults.training_watch import TimesStruck, TrainingWatch
 from infra.local.interfaces import Engine, ImageStore, Node, RunResult
 from infra.local.log_streams import LogStreams
@@ -26,7 +25,7 @@ from infra.local.training.channels import DataDownloadError, DownloadInterrupted
 from infra.local.training.file_systems import mount_channels
 from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
 from infra.local.training.metrics import MetricMatcher
-from infra.local.training.record import TrainingJob
+from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded
 from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -54,23 +53,6 @@ class Means:
     """Id -> the folder of this machine that stands for it."""
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a segment ended: a final secondary status (with the reason of a failure), or Interrupted."""
-
-    status: str
-    reason: str | None = None
-    restart_after_seconds: float = 0.0
-
-
-class WaitEnded(Exception):
-    """A wait for instances came to an end of the job."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.status)
-        self.ending = ending
-
-
 class JobExecution:
     """Runs one job to its end in the calling thread. Every outcome ends up in the job's record; nothing is raised."""
 
@@ -88,7 +70,7 @@ class JobExecution:
             means.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
         )
         self._metrics = MetricMatcher(job.request["AlgorithmSpecification"].get("MetricDefinitions", []))
-        self._rules = [rule for rule in faults.training if concerns(rule, job)]
+        self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: TimesStruck = Counter()
         self._retries = 0
         self._trained_seconds = 0.0
@@ -140,7 +122,7 @@ class JobExecution:
         )
         result = self._train(nodes, sync, watch)
         if watch.struck is not None and result.stopped and not self._stop.is_set():
-            return _struck_ending(watch.struck)
+            return watch.struck.ending()
         return self._upload(nodes, result)
 
     def _find_image(self) -> None:
@@ -269,16 +251,3 @@ def missing_image(images: ImageStore, job: TrainingJob) -> str | None:
         f"{job.request['RoleArn']} has proper pull permissions for SageMaker: "
         "ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
     )
-
-
-def concerns(rule: TrainingRule, job: TrainingJob) -> bool:
-    """Instances that are not spot are not taken away, and a node that isn't there can't fail."""
-    if isinstance(rule, SpotInterruptionRule):
-        return job.is_spot
-    return not isinstance(rule, AlgorithmErrorRule) or int(rule.node.partition("-")[2]) <= job.instance_count
-
-
-def _struck_ending(rule: TrainingRule) -> Ending:
-    if isinstance(rule, SpotInterruptionRule):
-        return Ending("Interrupted", restart_after_seconds=rule.restart_after_seconds)
-    return Ending("Failed", INTERNAL_ERROR)

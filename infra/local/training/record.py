@@ -16,6 +16,7 @@ from infra.local.training.warm_pool import WarmPool, is_kept
 SPOT_BILLABLE_SHARE = 0.3
 """Of a managed spot job's training time: a model, a saving of 70 % where AWS advertises up to 90 %."""
 FAILURE_REASON_MAX_CHARACTERS = 1024
+INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 IN_PROGRESS = ("InProgress", "Stopping")
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",
@@ -40,6 +41,23 @@ _FINAL_STATUS = {
     "Stopping": "Stopping",
 }
 _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a segment ended: a final secondary status (with the reason of a failure), or Interrupted."""
+
+    status: str
+    reason: str | None = None
+    restart_after_seconds: float = 0.0
+
+
+class WaitEnded(Exception):
+    """A wait for instances came to an end of the job."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.status)
+        self.ending = ending
 
 
 @dataclass

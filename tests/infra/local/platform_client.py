@@ -11,8 +11,9 @@ from typing import Any
 
 from botocore.config import Config
 
+from infra.local.server.backends import with_real_nodes
 from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import engine_factory, running
+from infra.local.server.serving import running
 from tasks.local_keys import local_session
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
@@ -91,8 +92,15 @@ def serve_platform(
     if faults:
         faults_file = state_dir / "faults.json"
         faults_file.write_text(json.dumps({"faults": list(faults)}))
-    config = ServerConfig(0, state_dir, None, quotas, faults_file, cold_start_seconds, file_systems=file_systems or {})
-    with running(config, lambda folder, endpoint: (engine, images)) as endpoint:
+    config = ServerConfig(
+        0,
+        state_dir,
+        quotas=quotas,
+        faults_file=faults_file,
+        cold_start_seconds=cold_start_seconds,
+        file_systems=file_systems or {},
+    )
+    with running(config, lambda *_: with_real_nodes(config, engine, images)) as endpoint:
         services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
         yield SimpleNamespace(
             endpoint=endpoint,
@@ -114,8 +122,16 @@ def serve_simulated(
     faults_file, model_file = state_dir / "faults.json", state_dir / "model.json"
     faults_file.write_text(json.dumps({"faults": list(faults)}))
     model_file.write_text(json.dumps(model or {}))
-    config = ServerConfig(0, state_dir, None, quotas, faults_file, 0.0, "simulated", model_file, time_scale)
-    with running(config, engine_factory(config)) as endpoint:
+    config = ServerConfig(
+        0,
+        state_dir,
+        quotas=quotas,
+        faults_file=faults_file,
+        engine="simulated",
+        model_file=model_file,
+        time_scale=time_scale,
+    )
+    with running(config) as endpoint:
         services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "sts")
         clients = {service: client(endpoint, service) for service in services}
         clients["s3"].create_bucket(Bucket="results")

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from infra.local.__main__ import main
-from infra.local.faults.plan import _KINDS, read_fault_plan
-from infra.local.server import daemon
+from infra.local.__main__ import ENGINES, main
+from infra.local.faults.plan import kinds, read_fault_plan
+from infra.local.server import daemon, serving
+from infra.local.server.backends import BACKENDS
 from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, digest, read_quotas
 
@@ -54,8 +55,7 @@ def test_fault_plan_of_the_readme(tmp_path: Path) -> None:
     lines = [line for line in readme.splitlines() if line.strip() == "faults:" or line.startswith("      - {fault:")]
     path = tmp_path / "faults.yaml"
     path.write_text(textwrap.dedent("\n".join(lines)))
-    kinds = [rule.fault for rule in read_fault_plan(path).faults]
-    assert sorted(kinds) == sorted(_KINDS)
+    assert sorted(rule.fault for rule in read_fault_plan(path).faults) == sorted(kinds())
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,49 @@ def test_bad_file_is_a_bad_argument(tmp_path: Path, option: str, capsys: pytest.
     assert f"{tmp_path / 'missing'} can't be read: No such file" in capsys.readouterr().err
 
 
+def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
+    """What the process that `start` would start for these settings serves."""
+    configs: list[ServerConfig] = []
+    monkeypatch.setattr(serving, "serve", configs.append)
+    monkeypatch.setattr(daemon.subprocess, "Popen", lambda command, **_: main(command[3:]))
+    monkeypatch.setattr("logging.basicConfig", lambda **_: None)
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    daemon._spawn(config)
+    return configs[0]
+
+
+def test_every_setting_reaches_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ServerConfig(
+        port=4571,
+        state_dir=tmp_path / 'with "quotes" and ü',
+        owner_pid=7,
+        quotas={"ml.local.small for spot training job usage": 0},
+        faults_file=tmp_path / "faults.yaml",
+        cold_start_seconds=0.1,
+        engine="container",
+        model_file=tmp_path / "model.yaml",
+        time_scale=0.3,
+        file_systems={"fs-0123456789abcdef0": tmp_path},
+        registry="127.0.0.1:5000",
+    )
+    plain = ServerConfig(0, tmp_path)
+    assert all(getattr(config, name) != getattr(plain, name) for name in vars(plain)), "a setting without a case"
+    assert served(config, monkeypatch) == config
+    assert served(plain, monkeypatch) == plain
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"port": 1, "state_dir": "x", "colour": 2}'])
+def test_server_that_is_handed_something_else_says_so(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--settings", text])
+    assert ended.value.code == 2
+    assert "--settings" in capsys.readouterr().err
+
+
+def test_every_engine_that_can_be_asked_for_has_a_backend() -> None:
+    assert {*BACKENDS, "auto"} == set(ENGINES)
+
+
 def test_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quotas = written(tmp_path, {"ml.local.small": 8, "ml.local.large": 1})
     plan = tmp_path / "faults.json"
@@ -128,12 +171,7 @@ def test_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [config] = asked
     assert config.quotas == {"ml.local.small": 8, "ml.local.large": 2}  # the option goes before the file
     assert (config.faults_file, config.cold_start_seconds) == (plan, 1.5)
-    commands: list[list[str]] = []
-    monkeypatch.setattr(daemon.subprocess, "Popen", lambda command, **_: commands.append(command))
-    daemon._spawn(config)
-    command = " ".join(commands[0])
-    assert "--quota ml.local.small=8 --quota ml.local.large=2" in command
-    assert f"--faults {plan} --cold-start-seconds 1.5" in command
+    assert served(config, monkeypatch) == config
 
 
 def test_simulation_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +182,7 @@ def test_simulation_settings_reach_the_server(tmp_path: Path, monkeypatch: pytes
     assert main(["start", "--state-dir", str(tmp_path), *options]) == 0
     [config] = asked
     assert (config.engine, config.model_file, config.time_scale) == ("simulated", model, 0.01)
-    commands: list[list[str]] = []
-    monkeypatch.setattr(daemon.subprocess, "Popen", lambda command, **_: commands.append(command))
-    daemon._spawn(config)
-    assert f"--engine simulated --time-scale 0.01 --model {model}" in " ".join(commands[0])
+    assert served(config, monkeypatch) == config
 
 
 @pytest.mark.parametrize("option", ["--model=m.yaml", "--time-scale=0.5"])

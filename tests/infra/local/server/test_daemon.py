@@ -21,6 +21,7 @@ from infra.local.api.access import AccessKeys, Gate
 from infra.local.api.front import Front
 from infra.local.interfaces import AccessKey
 from infra.local.server import daemon
+from infra.local.server.backends import with_real_nodes
 from infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
 from infra.local.server.platform import Platform
 from tests.infra.local.platform_client import wait_until
@@ -141,7 +142,9 @@ def test_start_waits_for_the_platform_that_stops_on_its_port(state_dir: Path, mo
 
 
 def test_closed_platform_says_so(tmp_path: Path) -> None:
-    platform = Platform(tmp_path, "http://127.0.0.1:1", FakeEngine(tmp_path / "engine"), FakeImageStore(), {})
+    config = ServerConfig(0, tmp_path)
+    backend = with_real_nodes(config, FakeEngine(tmp_path / "engine"), FakeImageStore())
+    platform = Platform(config, "http://127.0.0.1:1", backend)
     platform.start()
     assert (platform.status()["running"], platform.status()["stopping"]) == (True, False)
     platform.close()

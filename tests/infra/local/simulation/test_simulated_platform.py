@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.server.contract import ServerConfig, ServerStartError
-from infra.local.server.serving import engine_factory, running
+from infra.local.server.serving import running
 from infra.local.simulation.execution import SimulatedExecution
 from tests.infra.local.platform_client import (
     client,
@@ -258,7 +258,7 @@ def test_state_survives_and_belongs_to_one_engine(tmp_path: Path) -> None:
         first = simulate(platform, "kept")
         platform.s3.put_object(Bucket="results", Key="a", Body=b"1")
     config = ServerConfig(0, tmp_path, engine="simulated")
-    with running(config, engine_factory(config)) as endpoint:
+    with running(config) as endpoint:
         from tests.infra.local.platform_client import client
 
         again = client(endpoint, "sagemaker").describe_training_job(TrainingJobName="kept")
@@ -267,7 +267,7 @@ def test_state_survives_and_belongs_to_one_engine(tmp_path: Path) -> None:
         assert client(endpoint, "s3").get_object(Bucket="results", Key="a")["Body"].read() == b"1"
     with (
         pytest.raises(ServerStartError, match="is of a platform with --engine simulated, asked for process"),
-        running(ServerConfig(0, tmp_path), engine_factory(ServerConfig(0, tmp_path))),
+        running(ServerConfig(0, tmp_path)),
     ):
         pass
 
@@ -277,7 +277,7 @@ def test_a_folder_older_than_its_engine_file_is_the_process_engines(tmp_path: Pa
     config = ServerConfig(0, tmp_path, engine="simulated")
     with (
         pytest.raises(ServerStartError, match="--engine process, asked for simulated"),
-        running(config, engine_factory(config)),
+        running(config),
     ):
         pass
 

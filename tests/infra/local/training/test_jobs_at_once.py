@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from infra.local.engine.host.room import Room
+from infra.local.server.backends import with_real_nodes
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from tests.infra.local.platform_client import (
@@ -27,9 +28,9 @@ LARGE, SMALL = "ml.local.large", "ml.local.small"
 @pytest.fixture
 def platform(tmp_path):
     """Two cores."""
-    engine = FakeEngine(tmp_path / "engine")
-    engine.room = Room(2, [0, 1], 1 << 50)
-    with running(ServerConfig(0, tmp_path), lambda *_: (engine, FakeImageStore())) as endpoint:
+    engine, config = FakeEngine(tmp_path / "engine"), ServerConfig(0, tmp_path)
+    backend = with_real_nodes(config, engine, FakeImageStore(), room=Room(2, [0, 1], 1 << 50))
+    with running(config, lambda *_: backend) as endpoint:
         clients = {service: client(endpoint, service) for service in ("sagemaker", "s3")}
         clients["s3"].create_bucket(Bucket="results")
         yield SimpleNamespace(engine=engine, **clients)
@@ -112,9 +113,9 @@ def test_job_that_fails_gives_its_room_back(platform):
 
 
 def test_leaving_the_platform_stops_all_of_them(tmp_path):
-    engine = FakeEngine(tmp_path / "engine")
-    engine.room = Room(2, [0, 1], 1 << 50)
-    with running(ServerConfig(0, tmp_path), lambda *_: (engine, FakeImageStore())) as endpoint:
+    engine, config = FakeEngine(tmp_path / "engine"), ServerConfig(0, tmp_path)
+    backend = with_real_nodes(config, engine, FakeImageStore(), room=Room(2, [0, 1], 1 << 50))
+    with running(config, lambda *_: backend) as endpoint:
         platform = SimpleNamespace(sagemaker=client(endpoint, "sagemaker"))
         client(endpoint, "s3").create_bucket(Bucket="results")
         for name in ("first", "second", "third"):

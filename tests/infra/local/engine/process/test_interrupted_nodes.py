@@ -11,6 +11,7 @@ import pytest
 from infra.local.engine.host.port_lock import training_slot
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.run import exclusive_engine
+from infra.local.server.backends import Backend, with_real_nodes
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from tests.infra.local.engine.engine_bench import TIMES, write_image, write_train
@@ -53,11 +54,11 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
     config = ServerConfig(0, tmp_path / "state", faults_file=plan)
     engines: list[ProcessEngine] = []
 
-    def make_engine(folder: Path, endpoint: str) -> tuple[ProcessEngine, SimpleNamespace]:
-        engines.append(ProcessEngine(folder / "engine", images, endpoint, times=TIMES))  # type: ignore[arg-type]
-        return engines[0], images
+    def make(config: ServerConfig, endpoint: str) -> Backend:
+        engines.append(ProcessEngine(config.state_dir / "engine", images, endpoint, times=TIMES))  # type: ignore[arg-type]
+        return with_real_nodes(config, engines[0], images)  # type: ignore[arg-type]
 
-    with running(config, make_engine) as endpoint:  # type: ignore[arg-type]
+    with running(config, make) as endpoint:
         platform = SimpleNamespace(sagemaker=client(endpoint, "sagemaker"), s3=client(endpoint, "s3"))
         platform.s3.create_bucket(Bucket="results")
         job = run_job(

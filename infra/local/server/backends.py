@@ -1,0 +1,99 @@
+"""The kinds of engine that a platform can be served with: a further one is a row of `BACKENDS` and its own module.
+
+Engines are imported on first use: the process engine needs no podman, a simulation none of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from infra.local.api.access import access_keys
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+from infra.local.builds.ecr_registry import Registry
+from infra.local.engine.errors import EngineError
+from infra.local.interfaces import Engine, ImageStore, Room
+from infra.local.server.contract import ServerConfig, ServerStartError
+from infra.local.settings import SettingsError
+from infra.local.training.execution import Means
+from infra.local.training.runner import EngineRunner, JobRunner
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What runs a platform's jobs and builds its images, ready for use."""
+
+    images: ImageStore
+    make_runner: Callable[[ClientFactory], JobRunner]
+    account_id: str = ACCOUNT_ID
+    room: Room | None = None
+    """Of an engine that runs several jobs at once; None: one at a time."""
+    registry: Registry | None = None
+    """Where images are pushed to; None where ECR alone knows of them."""
+    is_simulated: bool = False
+    """Whether roles, networks and others' images are taken by name."""
+
+
+MakeBackend = Callable[[ServerConfig, str], Backend]
+"""(settings, endpoint URL) -> backend. Raises EngineError and SettingsError."""
+
+
+def make_backend(config: ServerConfig, endpoint_url: str) -> Backend:
+    """The backend of the engine that is asked for. Raises ServerStartError."""
+    try:
+        return BACKENDS[config.engine](config, endpoint_url)
+    except (EngineError, SettingsError) as error:
+        raise ServerStartError(str(error)) from error
+
+
+def with_real_nodes(
+    config: ServerConfig,
+    engine: Engine,
+    images: ImageStore,
+    room: Room | None = None,
+    registry: Registry | None = None,
+) -> Backend:
+    """The backend of an engine whose nodes run."""
+
+    def make_runner(clients: ClientFactory) -> EngineRunner:
+        return EngineRunner(Means(engine, images, clients, config.cold_start_seconds, file_systems=config.file_systems))
+
+    return Backend(images, make_runner, room=room, registry=registry)
+
+
+def _process(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Nodes are process trees on this machine."""
+    from infra.local.engine.process.engine import ProcessEngine
+    from infra.local.engine.process.image_store import ProcessImageStore
+
+    images = ProcessImageStore(config.state_dir)
+    node_key = access_keys(config.state_dir).node
+    return with_real_nodes(config, ProcessEngine(config.state_dir / "engine", images, endpoint_url, node_key), images)
+
+
+def _container(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Nodes are containers; images are in a registry."""
+    from infra.local.engine.choice import make_container_engine
+
+    engine, images = make_container_engine(config.state_dir, endpoint_url, config.registry)
+    return with_real_nodes(config, engine, images, engine.room, images.registry)
+
+
+def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Nothing runs: times are computed."""
+    from infra.local.simulation.execution import SimulatedRunner, Simulation
+    from infra.local.simulation.images import SimulatedImageStore
+    from infra.local.simulation.model import PerformanceModel, read_model
+
+    model = read_model(config.model_file) if config.model_file else PerformanceModel()
+    simulation, images = Simulation(model, config.time_scale), SimulatedImageStore(config.state_dir)
+    return Backend(
+        images,
+        lambda clients: SimulatedRunner(simulation, images, clients, config.cold_start_seconds),
+        account_id=SIMULATED_ACCOUNT_ID,
+        is_simulated=True,
+    )
+
+
+BACKENDS: Mapping[str, MakeBackend] = {"process": _process, "container": _container, "simulated": _simulated}
