@@ -1,8 +1,9 @@
 """What a Dockerfile asks for, as far as a machine without containers can give it.
 
-Understood: FROM (noted only: the base is this machine's Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files,
-RUN with nothing but `pip install` of requirements files and packages (--no-deps or not), ENTRYPOINT and CMD that are
-`train`, EXPOSE (no effect). Everything else is refused, with its line, rather than left out in silence.
+Understood: FROM (an image that was built here is built on; any other is noted only: its base is this machine's
+Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with nothing but `pip install` of requirements files
+and packages (--no-deps or not), ENTRYPOINT and CMD that are `train`, EXPOSE (no effect). Everything else is refused,
+with its line, rather than left out in silence.
 """
 
 from __future__ import annotations
@@ -51,14 +52,21 @@ class Recipe:
     folder: str = "/"  # WORKDIR
 
 
-def parse(text: str, build_args: Mapping[str, str]) -> Recipe:
-    """Read a Dockerfile; raises ImageBuildError (phase READ Dockerfile) on what can't be honoured."""
-    return _Reader(build_args).read(text)
+def parse(
+    text: str, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None] = lambda _base: None
+) -> Recipe:
+    """Read a Dockerfile; raises ImageBuildError (phase READ Dockerfile) on what can't be honoured.
+
+    `inherit` gives what an image of that name was built with (environment, labels, folder), None for one that is not
+    here.
+    """
+    return _Reader(build_args, inherit).read(text)
 
 
 class _Reader:
-    def __init__(self, build_args: Mapping[str, str]) -> None:
+    def __init__(self, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None]) -> None:
         self._build_args = build_args
+        self._inherit = inherit
         self._arguments: dict[str, str] = {}
         self._recipe = Recipe()
         self._handlers: dict[str, Callable[[str], None]] = {
@@ -91,7 +99,11 @@ class _Reader:
         if self._recipe.base is not None:
             raise ValueError("several stages need a container engine; use one FROM")
         words = [word for word in rest.split() if not word.startswith("--")]
-        self._recipe.base = self._expand(words[0])
+        self._recipe.base = base = self._expand(words[0])
+        if inherited := self._inherit(base):
+            self._recipe.environment.update(inherited.environment)
+            self._recipe.labels.update(inherited.labels)
+            self._recipe.folder = inherited.folder
 
     def _declare_arguments(self, rest: str) -> None:
         for item in shlex.split(rest):

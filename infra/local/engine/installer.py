@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
-from infra.local.engine.image_content import Content, PlacedInstall, file_digest, requirement_lines
+from infra.local.engine.image_content import Content, PlacedInstall, file_digest, requirement_lines, venv_of
 from infra.local.engine.node_files import state_id
 from infra.local.engine.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all, node_marks
 from infra.local.environment import server_environment
@@ -29,6 +29,7 @@ _TICK_SECONDS = 0.1
 _KILL_SECONDS = 10.0
 _BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
 _TORCH = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
+_ELF = b"\x7fELF"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset({"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"})
@@ -114,9 +115,35 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
     environment = installer_environment(content.installer_arguments, venv.parent)
     if venv.exists():  # half of an earlier build
         shutil.rmtree(venv)
-    run.command("MAKE virtual environment", [sys.executable, "-m", "venv", str(venv)], environment, folder, lock_fd)
+    if content.base is not None:
+        run.check("COPY virtual environment")
+        run.on_line("[COPY virtual environment]")
+        _copy_venv(venv_of(content.base), venv)
+    else:
+        command = [sys.executable, "-m", "venv", str(venv)]
+        run.command("MAKE virtual environment", command, environment, folder, lock_fd)
     for install in content.installs:
         _install(venv, install, environment, folder, run, lock_fd)
+
+
+def _copy_venv(base: Path, venv: Path) -> None:
+    """The base's environment in another place, its packages as hard links, which take no space.
+
+    Installers replace a file, they do not write into it, so the base stays as it is. What names the base's place, such
+    as the first lines of its scripts, is written anew.
+    """
+
+    def not_complete(folder: str, names: Sequence[str]) -> set[str]:
+        return {"complete.json"} if folder == str(base) else set()
+
+    shutil.copytree(base, venv, symlinks=True, copy_function=os.link, ignore=not_complete)
+    for file in [venv / "pyvenv.cfg", *(venv / "bin").iterdir()]:
+        text = b"" if file.is_symlink() or file.is_dir() else file.read_bytes()
+        if str(base).encode() in text and not text.startswith(_ELF):
+            mode = file.stat().st_mode
+            file.unlink()
+            file.write_bytes(text.replace(str(base).encode(), str(venv).encode()))
+            file.chmod(mode)
 
 
 def _install(
