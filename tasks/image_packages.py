@@ -24,6 +24,7 @@ from tasks.preflight_rule import NO_PERMISSION
 REQUIREMENTS_FILE = "requirements.txt"
 """The only one that the toolkit installs, at the top of the code."""
 _PLACE = "/opt/nodesweep/packages"
+_KEPT = "^torch(vision|audio)?=="
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?![\w-])[\s=]*(?P<file>\S+)")
 _OPTION_WITH_PLACE = re.compile(
     r"(?:-e|--editable|-f|--find-links|-i|--index-url|--extra-index-url)(?![\w-])[\s=]*(?=\S)"
@@ -98,10 +99,17 @@ def write_layer(requirements: Requirements, base: str, image: ImageConfig, folde
 
 
 def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
-    """The base comes as BASE_IMAGE, from which infra/image/buildspec.yml knows where to log in."""
+    """The base comes as BASE_IMAGE, from which infra/image/buildspec.yml knows where to log in.
+
+    The image's torch stays: it is built for the nodes' accelerators and network. A line that asks for another one is
+    an error of pip's, and torchvision without a version is the one that fits.
+    """
     lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
     lines += [f"COPY {json.dumps([name, f'{_PLACE}/{name}'])}" for name in files]
-    lines += [f"RUN python -m pip install --no-cache-dir -r {_PLACE}/{REQUIREMENTS_FILE}"]
+    lines += [
+        f"RUN python -m pip list --format=freeze | sed -nE '/{_KEPT}/p' > {_PLACE}/kept.txt",
+        f"RUN python -m pip install --no-cache-dir -c {_PLACE}/kept.txt -r {_PLACE}/{REQUIREMENTS_FILE}",
+    ]
     return "\n".join(lines) + "\n"
 
 

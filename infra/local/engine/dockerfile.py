@@ -2,8 +2,9 @@
 
 Understood: FROM (an image that was built here is built on; any other is noted only: its base is this machine's
 Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with nothing but `pip install` of requirements files
-and packages (--no-deps or not), ENTRYPOINT and CMD that are `train`, EXPOSE (no effect). Everything else is refused,
-with its line, rather than left out in silence.
+and packages (--no-deps or not), held to versions that the image has (`-c` with what `pip list` wrote) or not,
+ENTRYPOINT and CMD that are `train`, EXPOSE (no effect). Everything else is refused, with its line, rather than left out
+in silence.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from infra.local.interfaces import ImageBuildError
 # pip's options that change nothing about what an environment of its own comes to hold.
 _PIP_FLAGS = frozenset({"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"})
 _PIP_COMMANDS = (["pip", "install"], ["pip3", "install"], ["python", "-m", "pip"], ["python3", "-m", "pip"])
+# Writes the versions of some packages of the image into a file, for a later `pip install -c`.
+_PINS = re.compile(
+    r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' > (?P<file>/[^\s;&|]+)"
+)
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 
 
@@ -33,11 +38,15 @@ class Copy:
 
 @dataclass(frozen=True)
 class Install:
-    """One `pip install`: requirements files by their absolute paths in the image, and packages."""
+    """One `pip install`: requirements files by their absolute paths in the image, and packages.
+
+    `pins` is a regular expression: packages of the image whose line `name==version` it finds keep their version.
+    """
 
     requirement_files: tuple[str, ...]
     packages: tuple[str, ...]
     with_dependencies: bool = True
+    pins: str | None = None
 
 
 @dataclass
@@ -69,6 +78,7 @@ class _Reader:
         self._inherit = inherit
         self._arguments: dict[str, str] = {}
         self._recipe = Recipe()
+        self._pins: dict[str, str] = {}  # file -> pattern
         self._handlers: dict[str, Callable[[str], None]] = {
             "FROM": self._set_base,
             "ARG": self._declare_arguments,
@@ -130,6 +140,9 @@ class _Reader:
 
     def _add_installs(self, rest: str) -> None:
         for command in re.split(r"&&|;", rest):
+            if pins := _PINS.fullmatch(command.strip()):
+                self._pins[pins["file"]] = pins["pattern"]
+                continue
             words = [self._expand(word) for word in shlex.split(command)]
             prefix = next((prefix for prefix in _PIP_COMMANDS if words[: len(prefix)] == prefix), None)
             if prefix is None or "install" not in words[1:4]:
@@ -138,10 +151,13 @@ class _Reader:
 
     def _install(self, words: list[str]) -> Install:
         files, packages, with_dependencies = [], [], True
+        pins: str | None = None
         remaining = iter(words)
         for word in remaining:
             if word in ("-r", "--requirement"):
                 files.append(self._absolute(next(remaining, "")))
+            elif word == "-c" and (file := next(remaining, "")) in self._pins:
+                pins = self._pins[file]
             elif word == "--no-deps":
                 with_dependencies = False
             elif word.startswith("-") and word not in _PIP_FLAGS:
@@ -151,7 +167,7 @@ class _Reader:
                 )
             elif not word.startswith("-"):
                 packages.append(word)
-        return Install(tuple(files), tuple(packages), with_dependencies)
+        return Install(tuple(files), tuple(packages), with_dependencies, pins)
 
     def _check_command(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)

@@ -26,6 +26,7 @@ class PlacedInstall:
     requirement_files: tuple[Path, ...]
     packages: tuple[str, ...]
     with_dependencies: bool
+    pins: str | None
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
 
 def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInstall:
     files = tuple(_source_of(path, placed) for path in install.requirement_files)
-    return PlacedInstall(files, install.packages, install.with_dependencies)
+    return PlacedInstall(files, install.packages, install.with_dependencies, install.pins)
 
 
 def _source_of(image_path: str, placed: Mapping[str, Path]) -> Path:
@@ -188,6 +189,7 @@ def _venv_digest(installs: Sequence[PlacedInstall], installer_arguments: Mapping
                     [_tree_digest(path) for _, path in _referred_paths(install.requirement_files)],
                     [*install.packages],
                     install.with_dependencies,
+                    *([] if install.pins is None else [install.pins]),
                 ]
                 for install in installs
             ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import importlib.metadata
 import os
 import random
 import re
@@ -155,11 +156,15 @@ def _install(
         return
     if not install.with_dependencies:
         wanted.append("--no-deps")
+    if install.pins is not None:
+        wanted.append(f"-c{_write_pins(venv, install.pins)}")
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
-    _install_torch(venv, install, environment, folder, run, lock_fd)
+    torch = _torch_lines(install)
+    if torch and install.pins is None:
+        _install_torch(venv, torch, environment, folder, run, lock_fd)
     uv = [*_uv(), "pip", "install", "--python", python, "--compile-bytecode", "--no-progress", *wanted]
-    if not _uv():
+    if not _uv() or (torch and install.pins is not None):  # what fits the torch that is there is pip's to find
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
         return
     try:
@@ -170,8 +175,22 @@ def _install(
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
 
 
+def _write_pins(venv: Path, pattern: str) -> Path:
+    """What `pip list --format=freeze` says of the packages that the pattern finds, as a constraints file."""
+    folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
+    lines = [f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=folders)]
+    file = venv / "pins.txt"
+    file.write_text("".join(f"{line}\n" for line in sorted(lines) if re.search(pattern, line)))
+    return file
+
+
+def _torch_lines(install: PlacedInstall) -> list[str]:
+    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
+    return [line for line in (*lines, *install.packages) if _TORCH.match(line)]
+
+
 def _install_torch(
-    venv: Path, install: PlacedInstall, environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
+    venv: Path, torch: Sequence[str], environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
 ) -> None:
     """Through pip: where torch's CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL).
 
@@ -179,10 +198,6 @@ def _install_torch(
     chose without them: it prefers one whose link shows a listed hash, as PyPI's with CUDA does, to a newer one (+cpu)
     that it would have to read first, in a folder (PIP_FIND_LINKS).
     """
-    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
-    torch = [line for line in (*lines, *install.packages) if _TORCH.match(line)]
-    if not torch:
-        return
     pip = [str(venv / "bin" / "python"), "-m", "pip"]
     without_hashes = [_HASH.sub("", line).strip() for line in torch]
     if torch == without_hashes:

@@ -276,7 +276,8 @@ def layer_on(folder, image, requirement):
     folder.mkdir()
     (folder / "Dockerfile").write_text(
         "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt /opt/packages/requirements.txt\n"
-        "RUN python -m pip install --no-cache-dir -r /opt/packages/requirements.txt\n"
+        "RUN python -m pip list --format=freeze | sed -nE '/^(tinytrain|torch)==/p' > /opt/packages/kept.txt\n"
+        "RUN python -m pip install --no-cache-dir -c /opt/packages/kept.txt -r /opt/packages/requirements.txt\n"
     )
     (folder / "requirements.txt").write_text(f"{requirement}\n")
     return {"BASE_IMAGE": f"123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny@{image.digest}"}
@@ -303,10 +304,15 @@ def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(sto
     assert build(store, tmp_path / "layer", "2", **arguments) == layered
 
 
-def test_layer_that_replaces_a_package_leaves_it_in_the_image_below(store, context, tmp_path):
+def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
+    """The one that is held is an error of pip's, whose last lines name both versions."""
     base = build(store, context)
-    newer = write_wheel(tmp_path, "tinytrain", "2.0")
-    build(store, tmp_path / "layer", "2", **layer_on(tmp_path / "layer", base, newer))
+    layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
+    arguments = layer_on(layer, base, newer)
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*\(constraint\) tinytrain==1\.0"):
+        build(store, layer, "2", **arguments)
+    (layer / "Dockerfile").write_text((layer / "Dockerfile").read_text().replace("tinytrain|", ""))
+    build(store, layer, "2", **arguments)
     for tag, version in (("1", "1.0"), ("2", "2.0")):
         python = store.resolve(f"tiny:{tag}") / "venv/bin/python"
         ask = "import importlib.metadata; print(importlib.metadata.version('tinytrain'))"
