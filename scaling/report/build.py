@@ -18,7 +18,7 @@ from scaling.report.caveats import Evidence, find_caveats
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
-from scaling.report.sources import is_phase
+from scaling.report.sources import at_start_text, is_phase
 from scaling.secrets import hide_in_config, hide_secrets
 from scaling.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
@@ -87,10 +87,20 @@ def analyse(
         pareto=pareto_front(rows),
         recommendation=recommendation,
         fits=_fits(rows, conditions.batch_policy, clock),
-        caveats=(*filter(None, [given_up_caveat(planned, outcomes)]), *find_caveats(evidence)),
+        caveats=(
+            *filter(None, [given_up_caveat(planned, outcomes)]),
+            *find_caveats(evidence),
+            *_installed_at_start(provenance),
+        ),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
+
+
+def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
+    """A caveat where nodes install packages at every start; of other sources than the program's clock T holds that."""
+    reason = _text(provenance.get("requirements_at_start"))
+    return [] if reason is None else [f"{at_start_text(reason)}."]
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
