@@ -11,8 +11,8 @@ import pytest
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
-from infra.local.server import engine_factory, running
-from infra.local.server_contract import ServerConfig
+from infra.local.server.contract import ServerConfig
+from infra.local.server.serving import running
 from tasks.errors import ImageBuildFailed
 from tests.infra.local.platform_client import client
 
@@ -43,8 +43,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simple
     for tool in ("PIP", "UV"):
         monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
         monkeypatch.setenv(f"{tool}_FIND_LINKS", str(wheels))
-    config = ServerConfig(0, tmp_path / "state", None, {}, None, 0.0)
-    with running(config, engine_factory(config)) as endpoint:
+    with running(ServerConfig(0, tmp_path / "state")) as endpoint:
         yield SimpleNamespace(endpoint=endpoint, codebuild=client(endpoint, "codebuild"))
 
 
