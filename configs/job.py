@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from configs.section import Section
+from configs.section import NOT_MEASURED, Section
 
 # Patterns and lengths are those of the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]
@@ -136,7 +136,7 @@ class JobFeatures(Section):
         description="The platform's own retries of a job that ends in an internal error, 1–30; null: "
         "sweep.max_attempts alone.",
     )
-    tags: dict[TagKey, TagValue] = Field(
+    tags: Annotated[dict[TagKey, TagValue], NOT_MEASURED] = Field(
         default_factory=dict,
         max_length=MAX_USER_TAGS,
         description="Tags of every job, e.g. owner and cost centre; not aws: or nodesweep:, at most 45.",

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_serializer
 
 from configs.dataset import DatasetConfig, Slug
 from configs.places import ImageReference, LocalDirectory
-from configs.section import Section, hide_values
+from configs.section import NOT_MEASURED, Section, hide_values
 from configs.training import TrainingConfig
 from configs.urls import is_loopback_with_port, url_problem
 
@@ -69,17 +69,17 @@ class ImageConfig(Section):
         repr=False,
         description="Further build arguments. They enter the image's identity; no secrets here.",
     )
-    builder: Literal["codebuild", "docker"] = Field(
+    builder: Annotated[Literal["codebuild", "docker"], NOT_MEASURED] = Field(
         default="codebuild",
         description="Who builds: codebuild sends the context to S3 and starts a CodeBuild build; docker runs Docker, "
         "or else podman, where the flow runs.",
     )
-    codebuild_project: str = Field(
+    codebuild_project: Annotated[str, NOT_MEASURED] = Field(
         default="nodesweep-image",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{1,149}$",
         description="CodeBuild project that runs infra/image/buildspec.yml.",
     )
-    build_timeout_minutes: int = Field(
+    build_timeout_minutes: Annotated[int, NOT_MEASURED] = Field(
         default=60, ge=5, le=480, description="A build that takes longer is stopped. 5–480."
     )
     uri: ImageReference | None = Field(
@@ -112,63 +112,63 @@ class SweepConfig(Section):
         default="shuffled", description="Order within each repeat; shuffled keeps drift out of the curve."
     )
     order_seed: int = Field(default=1, ge=0, description="Seed of the shuffle; recorded with the report.")
-    max_parallel_jobs: int = Field(
+    max_parallel_jobs: Annotated[int, NOT_MEASURED] = Field(
         default=1,
         ge=1,
         le=MAX_JOBS,
         description="Jobs in flight at once; your instance quota must hold their nodes together. `run --detach` starts "
         "all jobs of a sweep at once, and needs as many here.",
     )
-    budget_usd: float | None = Field(
+    budget_usd: Annotated[float | None, NOT_MEASURED] = Field(
         default=None,
         gt=0,
         description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No attempt is "
         "started that could pass it together with what the sweep's jobs cost; null: no limit.",
     )
-    poll_interval_seconds: float = Field(
+    poll_interval_seconds: Annotated[float, NOT_MEASURED] = Field(
         default=15.0,
         ge=0.2,
         le=300,
         description="Time between two looks at the jobs; backs off to 4x while nothing changes. "
         "platform.calls_per_second bounds what looks cost.",
     )
-    queue_deadline_seconds: int = Field(
+    queue_deadline_seconds: Annotated[int, NOT_MEASURED] = Field(
         default=7200,
         ge=60,
         le=2_419_200,
         description="Longest wait before a job trains; then it is stopped and the point fails.",
     )
-    max_attempts: int = Field(
+    max_attempts: Annotated[int, NOT_MEASURED] = Field(
         default=2,
         ge=1,
         le=10,
         description="Attempts per point; only lack of capacity and internal errors get another one.",
     )
-    max_retries: int | None = Field(
+    max_retries: Annotated[int | None, NOT_MEASURED] = Field(
         default=50,
         ge=0,
         le=1000,
         description="Attempts beyond each point's first that the whole sweep may make, those of resumes and retried "
         "runs included; after them a failed point stays failed. Null: no limit but max_attempts.",
     )
-    concurrency_limit: str | None = Field(
+    concurrency_limit: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
         min_length=1,
         description="A Prefect global concurrency limit with one slot per instance of your quota; each job holds one "
         "per node, so that several sweeps stay within it together. Null: only SageMaker's own quota stands.",
     )
-    min_points: int | None = Field(
+    min_points: Annotated[int | None, NOT_MEASURED] = Field(
         default=None,
         ge=1,
         description="Points (jobs) with a completed run that a sweep needs to count as done; null: all of them.",
     )
-    smoke: Literal["auto", "never"] = Field(
+    smoke: Annotated[Literal["auto", "never"], NOT_MEASURED] = Field(
         default="auto",
         description="auto: where the code never completed a point, jobs run one at a time, the smallest first, until "
         "one has reached its first step (a line of a metric definition, or step=N) or completed; never: in the "
         "planned order at once. Turn it off where a first job at the smallest count takes very long.",
     )
-    on_cancel: Literal["stop", "leave"] = Field(
+    on_cancel: Annotated[Literal["stop", "leave"], NOT_MEASURED] = Field(
         default="stop",
         description="What a cancelled run does to its running jobs: stop: they are stopped; leave: they run on, and "
         "`--resume` or `collect` takes their results. A run that crashes always leaves them.",
@@ -268,7 +268,7 @@ class PlatformConfig(Section):
     role_arn: str = Field(
         pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$", description="Execution role that SageMaker assumes."
     )
-    endpoint_url: str | None = Field(
+    endpoint_url: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
         pattern=r"^https?://",
         description="Endpoint for every AWS call, http(s)://HOST[:PORT]; null: AWS itself.",
@@ -276,26 +276,27 @@ class PlatformConfig(Section):
     credentials: Annotated[
         Literal["chain", "platform"],
         BeforeValidator(lambda value: "platform" if value == "placeholder" else value),  # records of older sweeps
+        NOT_MEASURED,
     ] = Field(
         default="chain",
         description="chain: boto3's usual search; platform: the key of the local platform at endpoint_url, which lies "
         "in its state folder for its own user.",
     )
-    calls_per_second: float | None = Field(
+    calls_per_second: Annotated[float | None, NOT_MEASURED] = Field(
         default=1.0,
         ge=0.1,
         description="How often a run asks SageMaker and CloudWatch Logs about its jobs, at most, after a burst of 20 "
         "calls: they share the account's rate with its consoles and pipelines. Null: no limit, for a local platform.",
     )
-    create_missing: bool = Field(
+    create_missing: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description="Create the bucket and the ECR repository if missing. Leave off where CloudFormation owns them.",
     )
-    autostart: bool = Field(
+    autostart: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description="Start the platform of infra/local at endpoint_url when nothing answers there; stop it afterwards.",
     )
-    state_directory: LocalDirectory = Field(
+    state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(
         default=".nodesweep/platform",
         description="State of the autostarted platform, relative to where the command runs.",
     )
@@ -336,7 +337,7 @@ class BenchmarkConfig(Section):
     image: ImageConfig = Field(default_factory=ImageConfig)
     training: TrainingConfig
     sweep: SweepConfig
-    report: ReportConfig = Field(default_factory=ReportConfig)
+    report: Annotated[ReportConfig, NOT_MEASURED] = Field(default_factory=ReportConfig)
     platform: PlatformConfig
 
     @property

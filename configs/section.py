@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, SerializationInfo, field_validator, model_validator
@@ -81,3 +83,25 @@ class Section(BaseModel):
             if isinstance(text, str):
                 refuse_control_characters(text)
         return value
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that is said of a field beside its type: `field: Annotated[int, NOT_MEASURED]`."""
+
+    meaning: str
+
+
+NOT_MEASURED = Mark("bounds, paces or only names the work: with another value the same points are measured")
+NOT_COMPARED = Mark("two sweeps compare where it differs, or another condition of theirs says the same")
+
+
+def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
+    """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd; of a marked section its own name alone."""
+    for name, field in section.model_fields.items():
+        if mark in field.metadata:
+            yield prefix + name
+            continue
+        for kind in _kinds(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, Section):
+                yield from marked_fields(kind, mark, f"{prefix}{name}.")

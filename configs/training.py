@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from configs.distribution import DistributionConfig
 from configs.job import JobFeatures
 from configs.places import LocalDirectory
-from configs.section import Section, hide_values, refuse_control_characters
+from configs.section import NOT_COMPARED, Section, hide_values, refuse_control_characters
 
 Scalar = bool | int | float | str
 PLACEHOLDERS = frozenset(
@@ -27,7 +27,7 @@ _OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulat
 class BatchConfig(Section):
     """The batch policy: a mandatory choice, since it decides what the speedup means."""
 
-    policy: Literal["fixed_global", "fixed_per_replica"] = Field(
+    policy: Annotated[Literal["fixed_global", "fixed_per_replica"], NOT_COMPARED] = Field(
         description="fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it grows with N."
     )
     size: int = Field(
@@ -47,7 +47,7 @@ class LearningRateConfig(Section):
     """The learning rate at the baseline and how it follows the global batch."""
 
     value: float = Field(gt=0, description="Learning rate at the smallest node count.")
-    rule: Literal["none", "linear", "sqrt"] = Field(
+    rule: Annotated[Literal["none", "linear", "sqrt"], NOT_COMPARED] = Field(
         description="none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root (Adam-like)."
     )
 
@@ -61,7 +61,7 @@ class TrainingConfig(JobFeatures):
         max_length=1024,
         description="Program file, relative to the code directory.",
     )
-    source_dir: LocalDirectory | None = Field(
+    source_dir: Annotated[LocalDirectory | None, NOT_COMPARED] = Field(
         default=None,
         description="Directory of your own code, relative to the config file; null: the code in the image.",
     )
@@ -71,10 +71,10 @@ class TrainingConfig(JobFeatures):
         description="Arguments of the program; may hold placeholders, e.g. {learning_rate}; see docs/config.md.",
     )
     distribution: DistributionConfig = Field(description="Launcher and processes per node; see docs/distribution.md.")
-    instance_type: str = Field(
+    instance_type: Annotated[str, NOT_COMPARED] = Field(
         description="SageMaker training instance type; one of the catalogue's (configs/instance_types.json)."
     )
-    max_runtime_seconds: int = Field(
+    max_runtime_seconds: Annotated[int, NOT_COMPARED] = Field(
         ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
     )
     volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
@@ -87,7 +87,9 @@ class TrainingConfig(JobFeatures):
         default=None,
         description="Learning rate and its rule, handed to the program; null: the program has its own.",
     )
-    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1.")
+    seed: Annotated[int, NOT_COMPARED] = Field(
+        default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1."
+    )
     environment: dict[str, str] = Field(
         default_factory=dict,
         max_length=90,
@@ -95,7 +97,7 @@ class TrainingConfig(JobFeatures):
         description="Environment variables of the container; who may describe the job sees them. A value ${NAME} is "
         "that variable of the process that runs the flow: no record has more than the name.",
     )
-    metric_definitions: dict[str, str] = Field(
+    metric_definitions: Annotated[dict[str, str], NOT_COMPARED] = Field(
         default_factory=dict,
         max_length=40,
         description="Metric name to regular expression with one group, applied to the log.",

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from math import isclose
 from pathlib import Path
-from statistics import median
-
-from pydantic import ValidationError
 
 from configs.models import PlatformConfig
 from scaling import names
-from scaling.compare import ComparisonError
-from scaling.report.model import SCHEMA_VERSION, ScalingReport
-from scaling.report.points import MAX_ROWS_LISTED
-
-_ROUNDING = 1e-9
-
-
-class ReportUnreadable(ComparisonError):
-    """No report where one was named, or a file that is none."""
+from scaling.report.model import ScalingReport
+from scaling.report_file import ReportUnreadable, parse_report
 
 
 def find_report(reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]) -> ScalingReport:
@@ -54,60 +42,6 @@ def read_report(path: Path) -> ScalingReport:
     except OSError as error:
         raise ReportUnreadable(f"{path}: cannot be read: {error.strerror}") from None
     return parse_report(body, str(path))
-
-
-def parse_report(body: bytes, origin: str) -> ScalingReport:
-    """report.json's bytes. Raises ReportUnreadable naming `origin` and what is wrong."""
-    try:
-        raw = json.loads(body, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        raise ReportUnreadable(f"{origin}: damaged, not JSON; {_MAKE_ANEW}") from None
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version is None:
-        raise ReportUnreadable(f"{origin}: no {names.REPORT_JSON} of a sweep, it has no schema_version")
-    if not isinstance(version, int):
-        raise ReportUnreadable(f"{origin}: damaged at schema_version: {version!r} is no whole number; {_MAKE_ANEW}")
-    if version != SCHEMA_VERSION:
-        raise ReportUnreadable(
-            f"{origin}: report of schema version {version}, this nodesweep reads version {SCHEMA_VERSION}; {_MAKE_ANEW}"
-        )
-    try:
-        return _whole(ScalingReport.model_validate(raw), origin)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise ReportUnreadable(f"{origin}: damaged at {field}: {first['msg']}; {_MAKE_ANEW}") from None
-
-
-def _refuse_constant(name: str) -> None:
-    """JSON has no NaN and no infinity; Python reads them."""
-    raise ValueError(name)
-
-
-def _whole(report: ScalingReport, origin: str) -> ScalingReport:
-    """The report, if what its numbers are made of is there. Raises ReportUnreadable."""
-    if report.points_left_out:
-        raise ReportUnreadable(
-            f"{origin}: the report of a table of {report.attempts:,} rows, of which it does not list every time; what "
-            f"compares has at most {MAX_ROWS_LISTED:,} rows: make the report of a part of the table"
-        )
-    if not report.summary:
-        raise ReportUnreadable(f"{origin}: damaged at summary: it has no row; {_MAKE_ANEW}")
-    for place, point in enumerate(report.points):
-        if point.used and not (report.train_seconds(point) or 0) > 0:
-            raise ReportUnreadable(
-                f"{origin}: damaged at points.{place}: a used run without a time on the train clock; {_MAKE_ANEW}"
-            )
-    for place, row in enumerate(report.summary):
-        times = [report.train_seconds(point) or 0 for point in report.points if point.used and point.nodes == row.nodes]
-        if row.n != len(times) or (times and not isclose(row.train_seconds or 0, median(times), rel_tol=_ROUNDING)):
-            raise ReportUnreadable(
-                f"{origin}: damaged at summary.{place}: n and T({row.nodes}) are not those of its runs; {_MAKE_ANEW}"
-            )
-    return report
-
-
-_MAKE_ANEW = "make it anew with `nodesweep report SWEEP_ID` (of a table: --csv FILE)"
 
 
 def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:

@@ -11,11 +11,13 @@ from configs.training import TrainingConfig
 from flows.preflight import check_requests, plan_offline
 from scaling import names
 from scaling.plan import POLICY_LABELS, SweepPlan
+from scaling.report.sources import at_start_text
 from scaling.request import ResolvedInputs, build_request
 from scaling.secrets import hide_secrets
 from tasks.dataset import channel_folders, scan_directory, split_uri
 from tasks.image import read_context
 from tasks.image_bases import with_container
+from tasks.image_packages import has_layer, read_requirements
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
@@ -43,8 +45,19 @@ def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
     ]
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
+    lines += [] if plan.problems else [f"packages: {text}" for text in _packages(config)]
     lines += [f"hint: {hint}" for hint in plan.hints]
     return "\n".join(lines)
+
+
+def _packages(config: BenchmarkConfig) -> list[str]:
+    """What becomes of the code's requirements.txt; a run asks ECR, too, whether it can keep a layer."""
+    packages = read_requirements(config)
+    if packages is None:
+        return []
+    if packages.at_start is not None:
+        return [at_start_text(packages.at_start)]
+    return [f"{packages.path} becomes a layer of the image, built once for its content and that image"]
 
 
 def _policy(training: TrainingConfig) -> str:
@@ -73,11 +86,13 @@ def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]
 
 def _container(config: BenchmarkConfig) -> str | None:
     """The image that is there already, as the config names it; a run names AWS's container by its digest."""
-    return with_container(config, load_catalogue().get(config.training.instance_type)).uri
+    uri = with_container(config, load_catalogue().get(config.training.instance_type)).uri
+    if uri is None:
+        read_context(config.image)
+    return None if has_layer(config) else uri
 
 
 def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
-    read_context(config.image)
     return names.image_uri(f"{registry}/{config.image.repository}", _UNBUILT_DIGEST)
 
 
@@ -103,5 +118,5 @@ def _source_uri(config: BenchmarkConfig) -> str | None:
 
     from tasks.source import pack_code
 
-    digest = hashlib.sha256(pack_code(config)).hexdigest()
+    digest = hashlib.sha256(pack_code(config, with_requirements=not has_layer(config))).hexdigest()
     return f"s3://{config.platform.bucket}/{names.source_key(config.platform.prefix, digest)}"

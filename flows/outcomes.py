@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> J
         f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds) and was stopped; "
         "look for capacity in another region or instance type, or wait longer"
     )
-    return outcome._replace(reason=reason)
+    return replace(outcome, reason=reason)
 
 
 def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict
 def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
     """The outcome with what became of the instances it kept, which is known only after the next job or the release."""
     description = describe_training_job(config.platform, outcome.job_name)
-    return outcome if description is None else outcome._replace(**warm_pool_facts(description))
+    return outcome if description is None else replace(outcome, **warm_pool_facts(description))
 
 
 def refused_outcome(

@@ -17,6 +17,7 @@ from scaling.preflight.requirements import mpi4py_is_installed, own_code_is_unpa
 from scaling.request import ResolvedInputs, build_request
 from tasks.errors import PreflightRefused
 from tasks.image_bases import with_container
+from tasks.image_packages import missing_files
 from tasks.job_request import begin_import, request_problems
 from tasks.jobs import variable_problems
 from tasks.preflight import ask_platform, check_online
@@ -52,7 +53,11 @@ def plan_offline(config: BenchmarkConfig) -> SweepPlan:
     """The plan with the problems that the config shows, and the files that image and code are made of."""
     plan = _plan_at(config, load_catalogue().get(config.training.instance_type))
     ingredients = read_ingredients(config)
-    found = (*mpi4py_is_installed(config, ingredients), *own_code_is_unpacked(config, ingredients))
+    found = (
+        *mpi4py_is_installed(config, ingredients),
+        *own_code_is_unpacked(config, ingredients),
+        *missing_files(config),
+    )
     return replace(plan, problems=(*plan.problems, *found))
 
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from configs.catalogue import load_catalogue
 from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig, ImageConfig
 from scaling import names
+from scaling.report.sources import at_start_text
 from scaling.request import ResolvedInputs
 from tasks.dataset import (
     channel_folders,
@@ -27,10 +28,11 @@ from tasks.dataset import (
     split_uri,
     upload_dataset,
 )
-from tasks.errors import DatasetMissing, PreflightRefused
+from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
 from tasks.image import BuildContext, Image, build_arguments, find_image, read_context
 from tasks.image_bases import pin_base_images, pin_container, with_container
 from tasks.image_build import start_image_build, wait_for_image_build
+from tasks.image_packages import REQUIREMENTS_FILE, Requirements, find_why_no_push, read_requirements, write_layer
 from tasks.polling import STOP
 from tasks.source import pack_code, upload_source
 from tasks.validation import check_age, keep_data_docs, validate_files
@@ -50,6 +52,8 @@ class _SentDataset:
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Validate, then upload beside building: nothing is spent on a dataset that breaks an expectation."""
+    packages = _packages(config)
+    layer = packages if packages is not None and packages.at_start is None else None
     existing = _existing_image(config)
     context = None if existing else _read_context(config)
     found = context and find_image.submit(config.platform, config.image, context)
@@ -59,16 +63,22 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
         building = _start_build(config, context) if context and known is None else None
         try:
             dataset = send()
-            source_uri = _send_source(config)
+            source_uri = _send_source(config, with_requirements=layer is None)
             image = building.result() if building else known or Image(str(existing), None, built=False)
         except BaseException:
             STOP.set()
             if building:
                 building.wait(_STOP_BUILD_SECONDS)
             raise
+    made_of: dict[str, str] = {}
+    if layer is not None:
+        made_of["image_base_uri"] = pin_container(config.platform, image.uri)
+        image = _with_packages(config, made_of["image_base_uri"], layer)
+    elif packages is not None:
+        made_of["requirements_at_start"] = str(packages.at_start)
     logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
     inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
-    return inputs, _provenance(config, inputs, dataset.digest)
+    return inputs, {**_provenance(config, inputs, dataset.digest), **made_of}
 
 
 def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
@@ -78,7 +88,11 @@ def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: M
     """
     return [
         text
-        for text in (_code_change(config, inputs), _data_change(config, provenance), _image_change(config, inputs))
+        for text in (
+            _code_change(config, inputs, provenance),
+            _data_change(config, provenance),
+            _image_change(config, inputs, provenance),
+        )
         if text
     ]
 
@@ -98,12 +112,12 @@ def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> 
         )
 
 
-def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
+def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
     training = config.training
     if training.source_dir is None or inputs.source_uri is None:
         return None
     try:
-        packed = pack_code(config)
+        packed = pack_code(config, with_requirements="image_base_uri" not in provenance)
     except PreflightRefused as error:
         return error.problems[0]
     key = names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
@@ -128,19 +142,37 @@ def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str 
     )
 
 
-def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs) -> str | None:
+def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+    """Of the image below the layer of packages, where there is one; then of the layer itself."""
+    began_with = provenance.get("image_base_uri") or inputs.image_uri
     existing = _existing_image(config)
     if existing is not None:
-        is_same = existing == inputs.image_uri
-        return None if is_same else f"image: {existing} is another container than the sweep's {inputs.image_uri}"
-    context = _read_context(config)
-    found = find_image(config.platform, config.image, context)
-    if found is not None and found.uri == inputs.image_uri:
-        return None
-    return (
-        f"image.context: what {config.image.build_context} makes now, {context.tag}, is not the sweep's image "
-        f"{inputs.image_uri}"
-    )
+        if "image_base_uri" in provenance:
+            existing = pin_container(config.platform, existing)
+        if existing != began_with:
+            return f"image: {existing} is another container than the sweep's {began_with}"
+    else:
+        context = _read_context(config)
+        found = find_image(config.platform, config.image, context)
+        if found is None or found.uri != began_with:
+            return (
+                f"image.context: what {config.image.build_context} makes now, {context.tag}, is not the sweep's image "
+                f"{began_with}"
+            )
+    return _packages_change(config, inputs, began_with) if "image_base_uri" in provenance else None
+
+
+def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: str) -> str | None:
+    try:
+        packages = read_requirements(config)
+    except PreflightRefused as error:
+        return error.problems[0]
+    if packages is not None and packages.at_start is None:
+        with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+            found = find_image(config.platform, config.image, _read_layer(config, base_uri, packages, Path(scratch)))
+        if found is not None and found.uri == inputs.image_uri:
+            return None
+    return f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed"
 
 
 def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset]:
@@ -209,6 +241,44 @@ def _read_context(config: BenchmarkConfig) -> BuildContext:
     return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
 
 
+def _packages(config: BenchmarkConfig) -> Requirements | None:
+    """What the code asks for; where that can be no layer of the image, the log says why.
+
+    A container that runs as it is, or an image that is given, needs no repository of one's own; a layer on it does.
+    """
+    packages = read_requirements(config)
+    if packages is None:
+        return None
+    needs_repository = config.image.uri is not None or config.runs_container_as_it_is
+    if packages.at_start is None and needs_repository and not config.platform.create_missing:
+        packages = replace(packages, at_start=find_why_no_push(config.platform, config.image.repository))
+    if packages.at_start is not None:
+        logger.warning("%s", at_start_text(packages.at_start))
+    return packages
+
+
+def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirements) -> Image:
+    """The image with the layer of packages on it, found in ECR or built."""
+    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+        context = _read_layer(config, base_uri, packages, Path(scratch))
+        if found := find_image(config.platform, config.image, context):
+            return found
+        logger.info("the packages of %s become a layer on %s, built once for both", packages.path, base_uri)
+        building = _start_build(config, context)
+        try:
+            return building.result()
+        except ImageBuildFailed as error:
+            raise ImageBuildFailed(f"{packages.path} can't be installed on {base_uri}: {error}") from error
+        except BaseException:
+            STOP.set()
+            building.wait(_STOP_BUILD_SECONDS)
+            raise
+
+
+def _read_layer(config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path) -> BuildContext:
+    return read_context(write_layer(packages, base_uri, config.image, folder))
+
+
 def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFuture[Image]:
     token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
     started = start_image_build(config.platform, config.image, context, token)
@@ -216,8 +286,8 @@ def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFutur
     return wait_for_image_build.submit(config.platform, config.image, context, started)
 
 
-def _send_source(config: BenchmarkConfig) -> str | None:
-    return upload_source(config) if config.training.source_dir else None
+def _send_source(config: BenchmarkConfig, with_requirements: bool) -> str | None:
+    return upload_source(config, with_requirements) if config.training.source_dir else None
 
 
 def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:

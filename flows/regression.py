@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from configs.models import BenchmarkConfig
-from flows.compare import ReportUnreadable, parse_report
 from scaling import names
 from scaling.compare import Comparison, ComparisonError, compare
 from scaling.compare_render import render_comparison_markdown
 from scaling.report import ScalingReport
+from scaling.report_file import ReportUnreadable, parse_report
 from tasks.errors import RegressionEstablished
 from tasks.report import announce_regression, publish_comparison
 from tasks.storage import list_sweeps_of, put_objects, read_report_file

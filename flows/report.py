@@ -48,8 +48,8 @@ def make_report(
     if any(outcome.completed for outcome in outcomes):
         mark_code_proven(config.platform, code_digest(config, inputs_of(sweep, provenance)), sweep)
     price = price_of(instance, config.platform.region)
-    report, runs = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
-    files = render_files(report, runs)
+    report = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
+    files = render_files(report)
     keys = {names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()}
     # The bucket first and this machine last: a disk that is full here must lose nothing.
     put_objects(config.platform, keys)

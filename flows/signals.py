@@ -78,7 +78,8 @@ def _handle_sigterm(handler: Any, instead_of: Any) -> None:
 
     Prefect's runner asks a run's process whether its SIGTERM will be understood as a cancellation. The process says so
     while the handler in force is prefect.utilities.engine's own, and a run that does not is Crashed in place of
-    Cancelled (Prefect 3.8, can_ack_control_intent). tests/flows/test_signals.py holds it against the installed Prefect.
+    Cancelled (Prefect 3.8, can_ack_control_intent).
+    tests/flows/test_signals.py holds it against the installed Prefect.
     """
     engine: Any = sys.modules.get("prefect.utilities.engine")
     if engine is None or engine._prefect_sigterm_handler is not instead_of:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +18,7 @@ from scaling.outcome import JobOutcome
 from tasks.files import write_files
 
 if TYPE_CHECKING:
-    from scaling.report import Analysis, ScalingReport
+    from scaling.report import ScalingReport
 
 
 def report_table(
@@ -37,16 +35,13 @@ def report_table(
     MeasuredTableError.
     """
     name, region = names.report_folder_name(table.stem), _readable_region(region)
-    with _no_cyclic_collection():
-        from scaling.report.render import render_files  # most of the imports; these too go faster without collection
+    report = _analyse(name, table, region, rules or ReportConfig(), goal)
+    from scaling.report.render import render_files  # slow to import: a table that is refused is refused at once
 
-        report, runs = _analyse(name, table, region, rules or ReportConfig(), goal)
-        _skip_young_generations()
-        files = render_files(report, runs)
-    return report, write_files(directory, name, files)
+    return report, write_files(directory, name, render_files(report))
 
 
-def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> Analysis:
+def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> ScalingReport:
     from scaling.report import analyse
     from scaling.speedup import choose_train_clock
 
@@ -63,24 +58,6 @@ def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, go
     return analyse(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
 
 
-@contextmanager
-def _no_cyclic_collection() -> Iterator[None]:
-    """A large table is one growing tree without cycles; the collector would walk all of it again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _skip_young_generations() -> None:
-    """Put what is alive with the oldest objects without walking it: the next young collection finds nothing to do."""
-    gc.freeze()
-    gc.unfreeze()
-
-
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:
     """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises MeasuredTableError."""
     try:
@@ -90,7 +67,7 @@ def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]
             body = head + stream.read(MAX_TABLE_BYTES + 1 - len(head))
     except OSError as error:
         raise MeasuredTableError(f"{_printable(str(table))}: cannot be read: {error.strerror}") from None
-    return read_measured(body, goal)
+    return read_measured(body, goal, _printable(str(table)))
 
 
 def _readable_region(region: str | None) -> str | None:

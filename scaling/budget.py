@@ -25,8 +25,9 @@ _ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
     """(most one run of the sweep can cost in USD, how that was worked out); None where the price is unknown.
 
-    Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price (METHODOLOGY 9): every attempt may run to
-    its limit, be given 120 s to end, and leave a warm pool that nothing reuses. AWS also bills the download of the
+    Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run to its
+    limit, be given 120 s to end, and leave a warm pool that nothing reuses (docs/method.md, "Cost and recommendation").
+    AWS also bills the download of the
     data and the image before and the upload of the output after that, which have no limit, and the text says so.
     Where sweep.max_retries allows fewer further attempts than that, those are of the largest jobs. Waiting for spot
     capacity is not billed, and spot's discount is not known beforehand; retry_attempts share one max runtime.

@@ -1,6 +1,8 @@
 """One clock over the node counts: medians, intervals, speedup, efficiency, doubling ratio, Karp-Flatt.
 
-METHODOLOGY 1, 2 and 7. The four clocks go through the same arithmetic and are never mixed.
+docs/method.md, "Clocks", "Speedup" and "Repeats and intervals".
+
+The four clocks go through the same arithmetic and are never mixed.
 """
 
 from __future__ import annotations
@@ -52,9 +54,7 @@ def clock_statistics(
 
     `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
     """
-    # Each is the numerator or denominator of several ratios, whose medians sort it anew: quick where it is sorted.
-    ordered = {nodes: sorted(seconds) for nodes, seconds in seconds_by_nodes.items()}
-    return {nodes: _at(nodes, ordered, baseline) for nodes in ordered}
+    return {nodes: _at(nodes, seconds_by_nodes, baseline) for nodes in seconds_by_nodes}
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from configs.section import NOT_COMPARED, marked_fields
+from configs.training import TrainingConfig
 from scaling.formats import join_words, nodes_text
 from scaling.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
 from scaling.parity import FinalMetric
@@ -26,11 +28,7 @@ DEFAULT_TOLERANCE = 0.05
 SIGNIFICANCE = 0.05
 # The exact test counts all orders of the runs; beyond this many per sweep the normal approximation is as good.
 MOST_RUNS_OF_THE_EXACT_TEST = 50
-# Of the config, what changes how long a job trains and stands in no other condition.
-_NOT_COMPARED = (
-    "instance_type", "max_runtime_seconds", "source_dir", "seed", "metric_definitions", "batch.policy",
-    "learning_rate.rule",
-)  # fmt: skip
+_NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
 # Known from used runs alone: a sweep in which none completed does not differ in them.
 _OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device"})

@@ -1,12 +1,11 @@
 """Billable time -> money: node-seconds x price, with the price's source and date, or the reason why there is none.
 
-BillableTimeInSeconds is wall time and not multiplied by nodes (METHODOLOGY 1), so node-seconds = billable x nodes. On
+BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so node-seconds are billable
+seconds x nodes. On
 managed spot it is the reduced time, so that billable x nodes x the on-demand price is what is paid.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from pydantic import Field
 
@@ -48,20 +47,6 @@ class RunCosts(Part):
     )
 
 
-class AttemptCosts(NamedTuple):
-    """RunCosts of one attempt; a tuple, because a large table makes one for each row."""
-
-    run_usd: float | None = None
-    on_demand_usd: float | None = None
-    warm_pool_usd: float | None = None
-    total_usd: float | None = None
-    epoch_usd: float | None = None
-    target_usd: float | None = None
-
-
-UNKNOWN_COSTS = AttemptCosts()
-
-
 def price_of(instance: InstanceType, region: str) -> Price:
     """The catalogue's on-demand price of one node in `region`; another region's price is no price."""
     usd = instance.on_demand_usd_per_hour
@@ -92,22 +77,20 @@ def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> flo
 
 def run_costs(
     outcome: JobOutcome, price: Price | None, train_seconds: float | None, seconds_to_target: float | None
-) -> AttemptCosts:
+) -> RunCosts:
     """One attempt's costs; `train_seconds` is on the report's clock. A cost that a table gave beats the price."""
     nodes, billable = outcome.nodes, outcome.clocks.billable_seconds
     given = outcome.given_cost_usd
-    if given is None and (price is None or price.usd_per_hour is None):
-        return UNKNOWN_COSTS
     billed_usd = node_cost_usd(nodes, billable, price)
     run_usd = given if given is not None else billed_usd
     warm_pool_usd = node_cost_usd(nodes, outcome.retained_billable_seconds, price)
-    return AttemptCosts(
-        run_usd,
-        node_cost_usd(nodes, outcome.training_time_seconds, price) if outcome.spot else billed_usd,
-        warm_pool_usd,
-        total_usd(run_usd, warm_pool_usd),
-        _epoch_usd(outcome, train_seconds, price),
-        None
+    return RunCosts(
+        run_usd=run_usd,
+        on_demand_usd=node_cost_usd(nodes, outcome.training_time_seconds, price) if outcome.spot else billed_usd,
+        warm_pool_usd=warm_pool_usd,
+        total_usd=total_usd(run_usd, warm_pool_usd),
+        epoch_usd=_epoch_usd(outcome, train_seconds, price),
+        target_usd=None
         if seconds_to_target is None
         else node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
     )

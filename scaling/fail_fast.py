@@ -18,7 +18,7 @@ from scaling.outcome import JobOutcome
 from scaling.program_error import failure_cause
 from scaling.request import ResolvedInputs
 
-# What SageMaker's FailureReason begins with where the program, or what it was given, is at fault (SAGEMAKER.md).
+# What SageMaker's FailureReason begins with where the program, or what it was given, is at fault.
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")
 # Of programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
 _STEP = re.compile(r"\bstep\b\s*[=:]?\s*\d", re.IGNORECASE)

@@ -1,6 +1,6 @@
 """Which node of a failed job failed first, and whether it lacked memory, as far as reason and logs tell.
 
-FailureReason names the node sometimes only (SAGEMAKER.md). A node that fails takes the others with it: they lose their
+FailureReason names the node sometimes only. A node that fails takes the others with it: they lose their
 connection and fail too, so what comes first counts, and a lost connection names nobody.
 """
 

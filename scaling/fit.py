@@ -1,4 +1,6 @@
-"""Median train times over node counts -> fitted scaling laws and what they may be asked (METHODOLOGY 8).
+"""Median train times over node counts -> fitted scaling laws and what they may be asked.
+
+docs/method.md, "Fits", and docs/fits.md.
 
 Laws are fitted to node-time N·T(N), where each is linear in coefficients that may not be negative:
 

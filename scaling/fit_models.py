@@ -1,4 +1,7 @@
-"""The typed form of fitted scaling laws in report.json. scaling/fit.py makes them; docs/fits.md explains them."""
+"""The typed form of fitted scaling laws in report.json.
+
+scaling/fit.py makes them; docs/fits.md explains them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Repeated times -> 95 % intervals: of their median T(N), and of a ratio of two medians, S(N) or D (METHODOLOGY 7).
+"""Repeated times -> 95 % intervals: of their median T(N), and of a ratio of two medians, S(N) or D.
+
+docs/method.md, "Repeats and intervals", and docs/statistics.md.
 
 A median's interval lies between two of its sorted times. A ratio's is a percentile bootstrap interval: both sides are
 resampled, with a fixed seed. How often they cover the truth is measured by benchmarks/interval_coverage.py and stands

@@ -30,18 +30,6 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 Reader = Callable[[str], Any]
 
 
-class Readings(dict[str, Any]):
-    """A column's cells and their values: each different cell is read once, which is most of a large table's time."""
-
-    def __init__(self, read: Reader) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, cell: str) -> Any:
-        value = self[cell] = self._read(cell)
-        return value
-
-
 class BadCell(ValueError):
     """The cell can't be read; the message says what was expected."""
 

@@ -13,8 +13,9 @@ from typing import NoReturn
 from scaling.measured_columns import COLUMNS
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""The largest table that is read: some 600,000 rows of every column, more than MAX_ROWS."""
-MAX_ROWS = 250_000
+"""The largest file that is read: far more than MAX_ROWS take, so that a table of too many rows can be told how many."""
+MAX_ROWS = 5_000
+"""Rows in one table: five for each job of the largest sweep that nodesweep itself runs."""
 HEAD_BYTES = 64 * 1024 + 1
 """What refuse_other_files needs of a file: a longer first line is no header."""
 MAX_PROBLEMS_SHOWN = 20
@@ -35,16 +36,15 @@ class MeasuredTableError(ValueError):
 
 @dataclass(frozen=True)
 class Grid:
-    """The header's names, and the text that the rows are split from, anew each time and one by one."""
+    """A table's header and its rows, each with the number of the line it ends on.
+
+    A row may have too many cells or too few.
+    """
 
     separator: str
     header_line: int
     header: list[str]
-    text: str
-
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """(number of the line it ends on, cells) of every data row; a row may have too many cells or too few."""
-        return islice(_rows(self.text, self.separator), 1, None)
+    rows: list[tuple[int, list[str]]]
 
 
 def refuse_other_files(head: bytes) -> None:
@@ -63,15 +63,25 @@ def refuse_other_files(head: bytes) -> None:
         _refuse(f"the first line, {reprlib.repr(first_line)}, names no column of ours: {', '.join(COLUMNS)}")
 
 
-def read_grid(table: bytes) -> Grid:
-    """Split the table into cells; raises MeasuredTableError where it is not one, or larger than the limits."""
+def read_grid(table: bytes, origin: str) -> Grid:
+    """Split the table into cells; raises MeasuredTableError where it is not one, or larger than the limits.
+
+    `origin` names the table to whoever gave it too many rows.
+    """
     if len(table) > MAX_TABLE_BYTES:
         _refuse(f"the table is larger than {MAX_TABLE_BYTES // 2**20} MiB, the most that is read")
     refuse_other_files(table[:HEAD_BYTES])
     text = _decoded(table)
     separator = _separator(_first_line(text) or "")
-    header_line, header = next(_rows(text, separator))
-    return Grid(separator, header_line, _names(header), text)
+    rows = _rows(text, separator)
+    header_line, header = next(rows)
+    grid = Grid(separator, header_line, _names(header), list(islice(rows, MAX_ROWS)))
+    if beyond := sum(1 for _ in rows):
+        _refuse(
+            f"{origin} has {MAX_ROWS + beyond:,} rows, at most {MAX_ROWS:,} are read: give fewer repeats of each node "
+            "count, or split the table by node counts and keep the rows of the smallest count in every part"
+        )
+    return grid
 
 
 def _decoded(table: bytes) -> str:
@@ -85,16 +95,12 @@ def _decoded(table: bytes) -> str:
 def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """(number of the line it ends on, cells) of every row that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-    count = line = 0
+    line = 0
     try:
         for cells in reader:
             line = reader.line_num
-            if not "".join(cells).strip():
-                continue
-            count += 1
-            if count > MAX_ROWS + 1:
-                _refuse(f"more than {MAX_ROWS:,} rows, the most that is read")
-            yield line, cells
+            if "".join(cells).strip():
+                yield line, cells
     except csv.Error as error:
         _refuse(f"the row that starts in line {line + 1} is no CSV row, is a quote not closed? ({error})")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Literal
 from urllib.parse import quote
 
 from configs.models import BenchmarkConfig
-from configs.section import WITH_SECRETS
+from configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
 
 METRICS_FILE = "metrics.json"
 REPORT_JSON = "report.json"
@@ -36,48 +36,28 @@ def canonical_digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_NOT_MEASURED: dict[str, Any] = {
-    "sweep": {
-        "budget_usd",
-        "poll_interval_seconds",
-        "queue_deadline_seconds",
-        "max_attempts",
-        "max_parallel_jobs",
-        "max_retries",
-        "min_points",
-        "concurrency_limit",
-        "on_cancel",
-        "smoke",
-    },
-    "platform": {
-        "endpoint_url",
-        "credentials",
-        "calls_per_second",
-        "create_missing",
-        "autostart",
-        "state_directory",
-    },
-    "training": {"tags"},
-    "image": {"builder", "codebuild_project", "build_timeout_minutes"},
-    "report": True,
-}
-
-
 def config_digest(config: BenchmarkConfig) -> str:
     """Digest of what is measured; a sweep is resumed by a config of the same digest, whatever else was changed.
 
-    Left out are the report's section, what bounds or paces a sweep (budget, polling, waiting, attempts, jobs at
-    once), how it ends, the jobs' tags and how the platform is reached: with more budget or patience the same points
-    are measured.
+    Left out is what is marked NOT_MEASURED: with more budget or patience, say, the same points are measured.
     Bucket, region and role count. Local paths count by their last part.
     """
-    asked = config.model_dump(mode="json", exclude=_NOT_MEASURED, context=WITH_SECRETS)
+    asked = config.model_dump(mode="json", context=WITH_SECRETS)
+    for name in marked_fields(BenchmarkConfig, NOT_MEASURED):
+        _leave_out(asked, name.split("."))
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:
         asked["image"]["context"] = config.image.build_context.name
     asked["training"]["source_dir"] = config.training.source_dir and PurePath(config.training.source_dir).name
     return canonical_digest(asked)
+
+
+def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
+    *sections, name = path
+    for section in sections:
+        asked = asked[section]
+    del asked[name]
 
 
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:

@@ -1,6 +1,7 @@
 """DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one point.
 
-The four clocks (METHODOLOGY 1) are read here and nowhere else; they are never mixed, and an unknown one is None.
+The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and one that is not
+known is None.
 """
 
 from __future__ import annotations
@@ -8,11 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
 
 from scaling.failure import name_host, read_failure
 from scaling.logged import FILE, LOG, Logged, contradiction
+from scaling.parts import Part
 from scaling.program_error import ProgramError
 from scaling.secrets import hide_in_text
 
@@ -45,32 +50,35 @@ _REPORTED: dict[str, tuple[str, ...]] = {
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-# Only these pass by themselves; AlgorithmError and ClientError come back the same (SAGEMAKER.md decision 5).
+# Only these pass by themselves; AlgorithmError and ClientError come back the same.
 _PASSING_FAILURES = ("CapacityError", "InternalServerError")
 
 
-# One for all outcomes; nobody may write to them.
-NONE_KNOWN: Mapping[str, float] = {}
-NO_TIMES: Mapping[TrainClock, float] = {}
+class Clocks(Part):
+    """The four clocks in seconds, never mixed; null where one was not read."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    submit_to_end_seconds: float | None = Field(
+        default=None, description="Job accepted to terminal status: what a person waits."
+    )
+    billable_seconds: float | None = Field(default=None, description="Billed wall time, not multiplied by nodes: cost.")
+    train_seconds: float | None = Field(
+        default=None, description="The training itself, on the clock that `train_clock` names."
+    )
+    steady_step_seconds: float | None = Field(
+        default=None, description="Median step time in the steady window: throughput."
+    )
 
 
-class Clocks(NamedTuple):
-    """Seconds on each clock; None where that clock was not read."""
-
-    submit_to_end_seconds: float | None = None
-    billable_seconds: float | None = None
-    train_seconds: float | None = None
-    steady_step_seconds: float | None = None
-
-
-class JobOutcome(NamedTuple):
+@dataclass(frozen=True)
+class JobOutcome:
     """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is, the best that is known;
     `train_seconds_by` has the train time on every clock of the job, `logged` the numbers that its log gave.
 
     `world_size` is what the run itself confirmed; None: nothing did. Batch sizes and the learning rate are those the
     program reported, where it did; `planned` has what it was asked for. `log_tail` has the last lines of the node that
-    failed first, `failed_host`, where that is known; else of all nodes. A named tuple, because a large table makes one
-    for each row and tuples are made several times faster than objects.
+    failed first, `failed_host`, where that is known; else of all nodes.
     """
 
     nodes: int
@@ -86,9 +94,9 @@ class JobOutcome(NamedTuple):
     other_log_tail: tuple[str, ...] = ()
     failed_rank: int | None = None
     program_error: ProgramError | None = None
-    clocks: Clocks = Clocks()
+    clocks: Clocks = field(default_factory=Clocks)
     train_clock: TrainClock | None = None
-    phases: Mapping[str, float] = NONE_KNOWN
+    phases: Mapping[str, float] = field(default_factory=dict)
     isolation: str | None = None
     launch_path_only: str | None = None
     metrics: Mapping[str, Any] | None = None
@@ -99,7 +107,7 @@ class JobOutcome(NamedTuple):
     created_at: str | None = None
     batch_policy: str | None = None
     learning_rate_rule: str | None = None
-    planned: Mapping[str, float] = NONE_KNOWN
+    planned: Mapping[str, float] = field(default_factory=dict)
     image_uri: str | None = None
     region: str | None = None
     launcher: str | None = None
@@ -110,9 +118,9 @@ class JobOutcome(NamedTuple):
     reused_by_job: str | None = None
     keep_alive: bool | None = None
     given_cost_usd: float | None = None
-    utilisation: Mapping[str, float] = NONE_KNOWN
-    train_seconds_by: Mapping[TrainClock, float] = NO_TIMES
-    logged: Mapping[str, float] = NONE_KNOWN
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    train_seconds_by: Mapping[TrainClock, float] = field(default_factory=dict)
+    logged: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def completed(self) -> bool:

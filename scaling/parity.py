@@ -1,4 +1,6 @@
-"""Convergence parity: whether a point trained the same model as the baseline, only faster (METHODOLOGY 5).
+"""Convergence parity: whether a point trained the same model as the baseline, only faster.
+
+docs/method.md, "Convergence parity".
 
 A point's time is a time-to-train where its final metric is within the tolerance of the baseline's, or reached the
 target metric; otherwise it measures throughput only.

@@ -120,7 +120,7 @@ def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
 
 
 def global_batch_size(batch: BatchConfig, replicas: int) -> int:
-    """B: constant under fixed_global; b x W x accumulation under fixed_per_replica (METHODOLOGY 3).
+    """B: constant under fixed_global, else b x W x accumulation (docs/method.md, "Batch policy").
 
     W counts replicas of the model: the ranks, except where several of them share one.
     """

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from pydantic import ConfigDict, Field
+
+from scaling.parts import Part
 from scaling.program_log import without_rank
 
 CONSEQUENCE = re.compile(
@@ -65,12 +67,18 @@ _COMMAND = re.compile(r'\s*Command "[\s\S]*')
 _SAID_CHARACTERS = 300
 
 
-class ProgramError(NamedTuple):
-    """What the program said last of its error, where in its own code, and what to do; None: not known."""
+class ProgramError(Part):
+    """The error that ended a run's program, as far as its log tells."""
 
-    said: str
-    where: str | None = None
-    advice: str | None = None
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    said: str = Field(description="The last error that the program itself wrote, or how its process was ended.")
+    where: str | None = Field(
+        default=None, description="File of the user's own code and the line in it; null: not known."
+    )
+    advice: str | None = Field(
+        default=None, description="What to do about an error of this kind; null: nothing general."
+    )
 
     @property
     def text(self) -> str:
@@ -92,16 +100,17 @@ def find_program_error(
     own = [place for place in errors if not CONSEQUENCE.search(texts[place]) and not _COLLECTIVE.search(texts[place])]
     if own:
         said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said, _where(texts, own[-1]), _advice(said))
+        return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
     if signal := _signal(reason, exit_code):
         who = "a process" if rank is None else f"rank {rank}"
-        return ProgramError(f"{who} was ended by {signal}", None, _SIGNAL_ADVICE.get(signal))
+        return ProgramError(said=f"{who} was ended by {signal}", advice=_SIGNAL_ADVICE.get(signal))
     waited = [place for place, text in enumerate(texts) if _COLLECTIVE.search(text)]
     if waited:
         said = texts[waited[-1]].strip()[:_SAID_CHARACTERS]
-        return ProgramError(said, _where(texts, waited[-1]), _COLLECTIVE_ADVICE)
+        return ProgramError(said=said, where=_where(texts, waited[-1]), advice=_COLLECTIVE_ADVICE)
     if errors:
-        return ProgramError(texts[errors[-1]].strip()[:_SAID_CHARACTERS], _where(texts, errors[-1]))
+        said = texts[errors[-1]].strip()[:_SAID_CHARACTERS]
+        return ProgramError(said=said, where=_where(texts, errors[-1]))
     return None
 
 

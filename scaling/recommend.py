@@ -1,4 +1,6 @@
-"""Summary rows -> how many nodes to run on, and which counts no other beats on time and cost (METHODOLOGY 9).
+"""Summary rows -> how many nodes to run on, and which counts no other beats on time and cost.
+
+docs/method.md, "Cost and recommendation", and docs/recommendation.md.
 
 Rule "efficiency": the largest count whose efficiency and doubling ratio hold their limits. Rule "deadline", where one
 is given: the cheapest count that meets it, from submission to end where every measured count knows that time, else by
@@ -108,7 +110,7 @@ class _Count:
 
     @property
     def usd(self) -> float | None:
-        """A run with the warm pool that it keeps (METHODOLOGY 1)."""
+        """A run with the warm pool that it keeps (docs/method.md, "Clocks")."""
         return self.row.costs.total_usd
 
     @property

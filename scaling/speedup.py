@@ -1,4 +1,6 @@
-"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity (METHODOLOGY 2, 3, 5, 7 and 9).
+"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity.
+
+docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation".
 
 T(N) is the median train time of the used runs at N: completed, on demand, with a time on the report's train clock. N0,
 the baseline, is the smallest N that has one. All other attempts are counted and left out. Scaling is never assumed
@@ -15,7 +17,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import compress
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from pydantic import Field
 
 from configs.models import ParityConfig
 from scaling.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
-from scaling.cost import UNKNOWN_COSTS, AttemptCosts, Price, RunCosts, run_costs, seconds_to_target
+from scaling.cost import Price, RunCosts, run_costs, seconds_to_target
 from scaling.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 from scaling.parity import FinalMetric, Parity, judge_parity, target_for
 from scaling.parts import Part
@@ -135,48 +136,47 @@ class Run(NamedTuple):
     used: bool
     metric: FinalMetric | None
     seconds_to_target: float | None
-    costs: AttemptCosts
+    costs: RunCosts
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """An outcome with its train time on the report's clock, its final metric, and whether it is used."""
+
+    outcome: JobOutcome
+    seconds: float | None
+    metric: FinalMetric | None
+    used: bool
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The attempts at one node count, their times on the report's clock, and those of them that are used."""
+    """The attempts at one node count."""
 
     nodes: int
-    attempts: Sequence[JobOutcome]
-    seconds: Sequence[float | None]
-    used_flags: Sequence[bool]
-    metric_source: Source
+    attempts: Sequence[_Attempt]
+
+    @property
+    def outcomes(self) -> list[JobOutcome]:
+        return [attempt.outcome for attempt in self.attempts]
 
     @cached_property
     def used(self) -> list[JobOutcome]:
-        return list(compress(self.attempts, self.used_flags))
+        return [attempt.outcome for attempt in self.attempts if attempt.used]
 
-    @cached_property
+    @property
     def train_seconds(self) -> list[float]:
-        return _known(compress(self.seconds, self.used_flags))
-
-    @cached_property
-    def metrics(self) -> list[FinalMetric | None]:
-        """Each attempt's own final metric; attempts with one and the same `metrics`, as rows of a table, share it."""
-        if self.metric_source == "logged":
-            return [_logged_metric(outcome) for outcome in self.attempts]
-        read: dict[int, FinalMetric | None] = {}
-        for outcome in self.attempts:
-            if id(outcome.metrics) not in read:
-                metric = outcome.final_metric
-                read[id(outcome.metrics)] = None if metric is None else FinalMetric.trusted(metric)
-        return [read[id(outcome.metrics)] for outcome in self.attempts]
+        return _known(attempt.seconds for attempt in self.attempts if attempt.used)
 
     @cached_property
     def metric_values(self) -> list[float]:
         """The used runs' own final metrics."""
-        return [metric.value for metric in compress(self.metrics, self.used_flags) if metric is not None]
+        return [attempt.metric.value for attempt in self.attempts if attempt.used and attempt.metric is not None]
 
     @cached_property
     def metric(self) -> FinalMetric | None:
         """The median of the used runs' final metric where they all give the same one."""
-        used = compress(self.metrics, self.used_flags)
+        used = [attempt.metric for attempt in self.attempts if attempt.used]
         kinds = {(metric.name, metric.goal) for metric in used if metric is not None}
         if len(kinds) != 1 or len(self.metric_values) != len(self.used):
             return None
@@ -186,11 +186,10 @@ class _Group:
     def runs(self, price: Price | None, target: float | None) -> list[Run]:
         """The attempts in their order."""
         runs = []
-        for outcome, seconds, used, metric in zip(
-            self.attempts, self.seconds, self.used_flags, self.metrics, strict=True
-        ):
-            to_target = seconds_to_target(outcome, target)
-            runs.append(Run(outcome, used, metric, to_target, run_costs(outcome, price, seconds, to_target)))
+        for each in self.attempts:
+            to_target = seconds_to_target(each.outcome, target)
+            costs = run_costs(each.outcome, price, each.seconds, to_target)
+            runs.append(Run(each.outcome, each.used, each.metric, to_target, costs))
         return runs
 
 
@@ -227,7 +226,7 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 
 
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
-    """What can make a curve: completed, on demand (METHODOLOGY 7), and more than a walk of the launch path."""
+    """What can make a curve: completed, on demand, and more than a walk of the launch path."""
     return [each for each in outcomes if each.completed and not each.spot and each.launch_path_only is None]
 
 
@@ -238,15 +237,16 @@ def _every_count(outcomes: Sequence[JobOutcome], knows: Callable[[JobOutcome], b
 
 def _choose_source(outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], bool]) -> Source:
     """The log where it has that number at every node count and metrics.json has not; else metrics.json."""
-    if not outcomes or outcomes[0].platform_kind == "measured":  # a table has no log, and may be large
-        return "program"
     measured = _measured(outcomes)
     by_log = _every_count(measured, lambda outcome: logged in outcome.logged)
     return "logged" if by_log and not _every_count(measured, in_file) else "program"
 
 
-def _logged_metric(outcome: JobOutcome) -> FinalMetric | None:
-    """A line has no name of the metric and no goal."""
+def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
+    """The run's own, by metrics.json or by its log, which has no name of the metric and no goal."""
+    if source == "program":
+        metric = outcome.final_metric
+        return None if metric is None else FinalMetric(**metric)
     value = outcome.logged.get("final_metric")
     return None if value is None else FinalMetric(name=None, value=value, goal=None)
 
@@ -320,16 +320,17 @@ def _group(
     by_nodes: dict[int, list[JobOutcome]] = {nodes: [] for nodes in planned_nodes}
     for outcome in outcomes:
         by_nodes.setdefault(outcome.nodes, []).append(outcome)
-    groups = []
-    for nodes, attempts in sorted(by_nodes.items()):
-        seconds = [train_seconds_on(outcome, clock) for outcome in attempts]
-        # Spot runs never make the headline (METHODOLOGY 7).
-        used = [
-            each is not None and not outcome.spot and outcome.launch_path_only is None
-            for outcome, each in zip(attempts, seconds, strict=True)
-        ]
-        groups.append(_Group(nodes, attempts, seconds, used, metric_source))
-    return groups
+    return [
+        _Group(nodes, [_attempt(outcome, clock, metric_source) for outcome in at])
+        for nodes, at in sorted(by_nodes.items())
+    ]
+
+
+def _attempt(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> _Attempt:
+    """Spot runs never make the headline (docs/method.md, "Repeats and intervals")."""
+    seconds = train_seconds_on(outcome, clock)
+    used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
+    return _Attempt(outcome, seconds, _final_metric(outcome, metric_source), used)
 
 
 def _row_clocks(
@@ -363,15 +364,15 @@ def _row(
     used = group.used
     used_runs = [run for run in runs if run.used]
     # What failed tells the batch of a point that nothing else tells.
-    known = used or group.attempts
+    known = used or group.outcomes
     world = None if _is_world_unknown(group) else _agreed(outcome.world_size for outcome in known)
     seconds = clocks.train.seconds
     to_target = [run.seconds_to_target for run in used_runs]
     return SummaryRow(
         nodes=group.nodes,
         n=len(used),
-        n_failed=sum(not outcome.completed for outcome in group.attempts),
-        n_spot=sum(outcome.spot and outcome.completed for outcome in group.attempts),
+        n_failed=sum(not outcome.completed for outcome in group.outcomes),
+        n_spot=sum(outcome.spot and outcome.completed for outcome in group.outcomes),
         world_size=world,
         global_batch_size=_agreed(outcome.global_batch_size for outcome in known),
         per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
@@ -381,7 +382,7 @@ def _row(
         if not (alone and world and seconds and clocks.train.speedup)
         else alone / (world * seconds),
         steady_step_seconds=_median(used, _STEP_SECONDS[steps]),
-        startup_seconds=_median([outcome for outcome in used if outcome.phases], _startup_seconds),
+        startup_seconds=_median(used, _startup_seconds),
         data_wait_share=_median_metric(used, "data_wait_share"),
         phases=_phases(used),
         epochs=_median_metric(used, "epochs"),
@@ -410,9 +411,7 @@ def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: floa
 
 
 def _is_world_unknown(group: _Group) -> bool:
-    """Whether a used run of it is unconfirmed; a table, which may be large, has no plan to confirm."""
-    if not group.used or group.used[0].platform_kind == "measured":
-        return False
+    """Whether a used run of it is unconfirmed."""
     return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
 
 
@@ -429,10 +428,9 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
     return judge_parity(group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used))
 
 
-def _costs(each: Sequence[AttemptCosts]) -> RunCosts:
+def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """The median of each cost over the used runs; of a target not every run reached, none."""
-    columns = zip(*(each or [UNKNOWN_COSTS]), strict=True)
-    medians = dict(zip(AttemptCosts._fields, map(_middle, columns), strict=True))
+    medians = {name: _middle(getattr(costs, name) for costs in each) for name in RunCosts.model_fields}
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
     return RunCosts(**medians)
@@ -467,7 +465,7 @@ def _median(outcomes: Sequence[JobOutcome], read: Callable[[JobOutcome], float |
 
 def _median_metric(outcomes: Sequence[JobOutcome], name: str) -> float | None:
     """Of a number at the top of metrics.json, over the runs that have it there."""
-    return _middle([outcome.metric_number(name) for outcome in outcomes if name in (outcome.metrics or ())])
+    return _middle(outcome.metric_number(name) for outcome in outcomes)
 
 
 def _middle(values: Iterable[float | None]) -> float | None:

@@ -22,21 +22,25 @@ from scaling.preflight.requirements import Ingredients
 from tasks.errors import PreflightRefused
 from tasks.image import build_arguments
 from tasks.image_bases import dockerfile_bases
+from tasks.image_packages import REQUIREMENTS_FILE
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import put_once
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
 
-def pack_code(config: BenchmarkConfig) -> bytes:
+def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
     """The packed code of a config that has some, without what may lie in the same folder and is none.
 
     Reports and a local dataset are left out, and so is the config that `nodesweep init` writes: else a sweep's own
-    report, or a larger budget, would make other code of it.
+    report, or a larger budget, would make other code of it. `with_requirements`: whether the toolkit is to install
+    the requirements.txt at every start, which is left out where a layer of the image has the packages.
     """
     assert config.training.source_dir is not None
     source_dir = Path(config.training.source_dir)
     left_out = [Path(config.report.directory).resolve(), source_dir.resolve() / INIT_CONFIG]
+    if not with_requirements:
+        left_out.append(source_dir.resolve() / REQUIREMENTS_FILE)
     if config.dataset is not None and not config.dataset.is_remote:
         left_out.append(Path(config.dataset.source).resolve())
     return pack(source_dir, config.training.entry_point, left_out)
@@ -73,9 +77,9 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
-def upload(s3: Any, config: BenchmarkConfig) -> str:
+def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
     """Put the packed code under its digest; returns its s3:// URI."""
-    body, platform = pack_code(config), config.platform
+    body, platform = pack_code(config, with_requirements), config.platform
     key = names.source_key(platform.prefix, hashlib.sha256(body).hexdigest())
     return put_once(s3, platform.bucket, key, body)
 
@@ -90,7 +94,7 @@ def read_ingredients(config: BenchmarkConfig) -> Ingredients:
         bases = tuple(base.reference for base in found)
         files = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]
     if config.training.source_dir is not None:
-        files.append(Path(config.training.source_dir) / "requirements.txt")  # the only one the toolkit installs
+        files.append(Path(config.training.source_dir) / REQUIREMENTS_FILE)
     return Ingredients(bases, {str(path): path.read_text(errors="replace") for path in files if path.is_file()})
 
 
@@ -102,6 +106,6 @@ def _is_left_out(name: Path, root: Path, left_out: Sequence[Path]) -> bool:
 
 
 @task(name="upload-source", **TASK_OPTIONS)
-def upload_source(config: BenchmarkConfig) -> str:
+def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
     """S3: the user's training code."""
-    return upload(aws_client("s3", config.platform), config)
+    return upload(aws_client("s3", config.platform), config, with_requirements)

@@ -1,6 +1,6 @@
 """What the outcomes mean: analyse makes the ScalingReport, the render modules write it down."""
 
-from scaling.report.build import Analysis, analyse
+from scaling.report.build import analyse
 from scaling.report.model import ScalingReport
 
-__all__ = ["Analysis", "ScalingReport", "analyse"]
+__all__ = ["ScalingReport", "analyse"]

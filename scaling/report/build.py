@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from configs.models import BenchmarkConfig, ReportConfig
 from scaling.cost import Price, unknown_price
@@ -18,19 +18,12 @@ from scaling.report.caveats import Evidence, find_caveats
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
-from scaling.report.sources import is_phase
+from scaling.report.sources import at_start_text, is_phase
 from scaling.secrets import hide_in_config, hide_secrets
-from scaling.speedup import Run, SummaryRow, baseline_of, choose_train_clock, summarise_runs
+from scaling.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
 _HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
-
-
-class Analysis(NamedTuple):
-    """The report, and every attempt it rests on in order of nodes, repeat and attempt: what points.csv is made of."""
-
-    report: ScalingReport
-    runs: Sequence[Run]
 
 
 def analyse(
@@ -42,7 +35,7 @@ def analyse(
     provenance: Mapping[str, Any],
     generated_at: datetime,
     rules: ReportConfig | None = None,
-) -> Analysis:
+) -> ScalingReport:
     """Every number of the report; `rules` judge the points where there is no config to do so.
 
     Raises ValueError without outcomes, MixedOutcomesError where they don't compare.
@@ -57,7 +50,7 @@ def analyse(
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
     points = list_points(runs)
-    costs = _sweep_costs(runs)
+    costs = _sweep_costs(points)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     recommendation = recommend(rows, rules.recommendation)
@@ -67,7 +60,6 @@ def analyse(
         baseline,
         rows,
         points,
-        len(runs),
         costs,
         price,
         tuple(planned),
@@ -75,7 +67,7 @@ def analyse(
         rules.parity.tolerance,
         generated_at,
     )
-    report = ScalingReport(
+    return ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
         generated_at=generated_at.astimezone(UTC).isoformat(timespec="seconds"),
@@ -89,18 +81,26 @@ def analyse(
         baseline=baseline,
         summary=rows,
         points=points,
-        points_left_out=len(runs) - len(points),
         price=price,
         costs=costs,
         conditions=conditions,
         pareto=pareto_front(rows),
         recommendation=recommendation,
         fits=_fits(rows, conditions.batch_policy, clock),
-        caveats=(*filter(None, [given_up_caveat(planned, outcomes)]), *find_caveats(evidence)),
+        caveats=(
+            *filter(None, [given_up_caveat(planned, outcomes)]),
+            *find_caveats(evidence),
+            *_installed_at_start(provenance),
+        ),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
-    return Analysis(report, runs)
+
+
+def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
+    """A caveat where nodes install packages at every start; of other sources than the program's clock T holds that."""
+    reason = _text(provenance.get("requirements_at_start"))
+    return [] if reason is None else [f"{at_start_text(reason)}."]
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
@@ -147,15 +147,15 @@ def _start(points: Sequence[Point]) -> Start | None:
     return "mixed" if len(starts) > 1 else starts.pop()
 
 
-def _sweep_costs(runs: Sequence[Run]) -> SweepCosts:
-    costs = [run.costs for run in runs]
+def _sweep_costs(points: Sequence[Point]) -> SweepCosts:
+    costs = [point.costs for point in points]
     pools = [each.warm_pool_usd for each in costs if each.warm_pool_usd is not None]
     known = [each.run_usd for each in costs if each.run_usd is not None]
     return SweepCosts(
         spent_usd=sum(known) if known else None,
         warm_pool_usd=sum(pools) if pools else None,
-        attempts_without_cost=len(runs) - len(known),
-        attempts_with_given_cost=sum(run.outcome.given_cost_usd is not None for run in runs),
+        attempts_without_cost=len(points) - len(known),
+        attempts_with_given_cost=sum(point.cost_is_given for point in points),
     )
 
 

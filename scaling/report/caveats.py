@@ -37,18 +37,13 @@ PRICE_AGE_LIMIT_DAYS = 365
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a caveat may rest on. `planned` holds the (nodes, repeat) of every planned point.
-
-    `points` are all `attempts` of a sweep. Of a large table they are some: what its rows say that a caveat needs is in
-    `rows` and `costs` as well.
-    """
+    """All that a caveat may rest on. `planned` holds the (nodes, repeat) of every planned point."""
 
     platform: PlatformFacts
     clock: TrainClock | None
     baseline: Baseline | None
     rows: Sequence[SummaryRow]
     points: Sequence[Point]
-    attempts: int
     costs: SweepCosts
     price: Price
     planned: Sequence[tuple[int, int]]
@@ -119,7 +114,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
     if failed:
         counts = join_words(f"{row.n_failed} at {nodes_text(row.nodes)}" for row in failed)
         count = sum(row.n_failed for row in failed)
-        yield f"{count} of {jobs_text(evidence.attempts)} did not complete ({counts}); counted and left out."
+        yield f"{count} of {jobs_text(len(evidence.points))} did not complete ({counts}); counted and left out."
     launched = [point for point in evidence.points if point.launch_path_only]
     if launched:
         yield (
@@ -167,8 +162,6 @@ def _clock(evidence: Evidence) -> Iterator[str]:
 
 
 def _world(evidence: Evidence) -> Iterator[str]:
-    if evidence.platform.kind == "measured":
-        return
     if unknown := [point for point in evidence.used if is_unconfirmed(point.world_size, point.planned)]:
         asked = join_words(f"{number:g}" for number in sorted({point.planned["world_size"] for point in unknown}))
         yield (
@@ -317,7 +310,7 @@ def _price(evidence: Evidence) -> Iterator[str]:
         rate = format_value(price.usd_per_hour)
         yield f"Cost unknown: no billable time was read (the price would be {rate} USD per node-hour)."
     costs = evidence.costs
-    if price.date is not None and evidence.attempts > costs.attempts_without_cost + costs.attempts_with_given_cost:
+    if price.date is not None and len(evidence.points) > costs.attempts_without_cost + costs.attempts_with_given_cost:
         age = (evidence.generated_at.date() - date.fromisoformat(price.date)).days
         if age > PRICE_AGE_LIMIT_DAYS:
             yield f"The price is of {price.date}; look up today's before spending by it."

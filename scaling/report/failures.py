@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scaling.formats import nodes_text
-from scaling.program_error import ProgramError, failure_cause
-from scaling.report.model import Point, ProgramErrorFacts, ScalingReport
+from scaling.program_error import failure_cause
+from scaling.report.model import Point, ScalingReport
 
 MAX_CAUSES_SHOWN = 3
 LINES_SHOWN = 10
@@ -18,7 +18,7 @@ def failure_lines(report: ScalingReport) -> list[str]:
     causes: dict[str, list[Point]] = {}
     for point in report.points:
         if point.status != "Completed":
-            causes.setdefault(failure_cause(point.reason, _error(point)), []).append(point)
+            causes.setdefault(failure_cause(point.reason, point.program_error), []).append(point)
     lines = [line for points in list(causes.values())[:MAX_CAUSES_SHOWN] for line in _cause_lines(points)]
     if len(causes) > MAX_CAUSES_SHOWN:
         lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} further causes are in the report.")
@@ -29,18 +29,8 @@ def failure_lines(report: ScalingReport) -> list[str]:
 
 def _cause_lines(points: Sequence[Point]) -> Iterator[str]:
     first = points[0]
-    error = _error(first)
+    error = first.program_error
     others = f" (and {len(points) - 1} more like it)" if len(points) > 1 else ""
     said = error.text if error else (first.reason or "no reason was given")[:_REASON_CHARACTERS]
     yield f"{nodes_text(first.nodes)}, repeat {first.repeat}, attempt {first.attempt}{others}: {first.status}: {said}"
     yield from (f"    {line}" for line in first.log_tail[-LINES_SHOWN:])
-
-
-def error_text(facts: ProgramErrorFacts) -> str:
-    """Where, what, and what to do, in one line."""
-    return ProgramError(facts.said, facts.where, facts.advice).text
-
-
-def _error(point: Point) -> ProgramError | None:
-    found = point.program_error
-    return ProgramError(found.said, found.where, found.advice) if found is not None else None

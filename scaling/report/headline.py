@@ -36,7 +36,8 @@ def write_headline(
     `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts
     and for times that are no program's own. A world size that no run confirmed is said: the nodes of such a job may
     never have worked together.
-    Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (METHODOLOGY 3).
+    Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (docs/method.md,
+    "Batch policy").
     """
     sentence = _result(kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", ""))
     failed = sum(row.n_failed for row in rows)

@@ -12,9 +12,10 @@ from pydantic import Field, field_validator
 
 from scaling.cost import Price, RunCosts
 from scaling.fit import Fits
-from scaling.outcome import PlatformKind, TrainClock
+from scaling.outcome import Clocks, PlatformKind, TrainClock
 from scaling.parity import FinalMetric
 from scaling.parts import Part
+from scaling.program_error import ProgramError
 from scaling.recommend import Recommendation
 from scaling.speedup import Baseline, SummaryRow
 
@@ -57,15 +58,6 @@ class SweepCosts(Part):
     attempts_with_given_cost: int = Field(default=0, description="Attempts whose cost a table gave.")
 
 
-class PointClocks(Part):
-    """The four clocks in seconds, never mixed; null where one was not read."""
-
-    submit_to_end_seconds: float | None = Field(description="Job accepted to terminal status: what a person waits.")
-    billable_seconds: float | None = Field(description="Billed wall time, not multiplied by nodes: cost.")
-    train_seconds: float | None = Field(description="The training itself, on the clock that `train_clock` names.")
-    steady_step_seconds: float | None = Field(description="Median step time in the steady window: throughput.")
-
-
 class SteadyWindow(Part):
     """The window that steady_step_seconds is the median of."""
 
@@ -93,14 +85,6 @@ class DeviceFacts(Part):
     threads: int | None = Field(description="Compute threads per process.")
 
 
-class ProgramErrorFacts(Part):
-    """The error that ended a run's program, as far as its log tells."""
-
-    said: str = Field(description="The last error that the program itself wrote, or how its process was ended.")
-    where: str | None = Field(description="File of the user's own code and the line in it; null: not known.")
-    advice: str | None = Field(description="What to do about an error of this kind; null: nothing general.")
-
-
 class Point(Part):
     """One attempt at one point, kept whether it completed or not."""
 
@@ -122,11 +106,11 @@ class Point(Part):
     failed_rank: int | None = Field(
         default=None, description="Rank that failed first, as torchrun names it; null: none, or not known."
     )
-    program_error: ProgramErrorFacts | None = Field(default=None, description="null where no log tells of an error.")
+    program_error: ProgramError | None = Field(default=None, description="null where no log tells of an error.")
     created_at: str | None = Field(description="ISO time the platform accepted the job.")
     instance_type: str | None = Field(description="Instance type of its nodes.")
     isolation: str | None = Field(description="How its emulated nodes were kept apart.")
-    clocks: PointClocks
+    clocks: Clocks
     train_clock: TrainClock | None = Field(
         description="The best source known. program: metrics.json; logged: train_seconds of the program's log; "
         "phase_from_start_line, phase_from_first_step, training_phase: the platform's Training phase, from a line of "
@@ -183,12 +167,7 @@ class ScalingReport(Part):
     train_clock: TrainClock | None = Field(description="The one clock that every T and S in `summary` is on.")
     baseline: Baseline | None = Field(description="null where nothing completed.")
     summary: tuple[SummaryRow, ...] = Field(description="One row per node count, ascending.")
-    points: tuple[Point, ...] = Field(
-        description="Every attempt, in order of nodes, repeat and attempt. Of a table of more than 10,000 rows "
-        "about 1,000 completed ones, equally many at each node count and evenly spaced, and the first 1,000 of the "
-        "others; points.csv has them all."
-    )
-    points_left_out: int = Field(default=0, description="How many attempts `points` does not list.")
+    points: tuple[Point, ...] = Field(description="Every attempt, in order of nodes, repeat and attempt.")
     price: Price
     costs: SweepCosts
     conditions: Conditions
@@ -209,11 +188,6 @@ class ScalingReport(Part):
             if config is not None and not isinstance(config.get(section, {}), Mapping | None):
                 raise ValueError(f"{section} is a {type(config[section]).__name__}; expected its fields by name")
         return config
-
-    @property
-    def attempts(self) -> int:
-        """All attempts, listed or not."""
-        return len(self.points) + self.points_left_out
 
     def train_seconds(self, point: Point) -> float | None:
         """A point's train time on the clock of the summary; None where the summary does not use it."""

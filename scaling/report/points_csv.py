@@ -1,7 +1,4 @@
-"""points.csv: one row per attempt, every clock and fact in its own column; unknown is an empty field.
-
-Of more than MAX_ROWS_LISTED attempts a column in which nothing is known is left out.
-"""
+"""points.csv: one row per attempt, every clock and fact in its own column; unknown is an empty field."""
 
 from __future__ import annotations
 
@@ -13,20 +10,22 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from scaling.cost import RunCosts
+from scaling.outcome import Clocks
 from scaling.parity import FinalMetric
-from scaling.report.model import DeviceFacts, ProgramErrorFacts, SampleCounts, SteadyWindow
-from scaling.report.points import MAX_ROWS_LISTED, point_columns
-from scaling.speedup import Run
+from scaling.program_error import ProgramError
+from scaling.report.model import DeviceFacts, Point, SampleCounts, ScalingReport, SteadyWindow
 
 # Fields that are models of their own, and the prefix of their columns: samples.padded becomes samples_padded.
 _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
+    "clocks": (Clocks, ""),
+    "costs": (RunCosts, ""),
     "final_metric": (FinalMetric, "final_metric_"),
     "steady": (SteadyWindow, "steady_"),
     "samples": (SampleCounts, "samples_"),
     "device": (DeviceFacts, "device_"),
-    "program_error": (ProgramErrorFacts, "program_error_"),
+    "program_error": (ProgramError, "program_error_"),
 }
-_TUPLES = ("clocks", "costs")
 _LEFT_OUT = ("log_tail", "other_log_tail")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
@@ -34,21 +33,18 @@ _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def render_csv(runs: Sequence[Run]) -> str:
+def render_csv(report: ScalingReport) -> str:
     """The attempts as CSV. A text that a spreadsheet would run as a formula gets a leading apostrophe."""
     columns = [
         column
-        for name, values in point_columns(runs).items()
+        for name in Point.model_fields
         if name not in _LEFT_OUT
-        for column in _columns(name, values)
+        for column in _columns(name, [getattr(point, name) for point in report.points])
     ]
-    if len(runs) > MAX_ROWS_LISTED:
-        # It would cost megabytes to say of columns that nothing in them is known.
-        columns = [(heading, values) for heading, values in columns if values.count(None) < len(values)]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([_defused(heading) for heading, _ in columns])
-    writer.writerows(zip(*(_safe(values) for _, values in columns), strict=True))
+    writer.writerows(zip(*([_defused(value) for value in values] for _, values in columns), strict=True))
     return buffer.getvalue()
 
 
@@ -57,8 +53,6 @@ def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[A
     if name in _OPEN:
         for key in dict.fromkeys(chain.from_iterable(values)):
             yield f"{name}_{key}", [entries.get(key) for entries in values]
-    elif name in _TUPLES:
-        yield from zip(values[0]._fields, zip(*values, strict=True), strict=True)
     elif name in _NESTED:
         model, prefix = _NESTED[name]
         for field in model.model_fields:
@@ -67,17 +61,10 @@ def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[A
         yield name, values
 
 
-def _safe(values: Sequence[Any]) -> Sequence[Any]:
-    """The column with its texts defused; numbers are left as they are."""
-    if str not in set(map(type, values)):
-        return values
-    defused = {value: safe for value in set(values) if (safe := _defused(value)) != value}
-    return [defused.get(value, value) for value in values] if defused else values
-
-
 def _defused(value: Any) -> Any:
+    """A text that a spreadsheet leaves alone; a number as it is."""
     if not isinstance(value, str):
         return value
     # The csv module quotes no lone carriage return, which readers take for the end of a row.
-    text = value.replace("\r\n", "\n").replace("\r", "\n") if "\r" in value else value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
     return f"'{text}" if value.startswith(_FORMULA_STARTS) else text

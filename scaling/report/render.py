@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from scaling import names
 from scaling.formats import escape_markdown, nodes_text
 from scaling.names import PlotKind
 from scaling.report.facts import BASIS_TEXTS, RULE_TEXTS, condition_facts, costs_text, provenance_facts, sweep_facts
-from scaling.report.failures import error_text
 from scaling.report.guidance import find_guidance, out_of_memory_by_place
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
@@ -37,7 +36,6 @@ from scaling.report.tables import (
     time_unit,
 )
 from scaling.report.terminal import render_terminal
-from scaling.speedup import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,15 +52,15 @@ MAX_FAILURES_SHOWN = 20
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
 
 
-def render_files(report: ScalingReport, runs: Sequence[Run]) -> dict[str, bytes]:
-    """Every file of an analysis by its name; no plots where nothing completed."""
+def render_files(report: ScalingReport) -> dict[str, bytes]:
+    """Every file of a report by its name; no plots where nothing completed."""
     with drawing_style():
         drawings = draw_plots(report)
         svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
         pngs = {kind: to_png(drawing) for kind, drawing in drawings.items()}
     texts = {
         names.REPORT_JSON: render_json(report),
-        names.POINTS_CSV: render_csv(runs),
+        names.POINTS_CSV: render_csv(report),
         names.REPORT_MARKDOWN: render_markdown(report),
         names.REPORT_HTML: _page(report, drawings, svgs),
         **{names.plot_name(kind, "svg"): svg for kind, svg in svgs.items()},
@@ -139,9 +137,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         ],
         "guidance": find_guidance(report),
         "failures_hidden": max(0, sum(row.n_failed for row in report.summary) - MAX_FAILURES_SHOWN),
-        # report.json has their last log lines too, but of a large table not all of them.
-        "failures_file": names.POINTS_CSV if report.points_left_out else names.REPORT_JSON,
-        "attempts_hidden": max(0, report.attempts - MAX_ATTEMPTS_SHOWN),
+        "attempts_hidden": max(0, len(report.points) - MAX_ATTEMPTS_SHOWN),
         "parity_lines": parity_lines(report),
         "no_result": no_result_text(report),
         "facts": [*sweep_facts(report), *condition_facts(report), *provenance_facts(report)],
@@ -174,9 +170,7 @@ def _environment(**options: Any) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("scaling")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
-    environment.filters["error_text"] = error_text
-    return environment
+    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
 
 
 def _keep_units(text: str) -> str:

@@ -28,6 +28,14 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
 """What the times of a phase are, after "Train times are"."""
 
 
+def at_start_text(reason: str) -> str:
+    """What it means that requirements.txt is no layer of the image."""
+    return (
+        "requirements.txt in training.source_dir is installed by every node at every start of a job, which is billed, "
+        f"instead of once as a layer of the image: {reason}"
+    )
+
+
 def source_text(clock: TrainClock | None) -> str:
     return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
 

@@ -71,7 +71,7 @@ def _named(report: ScalingReport, headings: Sequence[str]) -> list[Column[Summar
 
 
 def summary_caption(report: ScalingReport) -> str:
-    """T(N0), which stands beside every S (METHODOLOGY 2), and what kind of scaling it is."""
+    """T(N0), which stands beside every S (docs/method.md, "Speedup"), and what kind of scaling it is."""
     baseline = report.baseline
     if baseline is None:
         return f"{no_result_text(report)}."
@@ -186,7 +186,7 @@ def cost_origin(report: ScalingReport) -> str:
     given = report.costs.attempts_with_given_cost
     if not given:
         return computed
-    known = report.attempts - report.costs.attempts_without_cost
+    known = len(report.points) - report.costs.attempts_without_cost
     return f"{text} or {computed}" if known > given else text
 
 

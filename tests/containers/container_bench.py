@@ -50,7 +50,7 @@ def run_build(platform: SimpleNamespace, context: Path, tag: str, buildspec: str
 
 
 def start_build(platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str) -> str:
-    """Its id."""
+    """Its id. Without a buildspec ("") it is the project's."""
     platform.s3.put_object(Bucket="source", Key=f"{tag}.zip", Body=zipped(context))
     uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0]["repositoryUri"]
     variables = {"IMAGE_REPO_URI": uri, "IMAGE_TAG": tag, "BUILD_ARG_BASE_IMAGE": BASE_IMAGE, **more}
@@ -58,7 +58,7 @@ def start_build(platform: SimpleNamespace, context: Path, tag: str, buildspec: s
         projectName="images",
         sourceTypeOverride="S3",
         sourceLocationOverride=f"source/{tag}.zip",
-        buildspecOverride=buildspec,
+        **({"buildspecOverride": buildspec} if buildspec else {}),
         environmentVariablesOverride=[{"name": name, "value": value} for name, value in variables.items()],
     )["build"]
     return str(build["id"])

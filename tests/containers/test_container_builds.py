@@ -11,11 +11,14 @@ import uuid
 import pytest
 
 from infra.local.engine.container.registry import MANIFEST_TYPES
+from tasks.image_packages import read_requirements, write_layer
 from tests.containers.container_bench import (
     IMAGE_CONTEXT,
     REPOSITORY,
     build_log,
+    facts,
     run_build,
+    run_job,
     start_build,
     tiny_context,
     wait_for_build,
@@ -121,6 +124,24 @@ def test_failing_command_is_named_with_its_phase(platform, context):
     assert "POST_BUILD" not in [phase["phaseType"] for phase in build["phases"]]  # on-failure: ABORT
     with pytest.raises(platform.ecr.exceptions.ImageNotFoundException):
         digest_in_ecr(platform, "broken")
+
+
+def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(platform, tiny_image, make_config, tmp_path):
+    """As the flow builds it: no buildspec in the context, so the project's. pip is there: no index is asked."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "requirements.txt").write_text("pip\n")
+    config = make_config(training={"source_dir": str(tmp_path / "code")})
+    layer = tmp_path / "layer"
+    layer.mkdir()
+    write_layer(read_requirements(config), tiny_image, config.image, layer)
+    build = run_build(platform, layer, "layer", buildspec="", BUILD_ARG_BASE_IMAGE=tiny_image)
+    log = build_log(platform, build)
+    assert build["buildStatus"] == "SUCCEEDED", log[-30:]
+    assert any("Requirement already satisfied: pip" in line for line in log)
+    image = f"{registry(platform)}/{REPOSITORY}@{digest_in_ecr(platform, 'layer')}"
+    job = run_job(platform, "on-the-layer", image, "look")
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert facts(platform, "on-the-layer", "algo-1")["environment"]["IMAGE_SAYS"] == "hello"
 
 
 def test_missing_variable_fails_before_the_build(platform, context):

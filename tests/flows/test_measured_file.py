@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from flows.cli import main
 from flows.table import read_measured_file, report_table
 from scaling.measured import MeasuredTableError
 
@@ -81,14 +82,24 @@ def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(
     assert peak < (200 if "larger" in reason else 2) * 2**20
 
 
-def test_a_young_collection_does_not_walk_the_report(table: Path) -> None:
-    gc.disable()
-    try:
-        report, _ = report_table(table, table.parent / "reports")
-        young = [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
-    finally:
-        gc.enable()
-    assert not any(each is report or each is report.points[0] for each in young)
+def table_of(rows: int) -> str:
+    return "nodes,train_seconds\n" + "".join(f"{place % 8 + 1},{100 + place / 7}\n" for place in range(rows))
+
+
+def test_a_table_of_5001_rows_is_refused_with_exit_code_2_and_what_to_do(table: Path) -> None:
+    table.write_text(table_of(5_001))
+    refused = CliRunner().invoke(main, ["report", "--csv", str(table), "--output", str(table.parent / "reports")])
+    assert refused.exit_code == 2
+    said = " ".join(refused.output.split())
+    assert f"{table} has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count, or split" in said
+    assert not (table.parent / "reports").exists()
+
+
+def test_many_more_rows_than_are_read_are_counted_quickly(table: Path) -> None:
+    table.write_bytes(b"nodes,train_seconds\n" + b"1,9\n" * 250_000)
+    started = time.perf_counter()
+    assert "has 250,000 rows" in refusal(table)
+    assert time.perf_counter() - started < 5
 
 
 def test_a_price_comes_from_the_catalogue_where_type_and_region_are_known(table: Path) -> None:

@@ -58,7 +58,7 @@ def report_of(
         for repeat, seconds in enumerate(TIMES, start=1)
     ]  # fmt: skip
     provenance = {"image_uri": changes.get("image_uri", "image@sha256:1")}
-    return analyse(sweep, config, None, outcomes, None, provenance, datetime(2026, 1, 20, tzinfo=UTC)).report
+    return analyse(sweep, config, None, outcomes, None, provenance, datetime(2026, 1, 20, tzinfo=UTC))
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
             scaling_benchmark(config, sweep)
         assert set(jobs_of(served)) == {(4, 1)}
         patch.undo()
-        monkeypatch.setattr("flows.sweep.Allowance.budget_problem", lambda *_: "sweep.budget_usd: none is left")
+        monkeypatch.setattr("scaling.queue.Allowance.budget_problem", lambda *_: "sweep.budget_usd: none is left")
         resumed = scaling_benchmark(config, sweep, resume=True)
     assert {place: status for place, (status, _) in rows(resumed).items()} == {
         (1, 1): "Failed",

@@ -11,7 +11,7 @@ import pytest
 from scaling.outcome import Clocks, JobOutcome
 
 if TYPE_CHECKING:
-    from scaling.report import Analysis, ScalingReport
+    from scaling.report import ScalingReport
 
 GENERATED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -53,11 +53,11 @@ def make_outcomes() -> Callable[..., list[JobOutcome]]:
 
 
 @pytest.fixture
-def make_analysis() -> Callable[..., Analysis]:
-    """make_analysis(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
+def make_report() -> Callable[..., ScalingReport]:
+    """make_report(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
     from scaling.report import analyse
 
-    def make(outcomes: Sequence[JobOutcome], **given: Any) -> Analysis:
+    def make(outcomes: Sequence[JobOutcome], **given: Any) -> ScalingReport:
         return analyse(
             given.get("sweep_id", "bench-20260102030405-0a1b2c3d"),
             given.get("config"),
@@ -69,9 +69,3 @@ def make_analysis() -> Callable[..., Analysis]:
         )
 
     return make
-
-
-@pytest.fixture
-def make_report(make_analysis: Callable[..., Analysis]) -> Callable[..., ScalingReport]:
-    """make_analysis()'s report."""
-    return lambda *outcomes, **given: make_analysis(*outcomes, **given).report

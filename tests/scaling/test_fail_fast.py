@@ -16,7 +16,7 @@ from scaling.fail_fast import (
 from scaling.program_error import ProgramError
 from scaling.request import ResolvedInputs
 
-USAGE = ProgramError("train.py: error: unrecognized arguments: --x 1", "train.py")
+USAGE = ProgramError(said="train.py: error: unrecognized arguments: --x 1", where="train.py")
 INPUTS = ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/1")
 
 
@@ -83,12 +83,12 @@ def test_line_of_no_step(line: str) -> None:
 
 def test_two_failures_of_the_program_in_a_row_with_one_cause_end_the_sweep(make_outcome):
     first = make_outcome(1, program_error=USAGE)
-    second = make_outcome(4, program_error=USAGE._replace(said=USAGE.said.replace("1", "4")))
+    second = make_outcome(4, program_error=USAGE.model_copy(update={"said": USAGE.said.replace("1", "4")}))
     assert reason_to_give_up([first]) is None
     reason = reason_to_give_up([first, second])
     assert reason == f"the program failed twice in a row with the same cause: {second.program_error.text}"
     assert reason_to_give_up([first, make_outcome(2, 40.0), second]) is None, "one completed between them"
-    assert reason_to_give_up([first, make_outcome(2, program_error=ProgramError("ValueError: y")), second]) is None
+    assert reason_to_give_up([first, make_outcome(2, program_error=ProgramError(said="ValueError: y")), second]) is None
     bare = make_outcome(2, reason="ClientError: bad input on algo-2")
     assert reason_to_give_up([bare, bare]) == f"the program failed twice in a row with the same cause: {bare.reason}"
 
@@ -107,7 +107,7 @@ def test_ends_that_say_nothing_of_the_program_neither_count_nor_part_two_that_do
 
 def test_lack_of_memory_is_one_cause_only_at_one_batch_size(make_outcome):
     """Under fixed_global more nodes have smaller batches, and may have the room."""
-    lack = {"program_error": ProgramError("torch.OutOfMemoryError: CUDA out of memory")}
+    lack = {"program_error": ProgramError(said="torch.OutOfMemoryError: CUDA out of memory")}
     lines = ("algo-1: torch.OutOfMemoryError: CUDA out of memory",)
     one = make_outcome(1, log_tail=lines, per_replica_batch_size=64, **lack)
     two = make_outcome(2, log_tail=lines, per_replica_batch_size=32, **lack)

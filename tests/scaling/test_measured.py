@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling import measured_text
 from scaling.measured import MeasuredTableError, read_measured
-
-TWO_COUNTS = "nodes,train_seconds\n1,9.5\n2,5\n"
 
 
 def refusal(table: str | bytes) -> str:
@@ -293,15 +290,21 @@ def test_the_order_of_the_rows_does_not_matter(rows):
     assert facts(rows) == facts(sorted(rows))
 
 
-def test_a_hundred_thousand_rows_are_read():
-    rows = read_measured("nodes,train_seconds\n" + "".join(f"{i % 8 + 1},{100 + i % 7}\n" for i in range(100_000)))
-    assert (len(rows), rows[-1].repeat) == (100_000, 12_500)
-
-
-def test_too_many_rows_are_refused(monkeypatch):
-    monkeypatch.setattr(measured_text, "MAX_ROWS", 2)
-    assert len(read_measured(TWO_COUNTS)) == 2
-    assert "more than 2 rows, the most that is read" in refusal(TWO_COUNTS + "4,3\n")
+def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
+    text = "nodes,repeat,train_seconds,billable_seconds,cost_usd,instance_type,region,status,batch_policy,"
+    text += "global_batch_size,world_size,final_metric\n\n"
+    for place in range(5_000):
+        nodes, seconds = place % 8 + 1, 100 + place / 7
+        facts = (
+            f"{seconds},{seconds + 20},1.5,ml.p3.16xlarge,us-east-1,Completed,fixed_global,4096,{8 * nodes},0.{place}"
+        )
+        text += f"{nodes},{place // 8 + 1},{facts}\n"
+    rows = read_measured(text)
+    assert (len(rows), rows[-1].repeat, rows[-1].job_name) == (5_000, 625, "line 5002")
+    message = refusal(text + "\n\n" + text.splitlines()[-1] + "\n")
+    assert (
+        "the table has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count, or split" in message
+    )
 
 
 def test_a_thousand_node_counts_are_read_and_one_more_is_refused():

@@ -54,7 +54,9 @@ def read_logged_run(logged: Logged, metrics=None, nodes: int = 2, world_size: in
 
 def test_the_four_clocks():
     outcome = read({"train_seconds": 48.5, "steady": {"step_seconds": 0.04}})
-    assert outcome.clocks == Clocks(82.0, 70.0, 48.5, 0.04)
+    assert outcome.clocks == Clocks(
+        submit_to_end_seconds=82.0, billable_seconds=70.0, train_seconds=48.5, steady_step_seconds=0.04
+    )
     assert outcome.train_clock == "program"
     assert outcome.phases == {"Starting": 5, "Downloading": 10, "Training": 60, "Uploading": 5}
 

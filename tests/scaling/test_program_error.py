@@ -53,9 +53,12 @@ def test_rank_that_only_lost_its_peer_is_left_out() -> None:
 
 
 def test_one_line_says_where_what_and_what_to_do_once() -> None:
-    assert ProgramError("ValueError: x", "a.py, line 3", "mend it").text == "a.py, line 3: ValueError: x (mend it)"
-    assert ProgramError("train.py: error: y", "train.py").text == "train.py: error: y"
-    assert ProgramError("ValueError: x").text == "ValueError: x"
+    assert (
+        ProgramError(said="ValueError: x", where="a.py, line 3", advice="mend it").text
+        == "a.py, line 3: ValueError: x (mend it)"
+    )
+    assert ProgramError(said="train.py: error: y", where="train.py").text == "train.py: error: y"
+    assert ProgramError(said="ValueError: x").text == "ValueError: x"
 
 
 @pytest.mark.parametrize(
@@ -77,19 +80,19 @@ def test_a_signal_is_named_where_the_program_said_nothing(
 
 def test_lost_connection_is_told_where_there_is_nothing_else() -> None:
     found = find_program_error(["RuntimeError: Connection closed by peer"])
-    assert found == ProgramError("RuntimeError: Connection closed by peer")
+    assert found == ProgramError(said="RuntimeError: Connection closed by peer")
 
 
 def test_frames_of_libraries_are_not_the_users() -> None:
     lines = ['File "/opt/venv/lib/python3.11/site-packages/torch/x.py", line 1, in f', "ValueError: x"]
-    assert find_program_error(lines) == ProgramError("ValueError: x")
+    assert find_program_error(lines) == ProgramError(said="ValueError: x")
     mine = ['  File "/state/jobs/j/algo-1/ml/code/src/data.py", line 7, in f', *lines]
-    assert find_program_error(mine) == ProgramError("ValueError: x", "src/data.py, line 7")
+    assert find_program_error(mine) == ProgramError(said="ValueError: x", where="src/data.py, line 7")
 
 
 def test_same_cause_whatever_differs_from_point_to_point() -> None:
     def cause(nodes: int) -> str:
-        error = ProgramError(f"train.py: error: unrecognized arguments: --num-nodes {nodes}", "train.py")
+        error = ProgramError(said=f"train.py: error: unrecognized arguments: --num-nodes {nodes}", where="train.py")
         return failure_cause(f"AlgorithmError: algo-{nodes}: x", error)
 
     assert cause(1) == cause(8)

@@ -407,7 +407,7 @@ def waiting(runs: Mapping[int, Sequence[tuple[float, float | None]]]) -> tuple[S
                 job_name=f"n{nodes}-{repeat}",
                 status="Completed",
                 platform_kind="aws",
-                clocks=Clocks(whole, None, train),
+                clocks=Clocks(submit_to_end_seconds=whole, train_seconds=train),
                 train_clock="program",
             )
             for nodes, times in runs.items()

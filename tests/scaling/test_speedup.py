@@ -141,7 +141,9 @@ def test_spot_runs_never_make_the_headline(make_outcome):
 
 def test_each_clock_has_its_own_ratios(make_outcome):
     def run(nodes: int, train: float, billable: float, wait: float, step: float) -> JobOutcome:
-        clocks = Clocks(wait, billable, train, step)
+        clocks = Clocks(
+            submit_to_end_seconds=wait, billable_seconds=billable, train_seconds=train, steady_step_seconds=step
+        )
         return make_outcome(nodes, train, clocks=clocks, global_batch_size=100 * nodes)
 
     one, four = (row.clocks for row in summarise([run(1, 80, 100, 200, 0.4), run(4, 20, 50, 160, 0.5)]))

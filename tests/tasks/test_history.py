@@ -22,7 +22,7 @@ def report_of(sweep: str, seconds: float = 80.0) -> ScalingReport:
         nodes=1, repeat=1, attempt=1, job_name=f"{sweep}-n1-r1-a1-abcd", status="Completed", platform_kind="aws",
         clocks=Clocks(train_seconds=seconds), train_clock="program",
     )  # fmt: skip
-    return analyse(sweep, None, None, [outcome], None, {}, datetime(2026, 1, 2, tzinfo=UTC)).report
+    return analyse(sweep, None, None, [outcome], None, {}, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 @pytest.fixture

@@ -100,3 +100,17 @@ def test_code_in_the_folder_of_the_data_is_packed(
     config = make_config(dataset={"source": str(tmp_path / data)}, training={"source_dir": str(tmp_path)})
     with tarfile.open(fileobj=io.BytesIO(source.pack_code(config))) as tar:
         assert tar.getnames() == ["train.py"]
+
+
+def test_requirements_that_are_a_layer_of_the_image_are_not_sent(
+    make_config: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
+    """The toolkit installs none then; only the one at the top is meant."""
+    (tmp_path / "deep").mkdir()
+    for name in ("train.py", "requirements.txt", "deep/requirements.txt"):
+        (tmp_path / name).write_text("")
+    config = make_config(training={"source_dir": str(tmp_path)})
+    for with_requirements, more in ((True, ["requirements.txt"]), (False, [])):
+        packed = source.pack_code(config, with_requirements)
+        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+            assert sorted(tar.getnames()) == ["deep/requirements.txt", *more, "train.py"]

@@ -25,6 +25,7 @@ _TAG_VARIABLE = "IMAGE_TAG"
 _ARGUMENT_PREFIX = "BUILD_ARG_"
 """BUILD_ARG_<NAME>=value becomes the Dockerfile's argument <NAME>, as in infra/image/buildspec.yml."""
 _LOG_HOST = "build"
+_STACK_BUILDSPEC = Path(__file__).resolve().parents[2] / "image" / "buildspec.yml"
 
 logger = logging.getLogger(__name__)
 
@@ -159,8 +160,13 @@ class BuildExecution:
             raise PhaseFailure("BUILD_TIMED_OUT", f"Build has timed out. ({error})") from error
 
     def _read_buildspec(self, context: Path) -> Buildspec:
-        """The request's or the project's text, or the file in the source that it names, buildspec.yml by default."""
+        """The request's or the project's text, or the file in the source that it names, buildspec.yml by default.
+
+        A project that was never made here stands for that of infra/aws, whose text is infra/image/buildspec.yml.
+        """
         given = self._build.buildspec or "buildspec.yml"
+        if self._build.buildspec is None and not (context / given).is_file():
+            given = _STACK_BUILDSPEC.read_text(encoding="utf-8")
         if "\n" not in given:
             path = context / given
             if not path.resolve().is_relative_to(context.resolve()) or not path.is_file():

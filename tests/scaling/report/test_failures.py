@@ -6,7 +6,7 @@ from scaling.report.render import render_html, render_markdown
 
 
 def test_each_cause_is_shown_once_with_its_error_and_last_lines(make_outcome, make_outcomes, make_report):
-    error = ProgramError("train.py: error: unrecognized arguments: --x 1", "train.py", "rename it")
+    error = ProgramError(said="train.py: error: unrecognized arguments: --x 1", where="train.py", advice="rename it")
     tail = tuple(f"algo-1: line {number}" for number in range(LINES_SHOWN + 5))
     failed = [make_outcome(nodes, program_error=error, log_tail=tail) for nodes in (2, 4)]
     lines = failure_lines(make_report([*make_outcomes({1: 40}), *failed]))
@@ -19,7 +19,7 @@ def test_each_cause_is_shown_once_with_its_error_and_last_lines(make_outcome, ma
 
 
 def test_error_is_one_line_in_the_pages(make_outcome, make_report):
-    error = ProgramError("ValueError: label 17", "train.py, line 3", "look at the labels")
+    error = ProgramError(said="ValueError: label 17", where="train.py, line 3", advice="look at the labels")
     report = make_report([make_outcome(2, program_error=error, failed_host="algo-2", failed_rank=3)])
     for page in (render_html(report), render_markdown(report)):
         assert "train.py, line 3: ValueError: label 17 (look at the labels)" in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from configs.models import RecommendationConfig
@@ -21,7 +23,8 @@ def headline(make_outcome, make_outcomes):
     def write(times, kind="aws", usd=None, failed=(), loss=None, clock=None, policy=None, **goals):
         outcomes = [*make_outcomes(times), *(make_outcome(nodes) for nodes in failed)]
         outcomes = [
-            each._replace(
+            replace(
+                each,
                 given_cost_usd=(usd or {}).get(each.nodes),
                 metrics={"final_metric": {"name": "loss", "goal": "minimize", "value": loss[each.nodes]}}
                 if loss
@@ -181,7 +184,8 @@ def test_a_batch_that_grows_with_the_nodes_is_called_throughput_scaling(headline
 def test_a_deadline_that_includes_waiting_says_so(make_outcome):
     times = {1: (100, 120), 2: (55, 80)}
     outcomes = [
-        make_outcome(nodes, train, clocks=Clocks(whole, None, train)) for nodes, (train, whole) in times.items()
+        make_outcome(nodes, train, clocks=Clocks(submit_to_end_seconds=whole, train_seconds=train))
+        for nodes, (train, whole) in times.items()
     ]
     rows = summarise(outcomes)
     recommendation = recommend(rows, RecommendationConfig(deadline_seconds=90))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -39,7 +40,15 @@ def has(report, text: str) -> bool:
 def test_a_clean_sweep_on_aws_has_no_caveat(make_outcomes, make_report):
     clocks = {"metrics": METRICS}
     outcomes = [
-        o._replace(clocks=Clocks(60, 50, o.clocks.train_seconds, 0.05))
+        replace(
+            o,
+            clocks=Clocks(
+                submit_to_end_seconds=60,
+                billable_seconds=50,
+                train_seconds=o.clocks.train_seconds,
+                steady_step_seconds=0.05,
+            ),
+        )
         for o in make_outcomes({1: [40, 41, 42, 40, 41], 2: [21, 22, 22, 21, 22]}, **clocks)
     ]
     assert make_report(outcomes, price=PRICE).caveats == ()
@@ -315,10 +324,10 @@ def test_a_sweep_without_a_batch_policy_says_so(make_outcomes, make_report, make
     assert has(report, "No batch policy: training.batch is not given")
 
 
-def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_analysis):
-    report, runs = make_analysis([make_outcome(1, 9, utilisation={"cpu_percent": 87.5, "gpu_percent": 312.0})])
+def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_report):
+    report = make_report([make_outcome(1, 9, utilisation={"cpu_percent": 87.5, "gpu_percent": 312.0})])
     assert report.points[0].utilisation == {"cpu_percent": 87.5, "gpu_percent": 312.0}
-    row = next(csv.DictReader(io.StringIO(render_csv(runs))))
+    row = next(csv.DictReader(io.StringIO(render_csv(report))))
     assert (row["utilisation_cpu_percent"], row["utilisation_gpu_percent"]) == ("87.5", "312.0")
     html = render_html(report)
     assert "88 %" in html and "312 %" in html

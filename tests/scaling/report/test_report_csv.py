@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 
 from scaling.cost import Price
+from scaling.measured import read_measured
 from scaling.outcome import Clocks
 from scaling.report.points_csv import render_csv
+from scaling.report.render import render_json
 
 
-def rows_of(analysis) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(render_csv(analysis.runs))))
+def rows_of(report) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render_csv(report))))
 
 
-def test_a_row_per_attempt_with_every_clock_and_cost(make_outcome, make_analysis):
+def test_a_row_per_attempt_with_every_clock_and_cost(make_outcome, make_report):
     done = make_outcome(
         2, 40.0, clocks=Clocks(train_seconds=40.0, billable_seconds=50.0), phases={"Training": 41.5}, world_size=4
     )
     price = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6)
-    rows = rows_of(make_analysis([done, make_outcome(4)], price=price))
+    rows = rows_of(make_report([done, make_outcome(4)], price=price))
     assert [row["status"] for row in rows] == ["Completed", "Failed"]
     first = rows[0]
     assert (first["train_seconds"], first["billable_seconds"], first["phases_Training"]) == ("40.0", "50.0", "41.5")
@@ -33,13 +36,13 @@ def test_a_row_per_attempt_with_every_clock_and_cost(make_outcome, make_analysis
     assert "log_tail" not in first and len(first) == len(set(first))
 
 
-def test_parts_of_a_run_have_their_prefix(make_outcome, make_analysis):
+def test_parts_of_a_run_have_their_prefix(make_outcome, make_report):
     metrics = {
         "final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"},
         "samples": {"padded": 3},
         "device": {"type": "cuda"},
     }
-    rows = rows_of(make_analysis([make_outcome(1, 40.0, metrics=metrics), make_outcome(2, 21.0)]))
+    rows = rows_of(make_report([make_outcome(1, 40.0, metrics=metrics), make_outcome(2, 21.0)]))
     assert [row["final_metric_value"] for row in rows] == ["0.9", ""]
     assert (rows[0]["final_metric_name"], rows[0]["samples_padded"], rows[0]["device_type"]) == (
         "accuracy",
@@ -49,30 +52,28 @@ def test_parts_of_a_run_have_their_prefix(make_outcome, make_analysis):
 
 
 @pytest.mark.parametrize("text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
-def test_formulas_are_defused_and_numbers_are_not(text, make_outcome, make_analysis):
+def test_formulas_are_defused_and_numbers_are_not(text, make_outcome, make_report):
     metrics = {"final_metric": {"name": text, "value": -0.5, "goal": None}}
-    rows = rows_of(make_analysis([make_outcome(1, 40.0, metrics=metrics), make_outcome(2, reason=text)]))
+    rows = rows_of(make_report([make_outcome(1, 40.0, metrics=metrics), make_outcome(2, reason=text)]))
     assert rows[1]["reason"] == f"'{text}"
     assert rows[0]["final_metric_name"] == f"'{text}"
     assert rows[0]["final_metric_value"] == "-0.5"
 
 
-def test_a_phase_named_like_a_formula_makes_a_harmless_heading(make_outcomes, make_analysis):
-    text = render_csv(make_analysis(make_outcomes({1: 40}, phases={"=1": 2.0})).runs)
+def test_a_phase_named_like_a_formula_makes_a_harmless_heading(make_outcomes, make_report):
+    text = render_csv(make_report(make_outcomes({1: 40}, phases={"=1": 2.0})))
     assert "phases_=1" in text.splitlines()[0]
 
 
-def test_progress_bars_in_a_reason_stay_in_their_cell(make_outcomes, make_outcome, make_analysis):
-    rows = rows_of(make_analysis([*make_outcomes({1: 40}), make_outcome(2, reason='10 %\r20 %\r\nend, "it"')]))
+def test_progress_bars_in_a_reason_stay_in_their_cell(make_outcomes, make_outcome, make_report):
+    rows = rows_of(make_report([*make_outcomes({1: 40}), make_outcome(2, reason='10 %\r20 %\r\nend, "it"')]))
     assert [row["nodes"] for row in rows] == ["1", "2"]
     assert rows[1]["reason"] == '10 %\n20 %\nend, "it"'
-    assert render_csv(make_analysis([*make_outcomes({1: 40}), make_outcome(2, reason="\r=1")]).runs).count("'\n=1") == 1
+    assert render_csv(make_report([*make_outcomes({1: 40}), make_outcome(2, reason="\r=1")])).count("'\n=1") == 1
 
 
-def test_of_very_many_rows_columns_without_a_value_are_left_out(make_outcomes, make_analysis, monkeypatch):
-    analysis = make_analysis(make_outcomes({1: [9, 8, 7]}))
-    assert "steady_steps" in render_csv(analysis.runs).splitlines()[0].split(",")
-    monkeypatch.setattr("scaling.report.points_csv.MAX_ROWS_LISTED", 2)
-    lines = render_csv(analysis.runs).splitlines()
-    assert "steady_steps" not in lines[0].split(",") and "train_seconds" in lines[0].split(",")
-    assert len(lines) == 4
+def test_every_row_of_the_largest_table_is_in_the_report(make_report):
+    table = "nodes,train_seconds\n" + "".join(f"{place % 8 + 1},{100 + place / 7}\n" for place in range(5_000))
+    report = make_report(read_measured(table))
+    assert [len(report.points), sum(row.n for row in report.summary)] == [5_000, 5_000]
+    assert len(json.loads(render_json(report))["points"]) == len(rows_of(report)) == 5_000

@@ -15,12 +15,8 @@ from scaling import names
 from scaling.cost import Price
 from scaling.measured import read_measured
 from scaling.outcome import Clocks
-from scaling.report import Analysis, ScalingReport
-from scaling.report.model import PointClocks
-from scaling.report.plots.speedup import MAX_DOTS_PER_NODE_COUNT
-from scaling.report.points import ROWS_KEPT
+from scaling.report import ScalingReport
 from scaling.report.render import (
-    MAX_FAILURES_SHOWN,
     render_csv,
     render_files,
     render_html,
@@ -28,7 +24,6 @@ from scaling.report.render import (
     render_markdown,
 )
 from scaling.report.schema import report_schema
-from scaling.report.tables import MAX_ATTEMPTS_SHOWN
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEMA = Path(__file__).parents[3] / "docs" / "report.schema.json"
@@ -41,8 +36,8 @@ HOSTILE = '<script>alert("x")</script> | `code` **bold** [a](javascript:b) & mor
 
 
 @pytest.fixture
-def reference_analysis(make_analysis) -> Analysis:
-    return make_analysis(
+def reference(make_report) -> ScalingReport:
+    return make_report(
         read_measured(REFERENCE),
         sweep_id="reference",
         provenance={"source": "AWS: Run PyTorch Lightning and native PyTorch DDP on SageMaker Training"},
@@ -50,19 +45,9 @@ def reference_analysis(make_analysis) -> Analysis:
 
 
 @pytest.fixture
-def reference(reference_analysis) -> ScalingReport:
-    return reference_analysis.report
-
-
-@pytest.fixture
-def hostile_analysis(make_outcomes, make_outcome, make_analysis) -> Analysis:
+def hostile(make_outcomes, make_outcome, make_report) -> ScalingReport:
     failed = make_outcome(4, reason=HOSTILE, log_tail=("```", "</pre><script>alert(1)</script>", "# head"))
-    return make_analysis([*make_outcomes({1: 40, 2: 21}), failed], provenance={"note": HOSTILE})
-
-
-@pytest.fixture
-def hostile(hostile_analysis) -> ScalingReport:
-    return hostile_analysis.report
+    return make_report([*make_outcomes({1: 40, 2: 21}), failed], provenance={"note": HOSTILE})
 
 
 def check_golden(name: str, text: str) -> None:
@@ -95,64 +80,16 @@ def test_json_has_the_platform_the_rows_and_the_clocks(reference):
     report = json.loads(render_json(reference))
     assert report["platform"]["kind"] == "measured"
     assert {"nodes", "n", "clocks", "costs", "parity", "flags"} <= set(report["summary"][0])
-    assert set(report["points"][0]["clocks"]) == set(PointClocks.model_fields) == set(Clocks._fields)
+    assert set(report["points"][0]["clocks"]) == set(Clocks.model_fields)
 
 
-def rows_of_a_table(make_outcomes, make_outcome, platform_kind):
-    """12 completed rows and 2 that failed, those of the larger node count last."""
-    failed = [make_outcome(2, repeat=repeat, platform_kind=platform_kind) for repeat in (3, 9)]
-    done = make_outcomes({1: [40.0] * 6, 2: [21.0] * 6}, platform_kind=platform_kind, given_cost_usd=1.0)
-    return [*done, *failed]
-
-
-def test_of_a_large_table_some_points_are_listed(make_outcomes, make_outcome, make_analysis, monkeypatch):
-    outcomes = rows_of_a_table(make_outcomes, make_outcome, "measured")
-    whole = make_analysis(outcomes)
-    monkeypatch.setattr("scaling.report.points.MAX_ROWS_LISTED", 13)
-    monkeypatch.setattr("scaling.report.points.ROWS_KEPT", 6)
-    report, runs = make_analysis(outcomes)
-    assert [(point.nodes, point.repeat) for point in report.points if point.used] == [
-        *((1, 1), (1, 3), (1, 6)),
-        *((2, 1), (2, 3), (2, 6)),
-    ]
-    assert [point.repeat for point in report.points if not point.used] == [3, 9]
-    assert (report.points_left_out, report.attempts, len(runs)) == (6, 14, 14)
-    # Everything else is what the whole list makes of it.
-    left_out = {"points": whole.report.points, "points_left_out": 0}
-    assert report.model_copy(update=left_out) == whole.report
-    assert render_markdown(report) == render_markdown(whole.report)
-    assert render_csv(runs) == render_csv(whole.runs)
-    assert ScalingReport.model_validate_json(render_json(report)) == report
-
-
-def test_a_page_says_how_many_runs_and_failures_it_does_not_show(
-    make_outcomes, make_outcome, make_analysis, monkeypatch
-):
-    monkeypatch.setattr("scaling.report.points.MAX_ROWS_LISTED", 13)
-    monkeypatch.setattr("scaling.report.points.ROWS_KEPT", 2)
+def test_a_page_says_how_many_runs_and_failures_it_does_not_show(make_outcomes, make_outcome, make_report, monkeypatch):
     monkeypatch.setattr("scaling.report.render.MAX_FAILURES_SHOWN", 1)
     monkeypatch.setattr("scaling.report.render.MAX_ATTEMPTS_SHOWN", 3)
-    report = make_analysis(rows_of_a_table(make_outcomes, make_outcome, "measured")).report
+    failed = [make_outcome(2, repeat=repeat) for repeat in (3, 9)]
+    report = make_report([*make_outcomes({1: [40.0] * 6, 2: [21.0] * 6}), *failed])
     assert '11 more are in <a href="points.csv">' in render_html(report)
-    assert "1 more are in points.csv." in render_markdown(report)
-
-
-def test_of_a_sweep_every_point_is_listed(make_outcomes, make_outcome, make_analysis, monkeypatch):
-    monkeypatch.setattr("scaling.report.points.MAX_ROWS_LISTED", 13)
-    report = make_analysis(rows_of_a_table(make_outcomes, make_outcome, "simulated")).report
-    assert (len(report.points), report.points_left_out) == (14, 0)
-
-
-def test_a_large_table_none_of_which_completed_lists_what_failed(make_outcome, make_analysis, monkeypatch):
-    monkeypatch.setattr("scaling.report.points.MAX_ROWS_LISTED", 2)
-    monkeypatch.setattr("scaling.report.points.ROWS_KEPT", 2)
-    report = make_analysis([make_outcome(n, platform_kind="measured") for n in (1, 2, 4)]).report
-    assert ([point.nodes for point in report.points], report.points_left_out) == ([1, 2], 1)
-
-
-def test_what_a_page_shows_of_a_large_table_is_listed():
-    assert ROWS_KEPT >= MAX_ATTEMPTS_SHOWN and ROWS_KEPT >= MAX_FAILURES_SHOWN
-    assert ROWS_KEPT >= MAX_DOTS_PER_NODE_COUNT * 8
+    assert "1 more are in report.json." in render_markdown(report)
 
 
 def test_html_escapes_what_logs_and_provenance_say(hostile):
@@ -210,12 +147,12 @@ def test_markdown_tables_are_well_formed(hostile):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
 
-def test_long_sweeps_are_cut_in_pages_and_whole_in_csv(make_outcomes, make_analysis):
-    report, runs = make_analysis(make_outcomes({1: [40.0] * 150, 2: [20.0] * 150}))
+def test_long_sweeps_are_cut_in_pages_and_whole_in_csv(make_outcomes, make_report):
+    report = make_report(make_outcomes({1: [40.0] * 150, 2: [20.0] * 150}))
     page = render_html(report)
     assert '100 more are in <a href="points.csv">' in page
     assert len(re.findall(r'<tr id="run-\d+"', page)) == 200
-    assert render_csv(runs).count("\n") == 301
+    assert render_csv(report).count("\n") == 301
 
 
 def test_many_node_counts_are_cut_and_say_so(make_outcomes, make_report):
@@ -291,8 +228,8 @@ def test_missing_phases_are_said(reference):
     assert "No plot of the phases: none were reported" in render_html(reference)
 
 
-def test_all_files_are_made_when_nothing_completed(make_outcome, make_analysis):
-    files = render_files(*make_analysis([make_outcome(1), make_outcome(2)]))
+def test_all_files_are_made_when_nothing_completed(make_outcome, make_report):
+    files = render_files(make_report([make_outcome(1), make_outcome(2)]))
     assert set(files) == {names.REPORT_JSON, names.POINTS_CSV, names.REPORT_MARKDOWN, names.REPORT_HTML}
     assert b"no curve to draw" in files[names.REPORT_HTML]
 
@@ -325,15 +262,15 @@ def test_rates_are_told_per_sample_in_every_form(make_outcomes, make_report):
     assert "<dd>1 node, 2 ms per sample</dd>" in render_html(report)
 
 
-def test_plots_are_files_too(reference_analysis):
-    files = render_files(*reference_analysis)
+def test_plots_are_files_too(reference):
+    files = render_files(reference)
     plots = {names.plot_name(kind, ending) for kind in ("speedup", "efficiency", "cost") for ending in ("svg", "png")}
     assert plots <= set(files)
     assert files["speedup.svg"].startswith(b"<svg") and files["speedup.png"].startswith(b"\x89PNG")
 
 
-def test_rendering_twice_gives_the_same_bytes(hostile_analysis):
-    assert render_files(*hostile_analysis) == render_files(*hostile_analysis)
+def test_rendering_twice_gives_the_same_bytes(hostile):
+    assert render_files(hostile) == render_files(hostile)
 
 
 def test_failed_run_shows_its_node_and_the_last_lines_of_that_node_apart(make_outcomes, make_outcome, make_report):

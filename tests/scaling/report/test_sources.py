@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from configs.catalogue import load_catalogue
@@ -49,7 +51,7 @@ def by_log(make_outcome, make_report):
 
 @pytest.fixture
 def by_phase(make_outcomes, make_report):
-    outcomes = [each._replace(phases={"Training": 1.0}) for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)]
+    outcomes = [replace(each, phases={"Training": 1.0}) for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)]
     return make_report(outcomes)
 
 
@@ -90,11 +92,11 @@ def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     }
 
 
-def test_the_training_phase_is_drawn_by_its_phases_alone(make_analysis, make_outcomes):
-    outcomes = [each._replace(phases={"Training": 122.3}) for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)]
-    files = render_files(*make_analysis(outcomes))
+def test_the_training_phase_is_drawn_by_its_phases_alone(make_report, make_outcomes):
+    outcomes = [replace(each, phases={"Training": 122.3}) for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)]
+    files = render_files(make_report(outcomes))
     assert sorted(name for name in files if name.endswith(".svg")) == ["phases.svg"]
-    bare = render_files(*make_analysis(make_outcomes({1: 122.3, 2: 101.9}, **PHASE)))
+    bare = render_files(make_report(make_outcomes({1: 122.3, 2: 101.9}, **PHASE)))
     assert not any(name.endswith(".svg") for name in bare)
 
 

@@ -1,8 +1,10 @@
 """What a Dockerfile asks for, as far as a machine without containers can give it.
 
-Understood: FROM (noted only: the base is this machine's Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files,
-RUN with nothing but `pip install` of requirements files and packages (--no-deps or not), ENTRYPOINT and CMD that are
-`train`, EXPOSE (no effect). Everything else is refused, with its line, rather than left out in silence.
+Understood: FROM (an image that was built here is built on; any other is noted only: its base is this machine's
+Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with nothing but `pip install` of requirements files
+and packages (--no-deps or not), held to versions that the image has (`-c` with what `pip list` wrote) or not,
+ENTRYPOINT and CMD that are `train`, EXPOSE (no effect). Everything else is refused, with its line, rather than left out
+in silence.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from infra.local.interfaces import ImageBuildError
 # pip's options that change nothing about what an environment of its own comes to hold.
 _PIP_FLAGS = frozenset({"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"})
 _PIP_COMMANDS = (["pip", "install"], ["pip3", "install"], ["python", "-m", "pip"], ["python3", "-m", "pip"])
+# Writes the versions of some packages of the image into a file, for a later `pip install -c`.
+_PINS = re.compile(
+    r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' > (?P<file>/[^\s;&|]+)"
+)
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 
 
@@ -32,11 +38,15 @@ class Copy:
 
 @dataclass(frozen=True)
 class Install:
-    """One `pip install`: requirements files by their absolute paths in the image, and packages."""
+    """One `pip install`: requirements files by their absolute paths in the image, and packages.
+
+    `pins` is a regular expression: packages of the image whose line `name==version` it finds keep their version.
+    """
 
     requirement_files: tuple[str, ...]
     packages: tuple[str, ...]
     with_dependencies: bool = True
+    pins: str | None = None
 
 
 @dataclass
@@ -51,16 +61,24 @@ class Recipe:
     folder: str = "/"  # WORKDIR
 
 
-def parse(text: str, build_args: Mapping[str, str]) -> Recipe:
-    """Read a Dockerfile; raises ImageBuildError (phase READ Dockerfile) on what can't be honoured."""
-    return _Reader(build_args).read(text)
+def parse(
+    text: str, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None] = lambda _base: None
+) -> Recipe:
+    """Read a Dockerfile; raises ImageBuildError (phase READ Dockerfile) on what can't be honoured.
+
+    `inherit` gives what an image of that name was built with (environment, labels, folder), None for one that is not
+    here.
+    """
+    return _Reader(build_args, inherit).read(text)
 
 
 class _Reader:
-    def __init__(self, build_args: Mapping[str, str]) -> None:
+    def __init__(self, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None]) -> None:
         self._build_args = build_args
+        self._inherit = inherit
         self._arguments: dict[str, str] = {}
         self._recipe = Recipe()
+        self._pins: dict[str, str] = {}  # file -> pattern
         self._handlers: dict[str, Callable[[str], None]] = {
             "FROM": self._set_base,
             "ARG": self._declare_arguments,
@@ -91,7 +109,11 @@ class _Reader:
         if self._recipe.base is not None:
             raise ValueError("several stages need a container engine; use one FROM")
         words = [word for word in rest.split() if not word.startswith("--")]
-        self._recipe.base = self._expand(words[0])
+        self._recipe.base = base = self._expand(words[0])
+        if inherited := self._inherit(base):
+            self._recipe.environment.update(inherited.environment)
+            self._recipe.labels.update(inherited.labels)
+            self._recipe.folder = inherited.folder
 
     def _declare_arguments(self, rest: str) -> None:
         for item in shlex.split(rest):
@@ -118,6 +140,9 @@ class _Reader:
 
     def _add_installs(self, rest: str) -> None:
         for command in re.split(r"&&|;", rest):
+            if pins := _PINS.fullmatch(command.strip()):
+                self._pins[pins["file"]] = pins["pattern"]
+                continue
             words = [self._expand(word) for word in shlex.split(command)]
             prefix = next((prefix for prefix in _PIP_COMMANDS if words[: len(prefix)] == prefix), None)
             if prefix is None or "install" not in words[1:4]:
@@ -126,10 +151,13 @@ class _Reader:
 
     def _install(self, words: list[str]) -> Install:
         files, packages, with_dependencies = [], [], True
+        pins: str | None = None
         remaining = iter(words)
         for word in remaining:
             if word in ("-r", "--requirement"):
                 files.append(self._absolute(next(remaining, "")))
+            elif word == "-c" and (file := next(remaining, "")) in self._pins:
+                pins = self._pins[file]
             elif word == "--no-deps":
                 with_dependencies = False
             elif word.startswith("-") and word not in _PIP_FLAGS:
@@ -139,7 +167,7 @@ class _Reader:
                 )
             elif not word.startswith("-"):
                 packages.append(word)
-        return Install(tuple(files), tuple(packages), with_dependencies)
+        return Install(tuple(files), tuple(packages), with_dependencies, pins)
 
     def _check_command(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)

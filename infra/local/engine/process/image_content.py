@@ -8,7 +8,7 @@ import json
 import platform
 import re
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -26,12 +26,17 @@ class PlacedInstall:
     requirement_files: tuple[Path, ...]
     packages: tuple[str, ...]
     with_dependencies: bool
+    pins: str | None
 
 
 @dataclass(frozen=True)
 class Content:
-    """An image before it is built. `files` maps paths in the stored image (code/…, files/…) to files of the context."""
+    """An image before it is built. `files` maps paths in the stored image (code/…, files/…) to files of the context.
 
+    `base` is the folder of the image that it is built on, None where that is not one of this store.
+    """
+
+    base: Path | None
     files: Mapping[str, Path]
     installs: tuple[PlacedInstall, ...]
     installer_arguments: Mapping[str, str]
@@ -39,7 +44,7 @@ class Content:
     image_digest: str
 
 
-def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str]) -> Content:
+def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str], base: Path | None = None) -> Content:
     """Resolve a recipe against its context; raises ImageBuildError (phase COPY) where they don't fit."""
     placed = _place(context, recipe.copies)
     installs = tuple(_placed_install(install, placed) for install in recipe.installs)
@@ -58,13 +63,14 @@ def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str]) -
                 "its files"
             )
     installer_arguments = {n: v for n, v in build_args.items() if n.startswith(_INSTALLER_ARGUMENTS)}
-    venv_digest = _venv_digest(installs, installer_arguments)
+    venv_digest = _venv_digest(installs, installer_arguments, base)
     return Content(
+        base=base,
         files=files,
         installs=installs,
         installer_arguments=installer_arguments,
         venv_digest=venv_digest,
-        image_digest=_image_digest(files, recipe, venv_digest),
+        image_digest=_image_digest(files, recipe, venv_digest, base),
     )
 
 
@@ -118,7 +124,7 @@ def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
 
 def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInstall:
     files = tuple(_source_of(path, placed) for path in install.requirement_files)
-    return PlacedInstall(files, install.packages, install.with_dependencies)
+    return PlacedInstall(files, install.packages, install.with_dependencies, install.pins)
 
 
 def _source_of(image_path: str, placed: Mapping[str, Path]) -> Path:
@@ -164,9 +170,18 @@ def python_name() -> str:
     return f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
 
 
-def _venv_digest(installs: Iterable[PlacedInstall], installer_arguments: Mapping[str, str]) -> str:
+def venv_of(image: Path) -> Path:
+    """The environment of a stored image, in its own place."""
+    return (image / "venv").resolve()
+
+
+def _venv_digest(installs: Sequence[PlacedInstall], installer_arguments: Mapping[str, str], base: Path | None) -> str:
+    """The base's own environment where nothing is added to it."""
+    if base is not None and not installs:
+        return venv_of(base).name
     return _digest(
         {
+            **({} if base is None else {"base": venv_of(base).name}),
             "python": python_name(),
             "installs": [
                 [
@@ -174,6 +189,7 @@ def _venv_digest(installs: Iterable[PlacedInstall], installer_arguments: Mapping
                     [_tree_digest(path) for _, path in _referred_paths(install.requirement_files)],
                     [*install.packages],
                     install.with_dependencies,
+                    *([] if install.pins is None else [install.pins]),
                 ]
                 for install in installs
             ],
@@ -189,9 +205,10 @@ def _tree_digest(path: Path) -> list[list[str]]:
     ]
 
 
-def _image_digest(files: Mapping[str, Path], recipe: Recipe, venv_digest: str) -> str:
+def _image_digest(files: Mapping[str, Path], recipe: Recipe, venv_digest: str, base: Path | None) -> str:
     return _digest(
         {
+            **({} if base is None else {"base": base.name}),
             "files": {name: [is_executable(path), file_digest(path)] for name, path in files.items()},
             "environment": recipe.environment,
             "labels": recipe.labels,

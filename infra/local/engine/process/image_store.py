@@ -56,9 +56,11 @@ class ProcessImageStore:
         dockerfile = context / "Dockerfile"
         if not dockerfile.is_file():
             raise ImageBuildError(f"READ Dockerfile: {dockerfile} does not exist")
-        recipe = parse(dockerfile.read_text(), build_args)
-        on_line(f"[READ Dockerfile] FROM {recipe.base}: not pulled, nodes run this machine's {python_name()}")
-        content = read_content(context.resolve(), recipe, build_args)
+        recipe = parse(dockerfile.read_text(), build_args, self._recipe_of)
+        base = self.resolve(recipe.base or "")
+        what = f"not pulled, nodes run this machine's {python_name()}" if base is None else "built here, and built on"
+        on_line(f"[READ Dockerfile] FROM {recipe.base}: {what}")
+        content = read_content(context.resolve(), recipe, build_args, base)
         self._refuse_moved_tag(repository, tag, content.image_digest)
         venv = self._make_venv(content, context.resolve(), run)
         self._make_image(content, recipe, venv, run)
@@ -86,6 +88,14 @@ class ProcessImageStore:
             return []
         found = [(entry["repository"], entry["tag"], entry["digest"]) for entry in entries]
         return [entry for entry in found if _is_whole(self._images / entry[2].removeprefix("sha256:") / "venv")]
+
+    def _recipe_of(self, image_uri: str) -> Recipe | None:
+        """What an image of this store was built with, as far as an image that is built on it inherits it."""
+        image = self.resolve(image_uri)
+        if image is None:
+            return None
+        record = json.loads((image / "image.json").read_text())
+        return Recipe(record["base"], record["environment"], record["labels"], folder=record["folder"])
 
     def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
         """Its scripts carry its path: an environment is made in its place, and counts once complete.json is there."""
@@ -144,6 +154,9 @@ def _is_whole(venv: Path) -> bool:
 
 def _write_image(folder: Path, content: Content, recipe: Recipe, venv: Path) -> None:
     (folder / "code").mkdir()
+    for inherited in ("code", "files"):
+        if content.base is not None and (content.base / inherited).is_dir():
+            shutil.copytree(content.base / inherited, folder / inherited, dirs_exist_ok=True)
     for name, source in content.files.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import importlib.metadata
 import os
 import random
 import re
@@ -18,7 +19,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all, node_marks
-from infra.local.engine.process.image_content import Content, PlacedInstall, file_digest, requirement_lines
+from infra.local.engine.process.image_content import Content, PlacedInstall, file_digest, requirement_lines, venv_of
 from infra.local.engine.run.node_files import state_id
 from infra.local.environment import server_environment
 from infra.local.interfaces import ImageBuildError
@@ -30,6 +31,7 @@ _TICK_SECONDS = 0.1
 _KILL_SECONDS = 10.0
 _BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
 _TORCH = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
+_ELF = b"\x7fELF"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset({"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"})
@@ -114,9 +116,35 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
     environment = installer_environment(content.installer_arguments, venv.parent)
     if venv.exists():  # half of an earlier build
         shutil.rmtree(venv)
-    run.command("MAKE virtual environment", [sys.executable, "-m", "venv", str(venv)], environment, folder, lock_fd)
+    if content.base is not None:
+        run.check("COPY virtual environment")
+        run.on_line("[COPY virtual environment]")
+        _copy_venv(venv_of(content.base), venv)
+    else:
+        command = [sys.executable, "-m", "venv", str(venv)]
+        run.command("MAKE virtual environment", command, environment, folder, lock_fd)
     for install in content.installs:
         _install(venv, install, environment, folder, run=run, lock_fd=lock_fd)
+
+
+def _copy_venv(base: Path, venv: Path) -> None:
+    """The base's environment in another place, its packages as hard links, which take no space.
+
+    Installers replace a file, they do not write into it, so the base stays as it is. What names the base's place, such
+    as the first lines of its scripts, is written anew.
+    """
+
+    def not_complete(folder: str, names: Sequence[str]) -> set[str]:
+        return {"complete.json"} if folder == str(base) else set()
+
+    shutil.copytree(base, venv, symlinks=True, copy_function=os.link, ignore=not_complete)
+    for file in [venv / "pyvenv.cfg", *(venv / "bin").iterdir()]:
+        text = b"" if file.is_symlink() or file.is_dir() else file.read_bytes()
+        if str(base).encode() in text and not text.startswith(_ELF):
+            mode = file.stat().st_mode
+            file.unlink()
+            file.write_bytes(text.replace(str(base).encode(), str(venv).encode()))
+            file.chmod(mode)
 
 
 def _install(
@@ -128,11 +156,15 @@ def _install(
         return
     if not install.with_dependencies:
         wanted.append("--no-deps")
+    if install.pins is not None:
+        wanted.append(f"-c{_write_pins(venv, install.pins)}")
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
-    _install_torch(venv, install, environment, folder, run=run, lock_fd=lock_fd)
+    torch = _torch_lines(install)
+    if torch and install.pins is None:
+        _install_torch(venv, torch, environment, folder, run=run, lock_fd=lock_fd)
     uv = [*_uv(), "pip", "install", "--python", python, "--compile-bytecode", "--no-progress", *wanted]
-    if not _uv():
+    if not _uv() or (torch and install.pins is not None):  # what fits the torch that is there is pip's to find
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
         return
     try:
@@ -143,8 +175,22 @@ def _install(
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
 
 
+def _write_pins(venv: Path, pattern: str) -> Path:
+    """What `pip list --format=freeze` says of the packages that the pattern finds, as a constraints file."""
+    folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
+    lines = [f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=folders)]
+    file = venv / "pins.txt"
+    file.write_text("".join(f"{line}\n" for line in sorted(lines) if re.search(pattern, line)))
+    return file
+
+
+def _torch_lines(install: PlacedInstall) -> list[str]:
+    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
+    return [line for line in (*lines, *install.packages) if _TORCH.match(line)]
+
+
 def _install_torch(
-    venv: Path, install: PlacedInstall, environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
+    venv: Path, torch: Sequence[str], environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
 ) -> None:
     """Through pip: where torch's CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL).
 
@@ -152,10 +198,6 @@ def _install_torch(
     chose without them: it prefers one whose link shows a listed hash, as PyPI's with CUDA does, to a newer one (+cpu)
     that it would have to read first, in a folder (PIP_FIND_LINKS).
     """
-    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
-    torch = [line for line in (*lines, *install.packages) if _TORCH.match(line)]
-    if not torch:
-        return
     pip = [str(venv / "bin" / "python"), "-m", "pip"]
     without_hashes = [_HASH.sub("", line).strip() for line in torch]
     if torch == without_hashes:

@@ -43,6 +43,16 @@ def test_what_is_understood():
     assert recipe.folder == "/opt/ml"
 
 
+def test_versions_that_an_install_is_held_to_are_those_of_the_image():
+    from tasks.image_packages import _dockerfile
+
+    packages = "/opt/nodesweep/packages"
+    recipe = parse(_dockerfile({"requirements.txt": "timm"}, {}), {"BASE_IMAGE": "base"})
+    assert recipe.installs == [Install((f"{packages}/requirements.txt",), (), pins="^torch(vision|audio)?==")]
+    with pytest.raises(ImageBuildError, match="pip's option -c"):
+        parse("FROM base\nRUN pip install -c /tmp/c.txt timm\n", {})
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

@@ -269,3 +269,66 @@ def test_build_args_of_installers_and_requirements_make_the_environments_name(co
     with zipfile.ZipFile(context / "tinytrain-1.0-py3-none-any.whl", "a") as wheel:
         wheel.writestr("more.py", "")
     assert venv_digest() != plain
+
+
+def layer_on(folder, image, requirement):
+    """A context that adds one package to an image of the store."""
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(
+        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt /opt/packages/requirements.txt\n"
+        "RUN python -m pip list --format=freeze | sed -nE '/^(tinytrain|torch)==/p' > /opt/packages/kept.txt\n"
+        "RUN python -m pip install --no-cache-dir -c /opt/packages/kept.txt -r /opt/packages/requirements.txt\n"
+    )
+    (folder / "requirements.txt").write_text(f"{requirement}\n")
+    return {"BASE_IMAGE": f"123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny@{image.digest}"}
+
+
+def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(store, context, tmp_path):
+    base = build(store, context)
+    arguments = layer_on(tmp_path / "layer", base, write_wheel(tmp_path, "added", "1.0"))
+    lines = []
+    layered = build(store, tmp_path / "layer", "2", on_line=lines.append, **arguments)
+    below, above = store.resolve("tiny:1"), store.resolve("tiny:2")
+    assert "[COPY virtual environment]" in lines and "[MAKE virtual environment]" not in lines
+    said = subprocess.check_output([above / "venv/bin/train"], text=True)
+    assert said == "tiny\n" and str(above.joinpath("venv").resolve()) in (above / "venv/bin/train").read_text()
+    for image, code in ((above, 0), (below, 1)):
+        found = subprocess.run([image / "venv/bin/python", "-c", "import tinytrain, added"], stderr=subprocess.PIPE)
+        assert found.returncode == code, found.stderr
+    records = [json.loads((image / "image.json").read_text()) for image in (below, above)]
+    assert [records[1][key] for key in ("environment", "labels", "folder")] == [
+        records[0][key] for key in ("environment", "labels", "folder")
+    ]
+    for kept in ("code/train.py", "files/opt/own/lib/one.py"):
+        assert (above / kept).is_file()
+    assert build(store, tmp_path / "layer", "2", **arguments) == layered
+
+
+def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
+    """The one that is held is an error of pip's, whose last lines name both versions."""
+    base = build(store, context)
+    layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
+    arguments = layer_on(layer, base, newer)
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*\(constraint\) tinytrain==1\.0"):
+        build(store, layer, "2", **arguments)
+    (layer / "Dockerfile").write_text((layer / "Dockerfile").read_text().replace("tinytrain|", ""))
+    build(store, layer, "2", **arguments)
+    for tag, version in (("1", "1.0"), ("2", "2.0")):
+        python = store.resolve(f"tiny:{tag}") / "venv/bin/python"
+        ask = "import importlib.metadata; print(importlib.metadata.version('tinytrain'))"
+        assert subprocess.check_output([python, "-c", ask], text=True) == f"{version}\n"
+    assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+
+
+def test_files_on_an_image_of_the_store_take_its_environment(store, context, tmp_path):
+    base = build(store, context)
+    (tmp_path / "layer").mkdir()
+    (tmp_path / "layer" / "other.py").write_text("")
+    (tmp_path / "layer" / "Dockerfile").write_text(
+        f"FROM localhost/tiny@{base.digest}\nENV MORE=${{PROGRAM}}\nCOPY other.py /opt/ml/code/\n"
+    )
+    build(store, tmp_path / "layer", "2")
+    below, above = store.resolve("tiny:1"), store.resolve("tiny:2")
+    assert (above / "venv").resolve() == (below / "venv").resolve()
+    assert sorted(path.name for path in above.glob("code/*.py")) == ["other.py", "train.py"]
+    assert json.loads((above / "image.json").read_text())["environment"]["MORE"] == "train.py"
