@@ -42,14 +42,20 @@ class Front:
         moto: WSGIApplication,
         status: Callable[[], dict[str, Any]],
         gate: Gate,
+        faults: FaultInjector | None = None,
+        is_simulated: bool = False,
     ) -> None:
+        """Users' calls fail as `faults` say, the platform's own never do.
+
+        In a simulation what nobody can know is taken by name: see `infra.local.simulation.elsewhere`.
+        """
         self._moto = moto
         self._status = status
         self._gate = gate
         self._services: dict[str, JsonService] = {}
         self._observers: list[Observer] = []
-        self._faults: FaultInjector | None = None
-        self._is_simulated = False
+        self._faults = faults
+        self._is_simulated = is_simulated
         self._conditional_writes = threading.Lock()
 
     def add_services(self, services: Sequence[JsonService]) -> None:
@@ -57,14 +63,6 @@ class Front:
 
     def add_observer(self, observer: Observer) -> None:
         self._observers.append(observer)
-
-    def inject(self, faults: FaultInjector) -> None:
-        """Let users' calls fail as a fault plan says; the platform's own calls never do."""
-        self._faults = faults
-
-    def simulate(self) -> None:
-        """Take by name what a simulation can't know: see `infra.local.simulation.elsewhere`."""
-        self._is_simulated = True
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         start_response = _with_request_id(start_response)

@@ -78,6 +78,8 @@ class JsonService:
     """The service in the credential scope of its requests."""
     actions: Mapping[str, Action]
     refused: frozenset[str]
+    check: Callable[[str, dict[str, Any]], None]
+    """(action, request): raises ApiError for a request that breaks the service's model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
     """False sends an action on to moto, for actions (tags) that serve many kinds of resource."""
 
@@ -93,6 +95,7 @@ class JsonService:
                 f"The local platform does not model {self.target_prefix}.{action}. "
                 f"It models: {', '.join(sorted(self.actions))}.",
             )
+        self.check(action, request)
         return self.actions[action](region, request)
 
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 from infra.local.api.in_process import ClientFactory
@@ -53,9 +52,7 @@ class Builds:
         self._lock = threading.RLock()
         self._builds: dict[str, Build] = {}
         self._stops: dict[str, threading.Event] = {}
-        self._unsaved: set[str] = set()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="builds")
-        self._validator = RequestValidator("codebuild")
 
     def service(self) -> JsonService:
         """The service as the front dispatches to it; projects themselves stay moto's."""
@@ -69,6 +66,7 @@ class Builds:
                 "StopBuild": self.stop,
             },
             refused=_REFUSED,
+            check=RequestValidator("codebuild").check,
         )
 
     def load(self) -> None:
@@ -88,7 +86,6 @@ class Builds:
 
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Queue a build. Any project name is taken; one that exists in moto lends its source and variables."""
-        self._validator.check("StartBuild", request)
         project = self._project(region, request["projectName"])
         location = request.get("sourceLocationOverride") or project.get("source", {}).get("location")
         self._check_source(request, location)
@@ -121,7 +118,6 @@ class Builds:
             return {"build": build.describe()}
 
     def batch_get(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("BatchGetBuilds", request)
         with self._lock:
             found = {asked: self._find(region, asked) for asked in request["ids"]}
             return {
@@ -131,7 +127,6 @@ class Builds:
 
     def list_for_project(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """A page of ids, by the builds' numbers; the token is the last id of the page before it."""
-        self._validator.check("ListBuildsForProject", request)
         with self._lock:
             builds = [
                 b for b in self._builds.values() if (b.region, b.project_name) == (region, request["projectName"])
@@ -146,7 +141,6 @@ class Builds:
         return {"ids": page} | ({"nextToken": page[-1]} if start + _PAGE_SIZE < len(ids) else {})
 
     def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("StopBuild", request)
         with self._lock:
             build = self._find(region, request["id"])
             if build is None:
@@ -169,8 +163,7 @@ class Builds:
         while self.in_progress() and time.monotonic() < deadline:
             time.sleep(0.05)
         with self._lock:
-            for build in [self._builds[name] for name in self._unsaved]:
-                self._try_to_save(build)
+            self._store.save_rest()
 
     def _run(self, build: Build) -> None:
         def change(apply: Callable[[Build], None]) -> None:
@@ -226,10 +219,7 @@ class Builds:
 
     def _try_to_save(self, build: Build) -> None:
         """Of a build that goes on by itself, also where its record can't be written now; the end tries again."""
-        self._unsaved.add(build.id)
-        with suppress(NotKept):
-            self._store.save(build.region, build.uuid, record=build.to_record())
-            self._unsaved.discard(build.id)
+        self._store.try_to_save(build.region, build.uuid, record=build.to_record())
 
 
 def _merged_variables(project: list[dict[str, str]], override: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -37,7 +37,9 @@ class Platform:
         registry = backend.registry
         ecr_registry = EcrRegistry(registry.address) if registry else None
         gate = Gate(access_keys(state_dir), OWN_KEY_ID, partial(issued_key, self._account_id))
-        self.front = Front(ecr_registry.wrap(moto) if ecr_registry else moto, self.status, gate)
+        faults = FaultInjector(read_fault_plan(config.faults_file) if config.faults_file else FaultPlan())
+        application = ecr_registry.wrap(moto) if ecr_registry else moto
+        self.front = Front(application, self.status, gate, faults, is_simulated=backend.is_simulated)
         clients = client_factory(self.front)
         if registry and ecr_registry:
             ecr_registry.connect(clients)
@@ -47,10 +49,6 @@ class Platform:
         self._s3 = S3Snapshot(state_dir / "s3", clients, self._ledger, self._account_id)
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
-        faults = FaultInjector(read_fault_plan(config.faults_file) if config.faults_file else FaultPlan())
-        self.front.inject(faults)
-        if backend.is_simulated:
-            self.front.simulate()
         self._runner = backend.make_runner(clients)
         jobs, builds = (RecordStore(state_dir / name, self._ledger) for name in ("training_jobs", "builds"))
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=backend.room)

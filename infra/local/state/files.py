@@ -8,10 +8,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from infra.local.state.kept import Ledger
+from infra.local.state.kept import Ledger, NotKept
 
 _CHUNK_BYTES = 1 << 20
 
@@ -56,13 +57,27 @@ class RecordStore:
         """`ledger` remembers which records are not on disk."""
         self._folder = folder
         self._ledger = ledger or Ledger()
+        self._unsaved: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def save(self, *key: str, record: dict[str, Any]) -> None:
         """Raises NotKept where it can't be written."""
+        self._unsaved[key] = record
         with self._ledger.keeping(self._name(key)):
             write_json(self._path(key), record)
+        del self._unsaved[key]
+
+    def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
+        """Of what goes on where its record can't be written now."""
+        with suppress(NotKept):
+            self.save(*key, record=record)
+
+    def save_rest(self) -> None:
+        """Try once more to write what could not be written when it changed."""
+        for key, record in sorted(self._unsaved.items()):
+            self.try_to_save(*key, record=record)
 
     def remove(self, *key: str) -> None:
+        self._unsaved.pop(key, None)
         self._path(key).unlink(missing_ok=True)
         self._ledger.forget(self._name(key))
 

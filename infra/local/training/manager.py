@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from infra.local.api.protocol import ApiError, validation_error
@@ -52,7 +51,6 @@ class TrainingJobs:
         self._jobs: dict[tuple[str, str], TrainingJob] = {}
         self._queue = JobQueue(room or OneJob())
         self._stops: dict[tuple[str, str], threading.Event] = {}
-        self._unsaved: set[tuple[str, str]] = set()
         self._closing = False
         self._workers = [
             threading.Thread(target=self._work, name=f"training-jobs-{number}", daemon=True)
@@ -133,8 +131,7 @@ class TrainingJobs:
                 state = "retains an Available warm pool" if job.is_over() else f"is in status {job.status}"
                 raise ApiError("ResourceInUse", f"Training job {job.arn} {state} and can't be deleted.")
             del self._jobs[job_key(region, name)]
-            self._unsaved.discard(job_key(region, name))
-            self._store.remove(job.region, job.name.lower())
+            self._store.remove(*job_key(region, name))
 
     def describe(self, region: str, name: str) -> dict[str, Any]:
         with self._changed:
@@ -187,8 +184,7 @@ class TrainingJobs:
             logger.error("Jobs still running after %.0f s: %s", deadline_seconds, ", ".join(self.in_progress()))
         with self._changed:
             self._release_pools()
-            for key in sorted(self._unsaved):
-                self._try_to_save(self._jobs[key])
+            self._store.save_rest()
 
     # -- the workers ----------------------------------------------------------------------------------------------
 
@@ -359,20 +355,16 @@ class TrainingJobs:
 
     def _save(self, job: TrainingJob) -> None:
         """Raises NotKept: the call that has changed the job fails. The change holds, and the next one writes it."""
-        self._unsaved.add(job_key(job.region, job.name))
-        self._store.save(job.region, job.name.lower(), record=job.to_record())
-        self._unsaved.discard(job_key(job.region, job.name))
+        self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
     def _save_new(self, job: TrainingJob) -> None:
         """Raises NotKept, and then there is no such job."""
         try:
             self._save(job)
         except NotKept:
-            self._unsaved.discard(job_key(job.region, job.name))
-            self._store.remove(job.region, job.name.lower())
+            self._store.remove(*job_key(job.region, job.name))
             raise
 
     def _try_to_save(self, job: TrainingJob) -> None:
         """Of a job that changes by itself, and goes on where its record can't be written now."""
-        with suppress(NotKept):
-            self._save(job)
+        self._store.try_to_save(*job_key(job.region, job.name), record=job.to_record())

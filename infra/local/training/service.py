@@ -37,45 +37,39 @@ def training_service(jobs: TrainingJobs, clients: ClientFactory) -> JsonService:
             "ListTags": api.list_tags,
         },
         refused=_REFUSED,
+        check=RequestValidator("sagemaker", {"TrainingInstanceType": LOCAL_INSTANCE_TYPES}).check,
         claims=lambda action, request: "Tags" not in action or ":training-job/" in str(request.get("ResourceArn")),
     )
 
 
 class TrainingApi:
-    """Validates requests and hands them to the jobs; methods take (region, request) and return the answer."""
+    """Hands requests to the jobs; methods take (region, request) and return the answer."""
 
     def __init__(self, jobs: TrainingJobs, clients: ClientFactory) -> None:
         self._jobs = jobs
         self._clients = clients
-        self._validator = RequestValidator("sagemaker", {"TrainingInstanceType": LOCAL_INSTANCE_TYPES})
 
     def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("CreateTrainingJob", request)
         check_request(request)
         self._refuse_missing_data(region, request)
         return {"TrainingJobArn": self._jobs.create(region, request).arn}
 
     def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("DescribeTrainingJob", request)
         return self._jobs.describe(region, request["TrainingJobName"])
 
     def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("StopTrainingJob", request)
         self._jobs.stop(region, request["TrainingJobName"])
         return {}
 
     def update(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("UpdateTrainingJob", request)
         return {"TrainingJobArn": self._jobs.update(region, request).arn}
 
     def delete(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("DeleteTrainingJob", request)
         self._jobs.delete(region, request["TrainingJobName"])
         return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """A page of summaries. The token carries the position and the query, so that it can't be used on another."""
-        self._validator.check("ListTrainingJobs", request)
         query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
         start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
         end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
@@ -86,11 +80,9 @@ class TrainingApi:
         return answer
 
     def add_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("AddTags", request)
         return {"Tags": self._jobs.add_tags(region, request["ResourceArn"], request["Tags"])}
 
     def list_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._validator.check("ListTags", request)
         return {"Tags": self._jobs.tags(region, request["ResourceArn"])}
 
     def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:

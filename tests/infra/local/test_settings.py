@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from infra.local.__main__ import ENGINES, main
+from infra.local.engine import choice
 from infra.local.faults.plan import kinds, read_fault_plan
 from infra.local.server import daemon, serving
 from infra.local.server.backends import BACKENDS
@@ -242,3 +243,11 @@ def test_running_server_with_an_earlier_version_of_the_plan_is_not_adopted(
     written(tmp_path, {"faults": [CREATE]})
     with pytest.raises(ServerStartError, match=r"already runs at .* with faults_sha256 .*: stop it first"):
         daemon.start(ServerConfig(0, tmp_path, faults_file=plan))
+
+
+def test_auto_without_containers_adopts_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ServerConfig] = []
+    monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
+    monkeypatch.setattr(choice, "choose_engine", lambda *_: ("process", "no podman"))
+    assert main(["start", "--state-dir", str(tmp_path), "--engine=auto", "--registry=127.0.0.1:5000"]) == 0
+    assert (asked[0].engine, asked[0].described()["registry"]) == ("process", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.state.files import write_atomically
+from infra.local.state import files
+from infra.local.state.files import RecordStore, write_atomically
+from infra.local.state.kept import NotKept
 
 
 @pytest.mark.parametrize("content", ["ü\n", "ü\n".encode(), io.BytesIO("ü\n".encode())])
@@ -46,3 +49,27 @@ def test_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) 
     with pytest.raises(OSError, match="gone"):
         write_atomically(tmp_path / "file", Broken())
     assert (os.listdir(tmp_path), (tmp_path / "file").read_text()) == (["file"], "old")
+
+
+def test_record_that_could_not_be_written_is_written_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = RecordStore(tmp_path / "jobs")
+    monkeypatch.setattr(files, "write_json", full)
+    store.try_to_save("r", "first", record={"change": 1})
+    with pytest.raises(NotKept):
+        store.save("r", "second", record={"change": 1})
+    store.try_to_save("r", "gone", record={"change": 1})
+    store.try_to_save("r", "first", record={"change": 2})
+    store.remove("r", "gone")
+    store.save_rest()
+    assert list(store.load_all()) == []
+    monkeypatch.undo()
+    store.save_rest()
+    assert list(store.load_all()) == [{"change": 2}, {"change": 1}]
+    (tmp_path / "jobs" / "r" / "first.json").unlink()
+    store.save_rest()
+    assert list(store.load_all()) == [{"change": 1}], "what is written is not written again"
