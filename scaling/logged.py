@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -41,6 +42,12 @@ class LogLine(NamedTuple):
     unix_milliseconds: int
     host: str
     text: str
+
+    @property
+    def at(self) -> str:
+        """That time in UTC, as ISO 8601 spells it to the millisecond."""
+        moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Logged(NamedTuple):
