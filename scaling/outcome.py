@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from scaling.failure import name_host, read_failure
-from scaling.logged import FILE, LOG, Logged, contradiction
+from scaling.logged import FILE, LOG, Logged, UnmatchedMetric, contradiction
 from scaling.program_error import ProgramError
 from scaling.secrets import hide_in_text
 
@@ -113,6 +113,7 @@ class JobOutcome(NamedTuple):
     utilisation: Mapping[str, float] = NONE_KNOWN
     train_seconds_by: Mapping[TrainClock, float] = NO_TIMES
     logged: Mapping[str, float] = NONE_KNOWN
+    unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
 
     @property
     def completed(self) -> bool:
@@ -216,6 +217,7 @@ def read_outcome(
         train_clock=clock,
         train_seconds_by=train_seconds_by,
         logged=logged.numbers,
+        unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
         isolation=isolation(description),
         launch_path_only=launch_path_only(description),

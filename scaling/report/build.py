@@ -14,7 +14,7 @@ from scaling.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.recommend import pareto_front, recommend
-from scaling.report.caveats import Evidence, find_caveats
+from scaling.report.caveats import Evidence, find_caveats, find_unmatched
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
@@ -96,7 +96,11 @@ def analyse(
         pareto=pareto_front(rows),
         recommendation=recommendation,
         fits=_fits(rows, conditions.batch_policy, clock),
-        caveats=(*filter(None, [given_up_caveat(planned, outcomes)]), *find_caveats(evidence)),
+        caveats=(
+            *filter(None, [given_up_caveat(planned, outcomes)]),
+            *find_unmatched(outcomes),
+            *find_caveats(evidence),
+        ),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
