@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from configs.models import BenchmarkConfig
 from flows.local_platform import answers
 from flows.output import print_text
 from scaling import names
+from scaling.logged import LogLine
 from scaling.outcome import TERMINAL
 from scaling.plan import processes_per_node
 from scaling.program_log import host_of_rank, rank_of
@@ -134,7 +135,7 @@ class _Shown:
         for place, of_job in sorted(by_job.items()):
             self._files += len(of_job)
             for line in read_kept(of_job):
-                self._print(place, line.at, line.host, line.text)
+                self._print(place, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
         """Page by page until there is none; a job that is followed is asked from where it was left."""
@@ -145,15 +146,14 @@ class _Shown:
         while True:
             for at, line in sorted(self._follower.new_lines(name)):
                 host, _, text = line.partition(": ")
-                iso = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
-                self._print(place, iso.replace("+00:00", "Z"), host, hide_in_text(text))
+                self._print(place, LogLine(at, host, hide_in_text(text)))
             if not self._follower.has_more(name):
                 return
 
-    def _print(self, place: tuple[int, int, int], at: str, host: str, text: str) -> None:
+    def _print(self, place: tuple[int, int, int], line: LogLine) -> None:
         nodes, repeat, attempt = place
         rank = self._wanted.rank
-        is_its_node = rank is None or host == host_of_rank(rank, nodes, self._processes)
-        if not is_its_node or (rank is not None and rank_of(text) not in (None, rank)):
+        is_its_node = rank is None or line.host == host_of_rank(rank, nodes, self._processes)
+        if not is_its_node or (rank is not None and rank_of(line.text) not in (None, rank)):
             return
-        print_text(f"{at} n{nodes}-r{repeat}-a{attempt} {host} {text}")
+        print_text(f"{line.at} n{nodes}-r{repeat}-a{attempt} {line.host} {line.text}")

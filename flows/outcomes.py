@@ -10,12 +10,12 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.logged import needs_log, read_logged
+from scaling.logged import missing_metrics, needs_log, read_logged
 from scaling.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.plan import PlannedPoint
-from tasks.job_logs import keep_job_log, kept_tail
+from tasks.job_logs import log_tail, read_job_log
 from tasks.jobs import describe_training_job
-from tasks.results import read_job_log, read_job_log_ends, read_job_metrics
+from tasks.results import read_job_metrics
 from tasks.utilisation import read_job_utilisation
 
 logger = logging.getLogger("nodesweep.sweep")
@@ -26,20 +26,20 @@ def collect_outcome(
 ) -> JobOutcome:
     """Metrics and utilisation of a job that ended and, where it did not complete, its last log lines.
 
-    Where its program wrote no metrics.json, or one without train time or world size, the log is asked for them.
-    Its whole log is kept beside the report; a job that did not complete is read from there once the platform has none.
+    Where its program wrote no metrics.json, or one without train time or world size, the log is asked for them, and
+    where the platform has no value of a metric definition, for that. The whole log is kept beside the report, and read
+    there.
     """
     name = description["TrainingJobName"]
     completed = description["TrainingJobStatus"] == "Completed"
     metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
-    logs = Path(config.report.directory) / sweep_id / names.LOGS
-    keep_job_log(config.platform, name, logs, completed)
-    log_tail = [] if completed else read_job_log(config.platform, name) or kept_tail(logs, name)
-    lines = read_job_log_ends(config.platform, name) if completed and needs_log(metrics) else []
-    logged = read_logged(description, lines)
+    log = read_job_log(config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed)
+    tail = [] if completed else log_tail(log)
+    is_asked = completed and (needs_log(metrics) or missing_metrics(description))
+    logged = read_logged(description, log if is_asked else ())
     utilisation = read_job_utilisation(config.platform, description)
     point_facts = place_of(config, point, attempt)
-    outcome = read_outcome(description, metrics, log_tail, logged, utilisation=utilisation, **point_facts)
+    outcome = read_outcome(description, metrics, tail, logged, utilisation=utilisation, **point_facts)
     return name_queue_deadline(outcome, config.sweep.queue_deadline_seconds)
 
 

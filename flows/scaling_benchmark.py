@@ -18,7 +18,7 @@ from configs.models import BenchmarkConfig
 from flows.ending import end_sweep, is_cancel
 from flows.preflight import preflight
 from flows.prepare import changes_since, check_same_objects, prepare_inputs
-from flows.report import make_report
+from flows.report import make_report, recorded_inputs
 from flows.signals import ended_once
 from flows.sweep import run_sweep
 from scaling import names
@@ -120,7 +120,7 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, 
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
-    report, folder = make_report(config, inputs.sweep_id, plan, outcomes, provenance)
+    report, folder = make_report(config, inputs, plan, outcomes, provenance)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing, run.given_up)
@@ -211,8 +211,7 @@ def _continue_sweep(
             (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
         )
     check_same_objects(config, record["provenance"]["dataset_digest"])
-    recorded = {**record["inputs"], "dataset_folders": tuple(record["inputs"].get("dataset_folders", ()))}
-    inputs = ResolvedInputs(sweep_id=sweep, **recorded)
+    inputs = recorded_inputs(sweep, record)
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:
         raise InputsChanged(

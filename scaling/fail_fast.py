@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from configs.models import BenchmarkConfig
+from configs.training import compile_metric
 from scaling import names
 from scaling.failure import memory_that_ran_out
+from scaling.logged import searchable
 from scaling.outcome import JobOutcome
 from scaling.program_error import failure_cause
 from scaling.request import ResolvedInputs
@@ -21,7 +23,7 @@ from scaling.request import ResolvedInputs
 # What SageMaker's FailureReason begins with where the program, or what it was given, is at fault.
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")
 # Of programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
-_STEP = re.compile(r"\bstep\b\s*[=:]?\s*\d", re.IGNORECASE)
+_STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
 
 
 class Candidate(NamedTuple):
@@ -70,7 +72,8 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
 
 def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
     """Whether a log line tells of a step: a metric definition finds something in it, or it names a step's number."""
-    return bool(_STEP.search(line)) or any(re.search(pattern, line) for pattern in metric_definitions.values())
+    text = searchable(line)
+    return bool(_STEP.search(text)) or any(compile_metric(regex).search(text) for regex in metric_definitions.values())
 
 
 def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from statistics import median
 from typing import Any, NamedTuple
 
+import re2
+
+from configs.training import compile_metric
 from scaling.names import METRICS_FILE
 
 NUMBERS = (
@@ -42,14 +46,33 @@ class LogLine(NamedTuple):
     host: str
     text: str
 
+    @property
+    def at(self) -> str:
+        """That time in UTC, as ISO 8601 spells it to the millisecond."""
+        moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class UnmatchedMetric(NamedTuple):
+    """A metric definition that found no number in the whole log of a job; `nearest`: the line most like it, or None."""
+
+    name: str
+    regex: str
+    nearest: str | None = None
+
 
 class Logged(NamedTuple):
-    """What the log says. `world_sizes` are all numbers of processes in it; a time is None where no line tells it."""
+    """What the log says. `world_sizes` are all numbers of processes in it; a time is None where no line tells it.
+
+    `unmatched` are the metric definitions that found nothing, neither for the platform nor here; none where no line of
+    the log could be read.
+    """
 
     numbers: Mapping[str, float] = {}
     world_sizes: frozenset[int] = frozenset()
     start_unix_seconds: float | None = None
     first_step_unix_seconds: float | None = None
+    unmatched: tuple[UnmatchedMetric, ...] = ()
 
 
 def needs_log(metrics: Mapping[str, Any] | None) -> bool:
@@ -59,34 +82,47 @@ def needs_log(metrics: Mapping[str, Any] | None) -> bool:
     return not known or not isinstance(metrics, Mapping) or metrics.get("train_seconds") is None
 
 
+def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
+    """Name and expression of the metric definitions for which FinalMetricDataList has no value."""
+    found = {metric["MetricName"] for metric in description.get("FinalMetricDataList") or ()}
+    return {name: regex for name, regex in _definitions(description).items() if name not in found}
+
+
 def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
     """Read a DescribeTrainingJob answer and the job's log lines, of all nodes and in time order.
 
     A metric definition of one of the NUMBERS replaces the search for `name=value;`, so that any wording can be read.
     """
-    given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
-    patterns = {name: _line_pattern(name) for name in NUMBERS}
-    patterns |= {each["Name"]: re.compile(each["Regex"]) for each in given if each["Name"] in NUMBERS}
+    defined, missing = _definitions(description), missing_metrics(description)
+    patterns = {name: compile_metric(regex) for name, regex in defined.items() if name in (*NUMBERS, *missing)}
+    likely = {name: _Nearest(name, regex) for name, regex in missing.items()}
     by_rank: dict[str, dict[tuple[str, str], float]] = {name: {} for name in NUMBERS}
     steps: dict[int, float] = {}
     worlds: set[int] = set()
     start = first_step = None
+    matched: set[str] | None = None
     for line in lines:
-        text = line.text[:_MOST_LINE_CHARACTERS].rstrip()
-        rank = line.host, _matched(_RANK, text) or ""
-        for name, pattern in patterns.items():
-            for value in _numbers(pattern, text):
+        text = searchable(line.text)
+        fields = _fields(text)
+        rank = line.host, next(filter(str.isdecimal, fields.get("rank", ())), "")
+        values = {name: _finite(fields[name]) for name in NUMBERS if name in fields and name not in patterns}
+        values |= {name: _finite(match[1] for match in pattern.finditer(text)) for name, pattern in patterns.items()}
+        for name in by_rank.keys() & values.keys():
+            for value in values[name]:
                 by_rank[name].pop(rank, None)  # so that the latest line's is the last
                 by_rank[name][rank] = value
                 if name == "world_size":
                     worlds |= _whole(value)
+        matched = (matched or set()) | {name for name in missing if values[name]}
+        for name in missing.keys() - matched:
+            likely[name].look_at(f"{line.host}: {text}")
         for pattern in _FRAMEWORKS:
             worlds.update(int(found) for found in pattern.findall(text))
         if start is None:
-            start = next(_numbers(_START, text), None)
-        if (step := _matched(_STEP, text)) is not None:
+            start = next(iter(_finite(fields.get(_START, ()))), None)
+        if (step := next(filter(str.isdecimal, fields.get(_STEP, ())), None)) is not None:
             first_step = line.unix_milliseconds / 1000 if first_step is None else first_step
-            for seconds in _numbers(_STEP_SECONDS, text):
+            for seconds in _finite(fields.get(_STEP_SECONDS, ())):
                 steps[int(step)] = max(seconds, steps.get(int(step), 0.0))
     numbers = {
         metric["MetricName"]: float(metric["Value"])
@@ -100,7 +136,8 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
     for name, found in by_rank.items():
         if found:
             numbers[name] = max(found.values()) if name in _PER_RANK else list(found.values())[-1]
-    return Logged(numbers, frozenset(worlds), start, first_step)
+    unmatched = [] if matched is None else [likely[name].unmatched for name in missing if name not in matched]
+    return Logged(numbers, frozenset(worlds), start, first_step, tuple(unmatched))
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
@@ -121,31 +158,75 @@ LOG = "log"
 FILE = METRICS_FILE
 
 
-def _line_pattern(name: str, value: str = r"[-+0-9.eE]+") -> re.Pattern[str]:
-    """`name=value` as a word of its own, ended by a semicolon, a comma, a blank or the line."""
-    return re.compile(rf"(?:^|[\s;,]){name}=({value})(?=[;,\s]|$)")
+_STEP, _STEP_SECONDS, _START = "step", "step_seconds", "run_start_unix_seconds"
+# `name=value` as a word of its own, ended by a semicolon, a comma, a blank or the line.
+_FIELD = re.compile(
+    rf"(?:^|[\s;,])({'|'.join((*NUMBERS, 'rank', _STEP, _STEP_SECONDS, _START))})=([-+0-9.eE]+)(?=[;,\s]|$)"
+)
 
 
-_RANK = _line_pattern("rank", r"\d+")
-_STEP = _line_pattern("step", r"\d+")
-_STEP_SECONDS = _line_pattern("step_seconds")
-_START = _line_pattern("run_start_unix_seconds")
+def searchable(line: str) -> str:
+    """What is searched of a line: its first 10,000 characters, and of those nothing that UTF-8 has no bytes for."""
+    return line[:_MOST_LINE_CHARACTERS].rstrip().encode(errors="replace").decode()
 
 
-def _matched(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
-    return found[1] if found else None
+class _Nearest:
+    """Of the lines it was shown the latest one that has most of a metric definition's words, and a number."""
+
+    def __init__(self, name: str, regex: str) -> None:
+        literal = _NOT_LITERAL.sub(" ", regex)
+        self._words = {word.lower() for word in _LETTERS.findall(f"{literal} {name.replace('_', ' ')}")}
+        self._likeness = 0
+        self.unmatched = UnmatchedMetric(name, regex)
+
+    def look_at(self, line: str) -> None:
+        text = line.lower()
+        likeness = sum(len(word) for word in self._words if word in text)
+        if likeness and likeness >= self._likeness and _DIGIT.search(text.partition(": ")[2]):
+            self._likeness = likeness
+            self.unmatched = self.unmatched._replace(nearest=line[:_NEAREST_CHARACTERS])
 
 
-def _numbers(pattern: re.Pattern[str], text: str) -> Iterator[float]:
-    """The first group of every match that is a finite number, as the platform reads it."""
-    for match in pattern.finditer(text):
+# Of an expression: classes of characters, what is escaped, and what begins a group.
+_NOT_LITERAL = re.compile(r"\\[pP]\{\w*\}|\\.|\[[^\]]*\]|\(\?[^:)>]*[:)>]")
+_LETTERS = re.compile(r"[A-Za-z]{3,}")
+_DIGIT = re.compile(r"\d")
+_NEAREST_CHARACTERS = 200
+
+
+def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
+    """Name and expression of the job's metric definitions, less those that RE2 can't search: of an older config."""
+    given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
+    return {each["Name"]: each["Regex"] for each in given if _is_compiled(each["Regex"])}
+
+
+def _is_compiled(regex: str) -> bool:
+    try:
+        compile_metric(regex)
+    except re2.error:
+        return False
+    return True
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    """Every value of each name in a line."""
+    fields: dict[str, list[str]] = {}
+    for name, value in _FIELD.findall(text):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def _finite(values: Iterable[str | None]) -> list[float]:
+    """Those that are finite numbers, as the platform reads them."""
+    numbers = []
+    for value in values:
         try:
-            value = float(match[1])
-        except (TypeError, ValueError):
+            number = float(value or "")
+        except ValueError:
             continue
-        if math.isfinite(value):
-            yield value
+        if math.isfinite(number):
+            numbers.append(number)
+    return numbers
 
 
 def _whole(value: float) -> set[int]:

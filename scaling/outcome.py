@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from scaling.failure import name_host, read_failure
-from scaling.logged import FILE, LOG, Logged, contradiction
+from scaling.logged import FILE, LOG, Logged, UnmatchedMetric, contradiction
 from scaling.parts import Part
 from scaling.program_error import ProgramError
 from scaling.secrets import hide_in_text
@@ -121,6 +121,7 @@ class JobOutcome:
     utilisation: Mapping[str, float] = field(default_factory=dict)
     train_seconds_by: Mapping[TrainClock, float] = field(default_factory=dict)
     logged: Mapping[str, float] = field(default_factory=dict)
+    unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
 
     @property
     def completed(self) -> bool:
@@ -224,6 +225,7 @@ def read_outcome(
         train_clock=clock,
         train_seconds_by=train_seconds_by,
         logged=logged.numbers,
+        unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
         isolation=isolation(description),
         launch_path_only=launch_path_only(description),

@@ -51,9 +51,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         "/opt/ml/code; a path of your own machine is not there",
     ),
     (
+        re.compile(r"error: the following arguments are required|Missing (?:option|argument|parameter)", re.IGNORECASE),
+        "give it in training.hyperparameters, by its name without the dashes; a positional argument can't be given "
+        "there, and needs a starter (docs/own-code.md)",
+    ),
+    (
         re.compile(
-            r"error: (?:unrecognized arguments|the following arguments are required|ambiguous option|argument )"
-            r"|No such option|unexpected extra argument|Missing (?:option|argument|parameter)",
+            r"error: (?:unrecognized arguments|ambiguous option|argument )|No such option|unexpected extra argument",
             re.IGNORECASE,
         ),
         "each entry of training.hyperparameters is given to the program as --name value: rename or remove it there, or "

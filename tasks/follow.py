@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from scaling.secrets import LogHider
 from tasks.errors import error_code, is_passing
+from tasks.job_logs import LOG_GROUP
 from tasks.polling import CallBudget, Clock
-from tasks.results import LOG_GROUP
 
 logger = logging.getLogger("nodesweep.log")
 MAX_LINES_PER_POLL = 10

@@ -1,4 +1,4 @@
-"""What a finished job left behind: its metrics file in S3 and the last lines of its log."""
+"""What a finished job left behind in S3: the metrics file of its program."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
-from scaling.logged import LogLine
-from scaling.secrets import MAX_KEY_LINES, LogHider
-from tasks.errors import best_effort, error_code
 from tasks.platform import aws_client, patient
 from tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
-LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-LOG_TAIL_LINES = 500
-"""Of each node, one call: what toolkit and launcher say after a program's last words is up to a hundred lines."""
-_MOST_EVENTS = 10_000
-"""Of one GetLogEvents call; it ends at 1 MB, too."""
 _MAX_METRICS_BYTES = 8 * 1024 * 1024
 """Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a multiple of its size."""
 _MAX_METRICS_DEPTH = 32
@@ -105,75 +97,8 @@ def _parse_metrics(content: bytes | None) -> Any:
     return metrics
 
 
-def read_log_tail(logs: Any, job_name: str, lines: int = LOG_TAIL_LINES) -> list[str]:
-    """The last lines of every node of a job, merged by time, each with its node's name.
-
-    Empty without a log, and with a warning where it can't be read: the job's outcome counts without it.
-    """
-    merged: list[tuple[int, str]] = []
-    with best_effort(f"the log of {job_name} can't be read"):
-        merged = _last_events(logs, job_name, lines)
-    return [text for _, text in sorted(merged, key=lambda entry: entry[0])]
-
-
-def _last_events(logs: Any, job_name: str, lines: int) -> list[tuple[int, str]]:
-    """(time, text) of the last lines of every node. More are read: a private key's lines are told by its first."""
-    merged: list[tuple[int, str]] = []
-    for stream, host in log_streams(logs, job_name):
-        events = logs.get_log_events(
-            logGroupName=LOG_GROUP, logStreamName=stream, limit=lines + MAX_KEY_LINES, startFromHead=False
-        )["events"]
-        texts = LogHider().hide(event["message"].rstrip() for event in events)
-        shown = [(event["timestamp"], f"{host}: {text}") for event, text in zip(events, texts, strict=True)]
-        merged += shown[-lines:]
-    return merged
-
-
-def read_log_ends(logs: Any, job_name: str) -> list[LogLine]:
-    """The first and the last lines of every node of a job, in time order: each up to 1 MB or 10,000 lines.
-
-    Two calls for each node; what both bring, where a log is short, is there twice. Empty without a log, and with a
-    warning where it can't be read.
-    """
-    lines: list[LogLine] = []
-    with best_effort(f"the log of {job_name} can't be read; what its program logged of itself is not known"):
-        for stream, host in log_streams(logs, job_name):
-            for from_head in (True, False):
-                page = logs.get_log_events(
-                    logGroupName=LOG_GROUP, logStreamName=stream, limit=_MOST_EVENTS, startFromHead=from_head
-                )
-                lines += [LogLine(event["timestamp"], host, event["message"]) for event in page["events"]]
-    return sorted(lines, key=lambda line: line.unix_milliseconds)
-
-
-def log_streams(logs: Any, job_name: str) -> list[tuple[str, str]]:
-    """(stream, host) of every node of a job that has a log."""
-    try:
-        pages = logs.get_paginator("describe_log_streams").paginate(
-            logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/"
-        )
-        streams = [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
-    except logs.exceptions.ClientError as error:
-        if error_code(error) == "ResourceNotFoundException":
-            return []
-        raise
-    return [(stream, stream.split("/")[-1].rsplit("-", 1)[0]) for stream in streams]
-
-
 @patient
 def read_job_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
     """S3: the metrics.json that the training program wrote."""
     key = names.job_output_key(platform.prefix, sweep, job_name)
     return read_metrics(aws_client("s3", platform), platform.bucket, key)
-
-
-@patient
-def read_job_log(platform: PlatformConfig, job_name: str) -> list[str]:
-    """CloudWatch Logs: the last lines of a job's nodes."""
-    return read_log_tail(aws_client("logs", platform), job_name)
-
-
-@patient
-def read_job_log_ends(platform: PlatformConfig, job_name: str) -> list[LogLine]:
-    """CloudWatch Logs: the first and last lines of a job's nodes, for what its program says of itself."""
-    return read_log_ends(aws_client("logs", platform), job_name)

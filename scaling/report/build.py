@@ -14,7 +14,7 @@ from scaling.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.plan import POLICY_LABELS, SweepPlan
 from scaling.recommend import pareto_front, recommend
-from scaling.report.caveats import Evidence, find_caveats
+from scaling.report.caveats import Evidence, find_caveats, find_unmatched
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
@@ -89,6 +89,7 @@ def analyse(
         fits=_fits(rows, conditions.batch_policy, clock),
         caveats=(
             *filter(None, [given_up_caveat(planned, outcomes)]),
+            *find_unmatched(outcomes),
             *find_caveats(evidence),
             *_installed_at_start(provenance),
         ),

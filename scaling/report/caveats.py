@@ -20,7 +20,7 @@ from scaling.formats import (
     nodes_text,
 )
 from scaling.intervals import MIN_REPEATS
-from scaling.outcome import OWN_CLOCKS, TrainClock
+from scaling.outcome import OWN_CLOCKS, JobOutcome, TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 from scaling.speedup import Baseline, SummaryRow, is_unconfirmed
@@ -64,6 +64,27 @@ class Evidence:
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:
     """The caveats that apply, the gravest kind first."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
+
+
+def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """One caveat for each metric definition that found nothing in the log of a job, with the jobs."""
+    jobs: dict[tuple[str, str], list[JobOutcome]] = {}
+    nearest: dict[tuple[str, str], str] = {}
+    for outcome in outcomes:
+        for metric in outcome.unmatched_metrics:
+            jobs.setdefault((metric.name, metric.regex), []).append(outcome)
+            if metric.nearest is not None:
+                nearest.setdefault((metric.name, metric.regex), metric.nearest)
+    for definition, without in jobs.items():
+        name, regex = definition
+        at = join_words(f"{nodes_text(job.nodes)}, repeat {job.repeat}" for job in without)
+        line = nearest.get(definition)
+        like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
+        yield (
+            f"Metric {name} was never printed as its definition has it: {regex!r} (training.metric_definitions) found "
+            f"no number in the log of {at}; {like}. Make the expression fit what the program prints, or have it print "
+            "that."
+        )
 
 
 def _platform(evidence: Evidence) -> Iterator[str]:

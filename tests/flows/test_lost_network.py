@@ -22,9 +22,10 @@ from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from tasks.claims import claim_job
 from tasks.errors import is_passing
+from tasks.job_logs import read_job_log
 from tasks.jobs import describe_training_job, submit_training_job, watch_training_jobs
 from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
-from tasks.results import read_job_log, read_job_metrics
+from tasks.results import read_job_metrics
 from tasks.storage import is_sweep_stopped, put_objects
 from tests.flows.simulated_sweep import COMPLETED, ledger
 

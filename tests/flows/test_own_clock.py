@@ -97,3 +97,17 @@ def test_the_platforms_final_metrics_are_the_programs_word(platform: SimpleNames
         "FinalMetricDataList"
     ]
     assert (metric["MetricName"], metric["Value"]) == ("train_seconds", 4.5)
+
+
+def test_a_metric_that_is_never_printed_is_named_in_the_report_with_the_line_most_like_it(
+    platform: SimpleNamespace, config: BenchmarkConfig
+) -> None:
+    """The program prints its accuracy otherwise than the config looks for it; its time is found."""
+    platform.program("world_size={nodes}; accuracy: 0.91")
+    defined = {"final_metric": r"accuracy=(\S+)"}
+    training = config.training.model_copy(update={"metric_definitions": defined})
+    report = scaling_benchmark(config.model_copy(update={"training": training})).report
+    assert [point.clocks.train_seconds for point in report.points] == [6.138, pytest.approx(3.079)]
+    [said] = [caveat for caveat in report.caveats if "was never printed" in caveat]
+    assert "final_metric" in said and "in the log of 1 node, repeat 1 and 2 nodes, repeat 1" in said
+    assert "the line most like it is “algo-1: world_size=1; accuracy: 0.91”" in said

@@ -125,3 +125,10 @@ def test_report_says_how_many_points_were_not_run_and_why(make_outcome, make_out
     )
     assert given_up_caveat(planned[:2], failed) is None
     assert given_up_caveat(planned, make_outcomes({1: 40})) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["step" + " " * 200_000 + "x", "a" * 9_000 + "!" + " " * 200_000 + "a!", "loss \ud800"]
+)
+def test_no_line_keeps_the_watch_from_the_next_one(line: str) -> None:
+    assert not is_step(line, {"m": "(a+)+$", "loss": "loss=([0-9.]+)"})

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.logged import Logged, LogLine, contradiction, needs_log, read_logged
+from scaling.logged import (
+    Logged,
+    LogLine,
+    UnmatchedMetric,
+    contradiction,
+    missing_metrics,
+    needs_log,
+    read_logged,
+    searchable,
+)
 
 
 def lines(*said: str) -> list[LogLine]:
@@ -122,3 +131,48 @@ def test_a_contradiction_has_both_numbers_and_the_place() -> None:
     assert (
         "1 process was planned on 1 node, the program ran with 4 (by its metrics.json) and 2 (by its log) and 4" in both
     )
+
+
+def test_a_definition_that_finds_no_number_is_named_with_the_line_most_like_it() -> None:
+    """The program says "accuracy: 0.9" where the definition looks for "accuracy=…"; `loss` is matched."""
+    regexes = {"accuracy": r"accuracy=([0-9.]+)", "final_metric": r"val_f1 is (\S+)", "loss": "loss=([0-9.]+)"}
+    said = lines(
+        "algo-1: SM_HPS={}",
+        "algo-1: the accuracy will follow",
+        "algo-1: epoch 1 accuracy: 0.8; loss=1.5",
+        "algo-1: epoch 2 accuracy: 0.9",
+        "algo-2: val_f1 is unknown",
+    )
+    assert read_logged(defining(**regexes), said).unmatched == (
+        UnmatchedMetric("accuracy", "accuracy=([0-9.]+)", "algo-1: epoch 2 accuracy: 0.9"),
+        UnmatchedMetric("final_metric", r"val_f1 is (\S+)", "algo-2: val_f1 is unknown"),
+    )
+
+
+def test_what_the_platform_found_is_not_missing_and_without_a_log_nothing_is_said() -> None:
+    description = {**defining(loss="loss=(.+)", accuracy="accuracy=(.+)"), **final(loss=1.5)}
+    assert missing_metrics(description) == {"accuracy": "accuracy=(.+)"}
+    assert read_logged(description).unmatched == ()
+    assert read_logged(description, lines("algo-1: hello")).unmatched == (UnmatchedMetric("accuracy", "accuracy=(.+)"),)
+
+
+def test_no_expression_takes_longer_over_a_line_than_the_line_is_long() -> None:
+    """Python's re would take 2^9000 steps for the first one."""
+    hostile = defining(final_metric="(a+)+$", train_seconds="(a|aa)+[!]", loss="(.*)*=(.*)*;")
+    assert read_logged(hostile, lines("algo-1: " + "a" * 9_999 + "b")).numbers == {}
+
+
+def test_definition_of_an_older_config_that_can_not_be_searched_is_passed_over() -> None:
+    older = defining(train_seconds=r"(?<=took )(\S+)")
+    assert read_logged(older, lines("algo-1: train_seconds=3; took 4 s")).numbers == {"train_seconds": 3}
+
+
+def test_a_line_may_hold_what_has_no_bytes() -> None:
+    assert searchable("loss \ud800 3 \n") == "loss ? 3"
+    assert read_logged(defining(final_metric="loss . (.)"), lines("algo-1: loss \ud800 3")).numbers == {
+        "final_metric": 3
+    }
+
+
+def test_a_line_knows_its_time_as_iso() -> None:
+    assert LogLine(1_700_000_000_123, "algo-1", "x").at == "2023-11-14T22:13:20.123Z"

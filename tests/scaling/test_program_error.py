@@ -105,3 +105,12 @@ def test_same_cause_whatever_differs_from_point_to_point() -> None:
 
 def test_nodes_of_ranks_are_in_the_toolkits_order() -> None:
     assert [host_of_rank(rank, 11, 2) for rank in (0, 2, 3, 6, 22)] == ["algo-1", "algo-10", "algo-10", "algo-2", None]
+
+
+@pytest.mark.parametrize(
+    "said", ["train.py: error: the following arguments are required: --epochs", "Error: Missing option '--epochs'."]
+)
+def test_an_argument_that_is_missing_is_to_be_given_not_removed(said: str) -> None:
+    found = find_program_error([said])
+    assert found is not None and found.advice is not None
+    assert found.advice.startswith("give it in training.hyperparameters, by its name without the dashes")

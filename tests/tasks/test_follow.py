@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tasks.follow import BURST_LINES, LINES_PER_MINUTE, MAX_LINE_CHARACTERS, MAX_LINES_PER_POLL, LogFollower
+from tasks.job_logs import LOG_GROUP
 from tasks.polling import Clock
-from tasks.results import LOG_GROUP
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 import tasks.job_logs
 from configs.models import PlatformConfig
-from tasks.job_logs import keep_job_log, keep_log, kept_tail, read_kept
-from tasks.results import LOG_GROUP
+from scaling.logged import LogLine
+from tasks.job_logs import LOG_GROUP, keep_log, log_tail, read_job_log, read_kept
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 
@@ -47,8 +48,9 @@ def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(jo
         ("algo-1", "one"), ("algo-2", "two"), ("algo-2", "second line of two"), ("algo-1", "three"),
     ]  # fmt: skip
     assert lines[0].at < lines[1].at == lines[2].at < lines[3].at
-    assert kept_tail(tmp_path / "logs", JOB, lines=1) == ["algo-2: second line of two", "algo-1: three"]
-    assert kept_tail(tmp_path / "logs", JOB.replace("-a1-", "-a2-")) == []
+    assert lines[0] == LogLine(job.begun + 1, "algo-1", "one")
+    assert log_tail(lines, 1) == ["algo-2: second line of two", "algo-1: three"]
+    assert log_tail(lines) == ["algo-1: one", "algo-2: two", "algo-2: second line of two", "algo-1: three"]
 
 
 def test_all_starts_of_a_node_are_in_its_one_file(job: Job, tmp_path: Path) -> None:
@@ -88,38 +90,86 @@ class Pages:
     """The service's limit of 1 MiB a page, which moto does not keep to."""
 
     def __init__(self, logs: Any) -> None:
-        self._logs = logs
+        self._logs, self.calls = logs, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._logs, name)
 
     def get_log_events(self, **query: Any) -> dict[str, Any]:
+        self.calls += 1
         return dict(self._logs.get_log_events(**query, limit=10))
 
 
-def test_log_that_is_gone_leaves_what_was_kept_and_that_of_a_completed_job_is_read_once(
-    job: Job, tmp_path: Path, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def its_platform(job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch) -> PlatformConfig:
+    """The job's, with its warnings shown."""
+    monkeypatch.setattr(tasks.job_logs, "aws_client", lambda *_: job.logs)
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    return platform
+
+
+def test_log_that_is_gone_leaves_what_was_kept(job: Job, tmp_path: Path, its_platform: PlatformConfig) -> None:
     job.write("algo-1", (1, "kept"))
-    monkeypatch.setattr(tasks.job_logs, "aws_client", lambda service, platform: job.logs)
-    keep_job_log(platform, JOB, tmp_path, False)
+    read_job_log(its_platform, JOB, tmp_path, False)
+    job.write("algo-1", (2, "late"), started=1700000009999)
+    assert log_tail(read_job_log(its_platform, JOB, tmp_path, False)) == ["algo-1: kept", "algo-1: late"]
     job.logs.delete_log_group(logGroupName=LOG_GROUP)
-    keep_job_log(platform, JOB, tmp_path, False)
-    assert kept_tail(tmp_path, JOB) == ["algo-1: kept"]
-    monkeypatch.setattr(tasks.job_logs, "aws_client", lambda *_: pytest.fail("asked again"))
-    keep_job_log(platform, JOB, tmp_path, True)
+    assert log_tail(read_job_log(its_platform, JOB, tmp_path, False)) == ["algo-1: kept", "algo-1: late"]
+    assert list(read_job_log(its_platform, JOB.replace("-a1-", "-a2-"), tmp_path, False)) == []
 
 
-def test_full_disk_loses_the_log_and_not_the_outcome(
-    job: Job, tmp_path: Path, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: Any
+def test_each_line_of_a_job_that_completed_is_asked_for_once(
+    job: Job, tmp_path: Path, its_platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.write("algo-1", (1, "train_seconds=3;"))
+    counted = Pages(job.logs)
+    monkeypatch.setattr(tasks.job_logs, "aws_client", lambda *_: counted)
+    expected = [LogLine(job.begun + 1, "algo-1", "train_seconds=3;")]
+    assert list(read_job_log(its_platform, JOB, tmp_path, True)) == expected
+    assert counted.calls == 2, "the page and the one that says that it was the last"
+    assert list(read_job_log(its_platform, JOB, tmp_path, True)) == expected
+    assert counted.calls == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeLogStreams"),
+        ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "DescribeLogStreams"),
+        EndpointConnectionError(endpoint_url="https://logs"),
+    ],
+)
+def test_log_that_cannot_be_read_is_a_warning_and_no_lines(
+    job: Job, tmp_path: Path, its_platform: PlatformConfig, error: Exception, monkeypatch: Any, caplog: Any
+) -> None:
+    def refuse(operation: str) -> None:
+        raise error
+
+    monkeypatch.setattr(job.logs, "get_paginator", refuse)
+    assert list(read_job_log(its_platform, JOB, tmp_path, False)) == []
+    assert f"the log of {JOB} can't be read" in caplog.text
+
+
+@pytest.mark.parametrize("after", [[], ["-----END RSA PRIVATE KEY-----", "ValueError: boom"]])
+def test_the_tail_shows_no_line_of_a_private_key_that_began_above_it(
+    job: Job, tmp_path: Path, its_platform: PlatformConfig, after: list[str]
+) -> None:
+    lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA"] * 50, *after]
+    job.write("algo-1", *enumerate(lines))
+    tail = log_tail(read_job_log(its_platform, JOB, tmp_path, False), 3)
+    assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [f"algo-1: {line}" for line in after[1:]]
+
+
+def test_full_disk_loses_the_files_and_not_what_the_log_says(
+    job: Job, tmp_path: Path, its_platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    job.write("algo-1", (1, "lost"))
-    monkeypatch.setattr(tasks.job_logs, "aws_client", lambda service, platform: job.logs)
+    job.write("algo-1", (1, "first"), (3, "third"))
+    job.write("algo-2", (2, "second password=hunter2"))
     monkeypatch.setattr("tasks.files.os.replace", full)
-    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
-    keep_job_log(platform, JOB, tmp_path, False)
+    lines = read_job_log(its_platform, JOB, tmp_path, True)
     assert f"the log of {JOB} can't be kept: [Errno 28] No space left on device" in caplog.text
     assert list(tmp_path.iterdir()) == []
+    assert log_tail(lines) == ["algo-1: first", "algo-2: second password=(hidden)", "algo-1: third"]

@@ -5,17 +5,15 @@ import io
 import json
 import logging
 import tarfile
-import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError
 
 import tasks.results
-from scaling.logged import LogLine
-from tasks.results import LOG_GROUP, read_log_ends, read_log_tail, read_metrics
+from tasks.results import read_metrics
 
 
 def archive(files: dict[str, bytes]) -> bytes:
@@ -137,79 +135,3 @@ def test_a_larger_one_further_down_does_not_hide_the_one_at_the_root(s3: Any) ->
     files = {"checkpoints/metrics.json": b" " * (9 * 1024 * 1024), "metrics.json": b'{"n": 1}'}
     s3.put_object(Bucket="bucket", Key="k", Body=archive(files))
     assert read_metrics(s3, "bucket", "k") == {"n": 1}
-
-
-def test_log_tail_merges_the_nodes_by_time(aws: Callable[[str], Any]) -> None:
-    logs = aws("logs")
-    start = int(time.time() * 1000)  # the service refuses events older than 14 days
-    logs.create_log_group(logGroupName=LOG_GROUP)
-    for host, offsets in {"algo-1": (1, 3), "algo-2": (2,)}.items():
-        stream = f"job/{host}-1700000000000"
-        logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
-        events = [{"timestamp": start + offset, "message": f"line {offset}\n"} for offset in offsets]
-        logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
-    assert read_log_tail(logs, "job") == ["algo-1: line 1", "algo-2: line 2", "algo-1: line 3"]
-    # Of every node, so that the one that failed first and then was silent is not crowded out by the others.
-    assert read_log_tail(logs, "job", lines=1) == ["algo-2: line 2", "algo-1: line 3"]
-
-
-@pytest.mark.parametrize("after", [[], ["-----END RSA PRIVATE KEY-----", "ValueError: boom"]])
-def test_the_tail_of_a_log_shows_no_line_of_a_private_key_that_began_above_it(
-    aws: Callable[[str], Any], after: list[str]
-) -> None:
-    logs = aws("logs")
-    logs.create_log_group(logGroupName=LOG_GROUP)
-    logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName="job/algo-1-1700000000000")
-    lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA"] * 50, *after]
-    start = int(time.time() * 1000)
-    events = [{"timestamp": start + place, "message": line} for place, line in enumerate(lines)]
-    logs.put_log_events(logGroupName=LOG_GROUP, logStreamName="job/algo-1-1700000000000", logEvents=events)
-    tail = read_log_tail(logs, "job", lines=3)
-    assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [f"algo-1: {line}" for line in after[1:]]
-
-
-def test_job_without_a_log_has_an_empty_tail(aws: Callable[[str], Any]) -> None:
-    assert read_log_tail(aws("logs"), "job") == []
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeLogStreams"),
-        ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "DescribeLogStreams"),
-        EndpointConnectionError(endpoint_url="https://logs"),
-    ],
-)
-def test_log_that_cannot_be_read_is_a_warning_and_an_empty_tail(
-    aws: Callable[[str], Any], error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(operation: str) -> None:
-        raise error
-
-    logs = aws("logs")
-    monkeypatch.setattr(logs, "get_paginator", refuse)
-    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
-    assert read_log_tail(logs, "job-1") == []
-    assert "the log of job-1 can't be read" in caplog.text
-
-
-def test_both_ends_of_every_nodes_log_are_read_in_time_order(
-    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs = aws("logs")
-    start = int(time.time() * 1000)
-    logs.create_log_group(logGroupName=LOG_GROUP)
-    for host, offsets in {"algo-1": range(0, 60, 2), "algo-2": range(1, 60, 2)}.items():
-        stream = f"job/{host}-1700000000000"
-        logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
-        events = [{"timestamp": start + offset, "message": f"line {offset}"} for offset in offsets]
-        logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
-    whole = read_log_ends(logs, "job")
-    assert list(dict.fromkeys(whole)) == [
-        LogLine(start + offset, f"algo-{offset % 2 + 1}", f"line {offset}") for offset in range(60)
-    ]
-    monkeypatch.setattr(tasks.results, "_MOST_EVENTS", 2)
-    assert [line.text for line in read_log_ends(logs, "job")] == [
-        f"line {offset}" for offset in (0, 1, 2, 3, 56, 57, 58, 59)
-    ]
-    assert read_log_ends(logs, "other") == []
