@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -190,7 +191,16 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
-    """GET /_nodesweep/status, None where nothing answers it."""
+    """GET /_nodesweep/status, None where nothing answers it in time."""
+    said: list[dict[str, Any] | None] = []
+    # In a thread, since a socket's own limit begins anew with every byte: an answer that drips would be read for ever.
+    asking = threading.Thread(target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True)
+    asking.start()
+    asking.join(_STATUS_TIMEOUT_SECONDS)
+    return said[0] if said else None
+
+
+def _ask_status(endpoint: str) -> dict[str, Any] | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
     try:
         with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:

@@ -79,6 +79,38 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
     assert statuses(platform) == {"Stopping"}
 
 
+def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:
+    """Neither the claims nor the list can be read: what failed is told, so that a task tries it again."""
+    lost = EndpointConnectionError(endpoint_url="http://there:1")
+
+    def unreadable() -> list[dict[str, str]]:
+        raise lost
+
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    with pytest.raises(EndpointConnectionError):
+        end_jobs(platform, [], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+    with pytest.raises(EndpointConnectionError):
+        end_jobs(platform, JOBS[:1], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+    assert platform.status(JOBS[0]) != "InProgress", "what is known is stopped"
+
+
+def test_claims_that_are_read_later_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, tries = EndpointConnectionError(endpoint_url="http://there:1"), iter(range(100))
+
+    def claims() -> list[str]:
+        if next(tries) < 3:
+            raise lost
+        return JOBS
+
+    def unreadable() -> list[dict[str, str]]:
+        raise lost
+
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    assert sorted(end_jobs(platform, [], platform.time.clock, unreadable, claims)) == sorted(JOBS)
+
+
 def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from infra.local.local_platform import Platform
 from infra.local.server_contract import SERVICE, ServerConfig, ServerStartError
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
+from tests.tasks.hostile_server import DRIPS, dripping_server
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -157,6 +159,15 @@ def test_what_is_no_platform_has_no_status(answer: bytes) -> None:
             connection.recv(4096)
             connection.sendall(answer)
         assert status.result(10) is None
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_what_never_gets_to_the_end_of_its_answer_has_no_status(drip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
+    began = time.monotonic()
+    with dripping_server(DRIPS[drip]) as endpoint:
+        assert daemon.read_status(endpoint) is None
+    assert time.monotonic() - began < 5
 
 
 def test_server_that_ends_before_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
