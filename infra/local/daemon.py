@@ -90,8 +90,8 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
-                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s: "
-                "start again when it has ended"
+                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s, "
+                "or hangs: start again when it has ended, or end it with `nodesweep local stop`"
             )
         time.sleep(_POLL_SECONDS)
 
@@ -174,11 +174,19 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     """What the folder's server (on this port, if given) says of itself, or {"running": false, …}.
 
-    `not_kept` has what is not on disk, or was not when the last server ended.
+    `not_kept` has what is not on disk, or was not when the last server ended; `problem` says that it does not answer.
     """
     found = find_server(state_dir, port)
-    answer = read_status(found.endpoint) if found else None
-    return answer or {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
+    if found is None:
+        return {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
+    return read_status(found.endpoint) or {
+        "running": False,
+        "state_dir": str(state_dir),
+        "not_kept": [],  # it may write yet
+        "pid": found.pid,
+        "endpoint": found.endpoint,
+        "problem": f"process {found.pid} is alive and does not answer at {found.endpoint}",
+    }
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
