@@ -259,10 +259,10 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs, and any further one until --resume."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from flows.local_platform import answers
+    from flows.local_platform import is_over
     from flows.session import flow_session
 
-    if benchmark.platform.autostart and not answers(benchmark.platform):
+    if benchmark.platform.autostart and is_over(benchmark.platform):
         print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
         return
     with flow_session(benchmark.platform, autostart=False):

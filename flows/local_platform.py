@@ -79,6 +79,16 @@ def answers(platform: PlatformConfig) -> bool:
         return False
 
 
+def is_over(platform: PlatformConfig) -> bool:
+    """Whether no local platform is up at the endpoint; one that does not answer in time may be busy, and is up."""
+    try:
+        return not read_status(platform.endpoint_url or "", _ANSWER_SECONDS).get("running")
+    except TimeoutError:
+        return False
+    except (OSError, NotLocalPlatform):
+        return True
+
+
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.local", *arguments]
     try:

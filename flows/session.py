@@ -17,7 +17,7 @@ from flows.prefect_server import connect_prefect
 from flows.signals import EndSignals
 
 # Set before Prefect is imported; whatever the user has set already wins.
-_PREFECT_DEFAULTS = {
+PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # 15-20 s on two quiet cores, more on busy ones
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -46,7 +46,7 @@ def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequ
 
     `modules` are those the flow needs, for connect_prefect().
     """
-    for name, value in _PREFECT_DEFAULTS.items():
+    for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
     show_progress()

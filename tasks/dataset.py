@@ -19,7 +19,6 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from boto3.s3.transfer import TransferConfig
 from prefect import task
@@ -158,9 +157,8 @@ def describe_remote(s3: Any, config: DatasetConfig) -> tuple[str, Mapping[str, d
 
 def split_uri(uri: str) -> tuple[str, str]:
     """(bucket, key or prefix ending in '/') of an s3:// URI that names a prefix."""
-    parsed = urlparse(uri)
-    prefix = parsed.path.lstrip("/")
-    return parsed.netloc, prefix if not prefix or prefix.endswith("/") else prefix + "/"
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")  # urlparse() ends a key at its first ? or #
+    return bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
 
 def _only(config: DatasetConfig) -> str:

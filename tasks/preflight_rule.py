@@ -74,4 +74,4 @@ def why_unanswered(error: BaseException, action: str) -> str | None:
         return f"the endpoint has no {action}"
     if code in BAD_CREDENTIALS or (code is None and not is_passing(error)):
         return None
-    return f"{action} did not answer ({code or type(error).__name__})"
+    return f"{action} did not answer ({code or error})"

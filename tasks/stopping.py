@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -74,8 +75,8 @@ def end_jobs(
     """Stop these jobs and those that `claimed` and `listed` add; returns the names of those that had not ended.
 
     Waits until each is known to be stopping, and where it keeps a warm pool until it has stopped and the pool is
-    released; at most STOPPING_SECONDS and what the release takes. Raises JobRefused, once all else is done, for jobs
-    that could not be asked.
+    released; at most STOPPING_SECONDS and what the release takes. Raises, once all else is done, JobRefused for jobs
+    that could not be asked, and what boto3 did where neither `claimed` nor `listed` ever told which jobs there are.
     """
     ending = _Ending(sagemaker, job_names, clock)
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
@@ -83,7 +84,7 @@ def end_jobs(
         ending.add(listed, claimed)
         ending.stop()
         ending.look()
-        if ending.is_late or (not ending.moving and (not ending.unknown or ending.is_settled)):
+        if ending.is_late or (not ending.moving and (not ending.is_guessing or ending.is_settled)):
             break
         clock.sleep(pause)
     for name in sorted(ending.moving - ending.failures.keys()):
@@ -92,6 +93,8 @@ def end_jobs(
     if ending.failures:
         listed_failures = "\n".join(f"{name}: {why}" for name, why in sorted(ending.failures.items()))
         raise JobRefused(f"these jobs could not be stopped, stop them in the console:\n{listed_failures}")
+    if ending.lost is not None:
+        raise ending.lost
     return sorted(ending.asked)
 
 
@@ -110,6 +113,8 @@ class _Ending:
         self._denied: set[str] = set()
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
+        self.lost: Exception | None = ValueError("nobody was asked which jobs there are")
+        """Why it is not known which jobs there are; None once it was told."""
         self.failures: dict[str, str] = {}
         """Jobs that the last try could not stop, and why."""
 
@@ -124,6 +129,11 @@ class _Ending:
         return self._clock.monotonic() >= self._settled
 
     @property
+    def is_guessing(self) -> bool:
+        """Whether there may be further jobs: one that is not known yet, or nobody has told which there are."""
+        return bool(self.unknown) or self.lost is not None
+
+    @property
     def moving(self) -> set[str]:
         """Those that have something left to be waited for."""
         done = self._over | self.unknown | self._refused | (self._stopping - self.with_pool)
@@ -133,9 +143,9 @@ class _Ending:
         """Take in further jobs, and those that have ended."""
         if self.is_late:
             return
-        with best_effort("the claims of the sweep's jobs can't be read; those that are listed are stopped"):
+        with self._telling("the claims of the sweep's jobs can't be read; those that are listed are stopped"):
             self._names.update(claimed())
-        with best_effort("the sweep's jobs can't be listed; those that are known by name are stopped"):
+        with self._telling("the sweep's jobs can't be listed; those that are known by name are stopped"):
             for summary in listed():
                 name = summary["TrainingJobName"]
                 self._names.add(name)
@@ -144,6 +154,17 @@ class _Ending:
                     self.unknown.discard(name)
                     if (summary.get("WarmPoolStatus") or {}).get("Status") not in (None, *_POOL_OVER):
                         self.with_pool.add(name)
+
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """best_effort() for a call that tells which jobs there are: either of the two is enough."""
+        with best_effort(what):
+            try:
+                yield
+            except (BotoCoreError, ClientError) as error:
+                self.lost = self.lost and error
+                raise
+            self.lost = None
 
     def stop(self) -> None:
         """Ask each that has not ended and was not asked yet; one failure does not spare the rest.
@@ -196,11 +217,16 @@ class _Ending:
 def stop_sweep_jobs_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()) -> list[str]:
     """End these jobs first, then all others of the sweep; returns the names of those that had not ended.
 
-    Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks.
+    Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks. Raises what
+    end_jobs() does.
     """
     sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
     claimed = partial(read_claims, s3, platform, sweep)
-    return end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
+    try:
+        return end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
+    except (BotoCoreError, ClientError):
+        logger.warning("which jobs %s has is not known, and some may run on: `nodesweep stop %s`", sweep, sweep)
+        raise
 
 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:

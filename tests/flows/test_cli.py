@@ -25,6 +25,7 @@ from flows import local_platform
 from flows.cli import main
 from flows.cli_guard import explain
 from scaling.speedup import MixedOutcomesError
+from tests.tasks.hostile_server import DRIPS, dripping_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOCAL = str(REPOSITORY / "configs" / "local.yaml")
@@ -250,6 +251,21 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
     result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
     assert result.exit_code == 0
     assert "http://127.0.0.1:9 is not running, and so is no job" in result.output
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
+) -> None:
+    """It may be busy, and its jobs run on: the stop goes on to ask, and says what comes of it."""
+    monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("flows.session.flow_session", lambda *_, **__: sys.exit(9))
+    with dripping_server(DRIPS[drip]) as endpoint:
+        raw = yaml.safe_load(Path(LOCAL).read_text())
+        raw["platform"]["endpoint_url"] = endpoint
+        (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
+        result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    assert (result.exit_code, result.output) == (9, "")
 
 
 def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:

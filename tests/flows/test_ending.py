@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from tests.flows.simulated_sweep import nodesweep_run
 from tests.infra.local.platform_client import wait_until
 
 Configs = Callable[..., BenchmarkConfig]
+REPOSITORY = Path(__file__).resolve().parents[2]
 TERMINATED = TerminationSignal(15)
 EXPIRED = ClientError({"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}, "ListTrainingJobs")
 UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
@@ -210,3 +212,15 @@ def test_disk_that_is_full_at_the_report_loses_nothing(
 def jobs_named(served: SimpleNamespace, prefix: str) -> list[str]:
     listed = served.sagemaker.list_training_jobs(NameContains=prefix)["TrainingJobSummaries"]
     return [job["TrainingJobName"] for job in listed if job["TrainingJobName"].startswith(prefix)]
+
+
+def test_every_test_that_the_table_names_is_there() -> None:
+    """In `…` the rest of a name is left out."""
+    table = (REPOSITORY / "docs" / "ending.md").read_text(encoding="utf-8")
+    files = list((REPOSITORY / "tests").rglob("test_*.py"))
+    known = [path.name for path in files]
+    known += [name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)]
+    named = [name.split("[")[0] for name in re.findall(r"`((?:test|…)_[^`]*)`", table)]
+    assert len(named) > 50
+    patterns = [re.compile(".*".join(map(re.escape, name.split("…")))) for name in named]
+    assert [pattern.pattern for pattern in patterns if not any(map(pattern.fullmatch, known))] == []

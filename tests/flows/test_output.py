@@ -34,9 +34,20 @@ def report(folder: Path, reads: int | None = None, **environment: str) -> tuple[
         process.wait()
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "ascii:strict", "cp1252"])
-def test_a_report_is_printed_in_any_encoding(tmp_path: Path, encoding: str) -> None:
-    code, printed, errors = report(tmp_path, PYTHONIOENCODING=encoding)
+C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        *({"PYTHONIOENCODING": encoding} for encoding in ("latin-1", "ascii", "ascii:strict", "cp1252")),
+        {"LC_ALL": "C"},
+        C_LOCALE,
+    ],
+    ids=lambda environment: " ".join(environment.values()),
+)
+def test_a_report_is_printed_in_any_encoding(tmp_path: Path, environment: dict[str, str]) -> None:
+    code, printed, errors = report(tmp_path, **environment)
     assert (code, errors) == (0, "")
     assert "Speedup (times as given)" in printed and "1.8x" in printed and "report.html" in printed
 

@@ -18,6 +18,7 @@ from tasks.dataset import (
     describe_remote,
     download_remote,
     scan_directory,
+    split_uri,
     upload,
 )
 from tasks.errors import DatasetRefused, UploadFailed
@@ -172,6 +173,30 @@ def test_format_files_takes_whatever_lies_there(s3: Any, tmp_path: Path, files: 
 def mkdir(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+@pytest.mark.parametrize(
+    ("uri", "bucket", "prefix"),
+    [
+        ("s3://bucket", "bucket", ""),
+        ("s3://bucket/", "bucket", ""),
+        ("s3://bucket/raw", "bucket", "raw/"),
+        ("s3://bucket/what?/#1/a;b%20c/", "bucket", "what?/#1/a;b%20c/"),
+        ("s3://bucket//raw", "bucket", "/raw/"),
+    ],
+)
+def test_a_prefix_is_everything_behind_the_bucket(uri: str, bucket: str, prefix: str) -> None:
+    """A key may hold what ends the path of other URLs."""
+    assert split_uri(uri) == (bucket, prefix)
+
+
+def test_a_source_whose_prefix_holds_a_question_mark_and_a_hash_is_read(s3: Any, tmp_path: Path) -> None:
+    for key in ("raw/other.parquet", "raw?v=1#x/a.parquet"):
+        s3.put_object(Bucket="bench-bucket", Key=key, Body=b"A" * 10)
+    source = "s3://bench-bucket/raw?v=1#x"
+    _, objects = describe_remote(s3, dataset_at(source))
+    assert list(objects) == ["raw?v=1#x/a.parquet"]
+    assert download_remote(s3, source, objects, tmp_path) == [tmp_path / "a.parquet"]
 
 
 def test_folders_become_channels() -> None:

@@ -54,7 +54,10 @@ def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the
         (ForeignAnswer("http://x", "Describe", "a page"), "the endpoint has no moon:Describe"),
         (refused("500", 500), "moon:Describe did not answer (500)"),
         (refused("NoSuchResourceException"), "moon:Describe did not answer (NoSuchResourceException)"),
-        (EndpointConnectionError(endpoint_url="http://x"), "moon:Describe did not answer (EndpointConnectionError)"),
+        (
+            EndpointConnectionError(endpoint_url="http://x"),
+            'moon:Describe did not answer (Could not connect to the endpoint URL: "http://x")',
+        ),
     ],
 )
 def test_unanswered_rule_is_a_notice(benchmark_config: BenchmarkConfig, error: BaseException, reason: str) -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
+import tasks.stopping
+from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import JobRefused
-from tasks.stopping import SETTLE_SECONDS, STOPPING_SECONDS, end_jobs, list_of, release_pools
+from tasks.stopping import (
+    SETTLE_SECONDS,
+    STOPPING_SECONDS,
+    end_jobs,
+    list_of,
+    release_pools,
+    stop_sweep_jobs_now,
+)
 from tests.tasks.lagging_platform import LaggingPlatform, error
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
@@ -77,6 +87,56 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
 
     assert sorted(end_jobs(platform, JOBS, platform.time.clock, refused)) == sorted(JOBS)
     assert statuses(platform) == {"Stopping"}
+
+
+def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:
+    """Neither the claims nor the list can be read: what failed is told, so that a task tries it again."""
+    lost = EndpointConnectionError(endpoint_url="http://there:1")
+
+    def unreadable() -> list[dict[str, str]]:
+        raise lost
+
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    with pytest.raises(EndpointConnectionError):
+        end_jobs(platform, [], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+    with pytest.raises(EndpointConnectionError):
+        end_jobs(platform, JOBS[:1], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+    assert platform.status(JOBS[0]) != "InProgress", "what is known is stopped"
+
+
+def test_end_that_cannot_ask_says_that_jobs_may_run_on(
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever ends a sweep: a cancel, Ctrl-C, `nodesweep stop`."""
+
+    class Lost:
+        exceptions = SimpleNamespace(ClientError=ClientError)
+
+        def get_paginator(self, operation: str) -> None:
+            raise EndpointConnectionError(endpoint_url="http://there:1")
+
+    monkeypatch.setattr(tasks.stopping, "aws_client", lambda *_: Lost())
+    monkeypatch.setattr(tasks.stopping, "SETTLE_SECONDS", 0.0)
+    with pytest.raises(EndpointConnectionError, match="http://there:1"):
+        stop_sweep_jobs_now(platform, SWEEP)
+    assert f"some may run on: `nodesweep stop {SWEEP}`" in caplog.text
+
+
+def test_claims_that_are_read_later_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, tries = EndpointConnectionError(endpoint_url="http://there:1"), iter(range(100))
+
+    def claims() -> list[str]:
+        if next(tries) < 3:
+            raise lost
+        return JOBS
+
+    def unreadable() -> list[dict[str, str]]:
+        raise lost
+
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    assert sorted(end_jobs(platform, [], platform.time.clock, unreadable, claims)) == sorted(JOBS)
 
 
 def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(

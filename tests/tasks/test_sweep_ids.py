@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +47,20 @@ def test_run_that_is_tried_again_has_its_own_id(s3: Any, benchmark_config: Bench
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "second") == second
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "first") == first
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "third") is None
+
+
+def test_sweep_that_began_after_the_clock_was_set_back_has_the_older_id(
+    s3: Any, benchmark_config: BenchmarkConfig
+) -> None:
+    """An id is made of the time, and the latest sweep is the one whose id says so."""
+    platform = benchmark_config.platform
+    first, second = (
+        take_sweep_id(s3, benchmark_config, started, run)
+        for started, run in ((STARTED, "first"), (STARTED - timedelta(hours=1), "second"))
+    )
+    for sweep in (first, second):
+        put_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep), b"{}")
+    assert latest_sweep(s3, benchmark_config) == first
 
 
 def test_other_configs_do_not_share_their_seconds(
