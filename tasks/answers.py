@@ -3,13 +3,11 @@
 A proxy's error page, a login page, a redirect or some other program on the port is no answer of AWS, and botocore does
 not look: it reads an HTML page as an empty result, or follows redirects in a circle. And a platform that accepts every
 connection and never answers is waited for by boto3's tries and Prefect's, one after the other, for most of an hour.
-An answer that drips is no better: a socket's limit begins anew with every byte. heed_answers() ends all of them for a
-client: whatever calls it gets ForeignAnswer, or PlatformSilent by a deadline.
+heed_answers() ends both for a client: whatever calls it gets ForeignAnswer, or PlatformSilent by a deadline.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import threading
@@ -28,8 +26,6 @@ SAY_SECONDS = 120.0
 """How long an endpoint may leave every call unanswered before the run says so, and how often it does."""
 GIVE_UP_SECONDS = 900.0
 """After so long the call fails: longer than an outage of 10 minutes, and shorter than the reaper's least grace."""
-PACE_SECONDS, LEAST_BYTES = 60.0, 1000
-"""Fewer bytes than that in so long a wait for them are no answer, and fail like none."""
 _FORGET_SECONDS = 120.0  # longer than any pause between two tries: who asks after that begins to wait
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
@@ -81,65 +77,6 @@ class Silence:
             )  # fmt: skip
 
 
-class _PacedReader(io.RawIOBase):
-    """What a socket receives, as long as it comes at a pace. The time between two reads is the reader's own."""
-
-    def __init__(self, received: Any) -> None:
-        self._received = received
-        self._waited_seconds, self._bytes = 0.0, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return int(self._received.fileno())
-
-    def readinto(self, buffer: Any) -> int | None:
-        began = time.monotonic()
-        count: int | None = self._received.readinto(buffer)
-        self._waited_seconds += time.monotonic() - began
-        self._bytes += count or 0
-        if self._waited_seconds >= PACE_SECONDS:
-            if self._bytes < LEAST_BYTES and count:
-                raise TimeoutError(f"{self._bytes} bytes in {self._waited_seconds:.0f} s")
-            self._waited_seconds, self._bytes = 0.0, 0
-        return count
-
-    def close(self) -> None:
-        self._received.close()
-        super().close()
-
-
-class _PacedSocket:
-    """A connection's socket, plain or TLS, whose answers are read through a _PacedReader."""
-
-    def __init__(self, connected: Any) -> None:
-        self._connected = connected
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connected, name)
-
-    def makefile(self, mode: str, buffering: int | None = None) -> io.RawIOBase | io.BufferedReader:
-        reader = _PacedReader(self._connected.makefile(mode, buffering=0))
-        return reader if buffering == 0 else io.BufferedReader(reader)
-
-
-def _paced(pool: Any) -> Any:
-    """The class of connection pools, whose connections get a _PacedSocket."""
-
-    class Connection(pool.ConnectionCls):
-        sock: Any
-
-        def connect(self) -> None:
-            super().connect()
-            self.sock = _PacedSocket(self.sock)
-
-    class Pool(pool):
-        ConnectionCls = Connection
-
-    return Pool
-
-
 _SILENCES: dict[str, Silence] = {}
 
 
@@ -164,8 +101,6 @@ def heed_answers(client: Any) -> Any:
             answer = f"it can't be read ({_excerpt(str(exception))})"
             raise ForeignAnswer(endpoint_url, event_name.rpartition(".")[2], answer) from exception
 
-    pools = client._endpoint.http_session._pool_classes_by_scheme  # botocore has no public place for it
-    pools.update({scheme: _paced(pool) for scheme, pool in pools.items()})
     events = client.meta.events
     events.register("before-send", sent)
     # With stars it comes before botocore's own for S3, which takes any page for an error 500 of AWS.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 import tasks.answers
 import tasks.platform
@@ -191,18 +190,16 @@ def test_silence_begins_anew(silence: tuple[Silence, Time], ended_by: str) -> No
         heard.note_failure("Describe", reason)
 
 
-@pytest.mark.parametrize("drip", DRIPS)
 def test_platform_that_never_answers_is_given_up(
-    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, drip: str
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All clients of one endpoint wait together; an answer that only drips is none."""
+    """All clients of one endpoint wait together."""
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
-    monkeypatch.setattr(tasks.answers, "PACE_SECONDS", 0.1)
     monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
     monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 0.5)
     monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 1.0)
     outcomes: list[type[BaseException]] = []
-    with dripping_server(DRIPS[drip], pause_seconds=0.02) as endpoint:
+    with dripping_server(DRIPS["silent"]) as endpoint:
         there = platform.model_copy(update={"endpoint_url": endpoint})
         calls = [(aws_client(CALLS[name][0], there), CALLS[name][1]) for name in ("ListTrainingJobs", "ListObjectsV2")]
         while PlatformSilent not in outcomes:
@@ -213,34 +210,3 @@ def test_platform_that_never_answers_is_given_up(
     assert len(outcomes) > 4 and outcomes.index(PlatformSilent) >= len(outcomes) - 2
     [said] = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
     assert said.startswith(f"no answer from {endpoint} for ") and "giving up after 1 s" in said
-
-
-def test_object_that_only_drips_is_read_no_further(platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.answers, "PACE_SECONDS", 0.2)
-    with dripping_server(DRIPS["body"]) as endpoint:
-        client = aws_client("s3", platform.model_copy(update={"endpoint_url": endpoint}))
-        body = client.get_object(Bucket="bucket", Key="key")["Body"]
-        with pytest.raises(ReadTimeoutError) as raised:
-            body.read()
-    assert is_passing(raised.value)
-
-
-def test_drip_in_place_of_leave_to_send_an_object_is_given_up(
-    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """boto3 asks with Expect: 100-continue before it sends one."""
-    monkeypatch.setattr(tasks.answers, "PACE_SECONDS", 0.2)
-    with dripping_server(DRIPS["head"]) as endpoint:
-        client = aws_client("s3", platform.model_copy(update={"endpoint_url": endpoint}))
-        with pytest.raises((ReadTimeoutError, ConnectionClosedError)) as raised:
-            CALLS["PutObject"][1](client)
-    assert is_passing(raised.value)
-
-
-def test_slow_reader_of_a_long_object_is_no_slow_answer(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the time in which bytes are waited for counts."""
-    monkeypatch.setattr(tasks.answers, "PACE_SECONDS", 0.05)
-    body = call("GetObject", Words(200, b"x" * 300_000, {"ETag": '"0f"'}))["Body"]
-    read = body.read(100)
-    time.sleep(0.1)
-    assert len(read + body.read()) == 300_000
