@@ -23,7 +23,7 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_first_step": "the platform's Training phase from the program's first line step=… on: they lack the "
     "first step and hold what follows the training",
     "training_phase": "the platform's whole Training phase, which holds starting the container, unpacking the code, "
-    "pip install of its requirements.txt, loading libraries and waiting for the other nodes, too",
+    "pip install of packages that are no part of the image, loading libraries and waiting for the other nodes, too",
 }
 """What the times of a phase are, after "Train times are"."""
 
