@@ -89,14 +89,14 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     own, others = _split(written, host)
     all_own, all_others = _split(log, host)
     found = program.get(host) or (next(iter(program.values())) if len(program) == 1 else None)
-    rank, exit_code = (found.failed_rank, found.exit_code) if found else (None, None)
+    rank, exit_code, started = (found.failed_rank, found.exit_code, found.program) if found else (None, None, None)
     return FailureLog(
         host,
         tuple((own or all_own)[-MAX_LINES:]),
         tuple((others or all_others)[-MAX_LINES:]),
         rank,
         exit_code,
-        find_program_error([_text(line) for line in own], reason, rank, exit_code) if failed else None,
+        find_program_error([_text(line) for line in own], reason, rank, exit_code, started) if failed else None,
     )
 
 

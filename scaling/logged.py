@@ -1,6 +1,6 @@
 """What a program said of itself in its log: `name=value;` lines, read of every rank, and DescribeTrainingJob's metrics.
 
-A program that writes no metrics.json is measured by these (docs/training-code.md). FinalMetricDataList has the last
+A program that writes no metrics.json is measured by these (docs/own-code.md). FinalMetricDataList has the last
 value that a metric definition matched, whichever node it came from; the log itself tells the ranks apart, so that the
 slowest one counts. Where the log has a value, FinalMetricDataList has nothing to add.
 """

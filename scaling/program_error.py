@@ -92,12 +92,17 @@ class ProgramError(Part):
 
 
 def find_program_error(
-    lines: Sequence[str], reason: str | None = None, rank: int | None = None, exit_code: int | None = None
+    lines: Sequence[str],
+    reason: str | None = None,
+    rank: int | None = None,
+    exit_code: int | None = None,
+    program: str | None = None,
 ) -> ProgramError | None:
     """The error in the program's own lines (scaling/program_log.py), without their node's name.
 
     The last one that is no consequence of another rank's end; else what the launcher says of the rank (`exit_code`; a
-    negative one is a signal's), or the last consequence. None where nothing tells of an error.
+    negative one is a signal's), or the last consequence. None where nothing tells of an error. A rank that a signal
+    ended says no line; of it the file is known that the launcher started, `program`.
     """
     texts = [without_rank(line) for line in lines]
     errors = [place for place, text in enumerate(texts) if _ERROR.match(text)]
@@ -107,7 +112,8 @@ def find_program_error(
         return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
     if signal := _signal(reason, exit_code):
         who = "a process" if rank is None else f"rank {rank}"
-        return ProgramError(said=f"{who} was ended by {signal}", advice=_SIGNAL_ADVICE.get(signal))
+        said = f"{who} was ended by {signal}"
+        return ProgramError(said=said, where=program, advice=_SIGNAL_ADVICE.get(signal))
     waited = [place for place, text in enumerate(texts) if _COLLECTIVE.search(text)]
     if waited:
         said = texts[waited[-1]].strip()[:_SAID_CHARACTERS]

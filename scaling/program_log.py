@@ -31,6 +31,7 @@ _TORCHRUN_FILE = re.compile(r' *File "[^"]*(?:/torchrun|torch/distributed/(?:run
 _TRACEBACK = "Traceback (most recent call last):"
 _RULE = re.compile(r"[=*]{20,}")
 _ROOT_CAUSE = "Root Cause"
+_SUMMARY_PROGRAM = re.compile(r"\s*(?P<program>\S+\.py) FAILED\s*")
 _SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d+)")
 _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
 # "[rank1]: Traceback …" of torch from 2.3 on; "[1,mpirank:1,algo-2]<stderr>:" as the toolkit writes mpirun's "[1,1]".
@@ -41,12 +42,14 @@ _RANK_TAG = re.compile(r"\[(?:rank(?P<torch>\d+)\]:|\d+,(?:mpirank:)?(?P<mpi>\d+
 class ProgramLog:
     """The places of a node's lines that its program wrote, and the rank that torchrun says failed first.
 
-    `exit_code` is that rank's; negative: the signal that ended it. None where there is no torchrun, or it says nothing.
+    `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that torchrun started. None
+    where there is no torchrun, or it says nothing.
     """
 
     places: tuple[int, ...]
     failed_rank: int | None = None
     exit_code: int | None = None
+    program: str | None = None
 
 
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
@@ -55,7 +58,9 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     Of the ranks' own lines, where they are marked as such, only those of the rank that failed first are kept.
     """
     frame = _torchrun_frame(lines)
-    failed_rank, exit_code = _root_cause([lines[place] for place in frame])
+    said = [lines[place] for place in frame]
+    failed_rank, exit_code = _root_cause(said)
+    program = next((found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None)
     left_out = {*frame, *_environment(lines), *_report(lines)}
     places = []
     for place, line in enumerate(lines):
@@ -63,7 +68,7 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
             continue
         if failed_rank is None or rank_of(line) in (None, failed_rank):
             places.append(place)
-    return ProgramLog(tuple(places), failed_rank, exit_code)
+    return ProgramLog(tuple(places), failed_rank, exit_code, program)
 
 
 def rank_of(line: str) -> int | None:

@@ -175,7 +175,7 @@ def _clock(evidence: Evidence) -> Iterator[str]:
     taken = start_up_text(used, clock)
     yield (
         f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no metrics.json and logged "
-        f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/training-code.md has the one "
+        f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/own-code.md has the one "
         "line that a program needs."
     )
     if evidence.platform.kind == "emulated":

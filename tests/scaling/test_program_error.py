@@ -32,7 +32,7 @@ def failure_of(name: str) -> FailureLog:
         ("plainusage", "usage.py", "usage.py: error: unrecognized arguments", "training.hyperparameters", None),
         ("raise", "ranks.py, line 20", "ValueError: label 17 is outside 0..9", None, 1),
         ("memory", "ranks.py, line 24", "RuntimeError: [enforce fail at alloc_cpu.cpp", "memory ran out", 1),
-        ("kill", None, "rank 1 was ended by SIGKILL", "smaller batch", 1),
+        ("kill", "ranks.py", "rank 1 was ended by SIGKILL", "smaller batch", 1),
         ("skip", "ranks.py, line 9", "RuntimeError: [", "every rank must make the same calls", 0),
     ],
 )  # fmt: skip
