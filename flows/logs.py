@@ -14,7 +14,7 @@ from typing import Any
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from flows.local_platform import answers
+from flows.local_platform import is_over
 from flows.output import print_text
 from scaling import names
 from scaling.logged import LogLine
@@ -53,7 +53,7 @@ def show_logs(
     Raises SweepNotFound where there is no log that fits.
     """
     shown = _Shown(config, sweep, wanted)
-    if config.platform.autostart and not answers(config.platform):
+    if config.platform.autostart and is_over(config.platform):
         shown.show_kept()
         shown.refuse_none()
         return

@@ -268,6 +268,21 @@ def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
     assert (result.exit_code, result.output) == (9, "")
 
 
+@pytest.mark.parametrize("drip", DRIPS)
+def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
+) -> None:
+    monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("tasks.local_keys._ANSWER_SECONDS", 0.2)
+    with dripping_server(DRIPS[drip]) as endpoint:
+        raw = yaml.safe_load(Path(LOCAL).read_text())
+        raw["platform"]["endpoint_url"] = endpoint
+        (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
+        result = nodesweep("logs", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    assert result.exit_code == 1
+    assert result.output == f'nodesweep: AWS call failed: Read timeout on endpoint URL: "{endpoint}"\n'
+
+
 def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
     (tmp_path / "taken").write_text("a file where a directory is wanted")
