@@ -1,22 +1,20 @@
-"""One watcher for all running jobs of a sweep: a look is one list call, and only few jobs are described.
+"""One watcher for all running jobs of a sweep: a look describes each of them.
 
-What it costs: a look is one ListTrainingJobs (100 jobs a page; of more jobs, after the first look, only what changed
-lately is listed) and one DescribeTrainingJob for each job that ended or may be past a limit; where calls are to spare,
-also one for each job that changed and one FilterLogEvents for each job that trains. All keep to one CallBudget, of
-platform.calls_per_second; beside it each look asks `is_stopped`, one S3 GetObject. AWS publishes no rate for Describe
-and List; FilterLogEvents has 5 a second per account and region (CloudWatch Logs quotas). One a second leaves room.
+What it costs: a look is one DescribeTrainingJob for each job, and between two looks one FilterLogEvents for the job
+whose log was read the longest ago, and further ones where calls are to spare. All keep to one CallBudget, of
+platform.calls_per_second; beside it each look asks `is_stopped`, one S3 GetObject. AWS publishes no rate for Describe;
+FilterLogEvents has 5 a second per account and region (CloudWatch Logs quotas). One a second leaves room.
 
 When it looks: every `poll_seconds`, each further pause 1.3 times the last up to 4 times `poll_seconds` while nothing
-changes, each ± 20 %; a change begins anew. An end is therefore known at most 4.8 `poll_seconds` after it is listed,
-and at one call a second 1 s later for each page that is listed and each job that is described at that look beyond the
-burst.
+changes, each ± 20 %; a change begins anew. An end is therefore known at most 4.8 `poll_seconds` after it happened, and
+at one call a second 1 s later for each job that is described at that look beyond the burst.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,15 +29,8 @@ logger = logging.getLogger("nodesweep.jobs")
 # For short jobs that are looked at twice a second: the looks and log lines of about the first ten seconds, or an end's.
 BURST_CALLS = 20
 SPARE_CALLS = 10
-"""Calls that messages and log lines leave to the looks to come."""
-UNLISTED_SECONDS = 30.0
-"""Lists are eventually consistent: a job that is missing in them is described, as often as this."""
-FULL_LIST_SECONDS = 600.0
-"""How often all jobs are listed, for a change that came into the list too late to be among the latest."""
-_LIST_OVERLAP = timedelta(seconds=60)  # a change may come into the list so much later than another one
-_PAGE_SIZE = 100
-_HAS_TRAINED = ("Training", "Uploading")
-_WRITES_LOG = (*_HAS_TRAINED, "InProgress")  # the latter of a platform whose list has no secondary status
+"""Calls that log lines leave to the look to come."""
+_WRITES_LOG = ("Training", "Uploading")
 
 
 @dataclass(frozen=True)
@@ -52,9 +43,8 @@ class JobLimits:
 
 @dataclass
 class JobWait:
-    """Since when a job is waited for, by the watcher's clock; it outlives a watch, which ends with any job's end."""
+    """Since when an end is waited for, by the watcher's clock; it outlives a watch, which ends with any job's end."""
 
-    looked_at: float
     stopped_at: float | None = None
     stop_accepted: bool = False
     unknown_since: float | None = None
@@ -66,17 +56,21 @@ class _Job:
 
     name: str
     wait: JobWait
-    summary: Mapping[str, Any] | None = None
     description: dict[str, Any] | None = None
-    check_after: datetime | None = None
     given_up: str | None = None
     followed_at: float = float("-inf")
 
     @property
     def state(self) -> str:
-        """The secondary status, where the list has it."""
-        summary = self.summary or {}
-        return str(summary.get("SecondaryStatus") or summary.get("TrainingJobStatus") or "not listed yet")
+        """The secondary status."""
+        description = self.description or {}
+        return str(description.get("SecondaryStatus") or description.get("TrainingJobStatus") or "not known yet")
+
+    @property
+    def message(self) -> str:
+        """What the platform says of that state."""
+        transitions = (self.description or {}).get("SecondaryStatusTransitions") or [{}]
+        return str(transitions[-1].get("StatusMessage") or "")
 
     @property
     def ended(self) -> dict[str, Any] | None:
@@ -103,17 +97,17 @@ def watch(
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
 
     With `has_stepped` none is returned as soon as it says of one that it has reached the step that is waited for;
-    then logs are worth a call at every look, not only where one is to spare.
+    then every log is worth a call in every pause, not only where one is to spare.
 
-    `follow` is called for jobs that train or have just ended, each call one of the budget, in turn. `is_stopped` is
-    asked at every look; once it says so all jobs are stopped. A job past one of its limits is stopped and waited for.
-    A job that does not end within 300 s of being stopped, or that nobody has known for as long, is given up: it is
-    returned as it was last described, not terminal, and its FailureReason says why. `waits` keeps these 300 s from one
-    watch of a job to the next. Says how the jobs stand. A ClientError of a list or a describe passes, and nothing is
-    lost by it.
+    `follow` is called for jobs that train, in the middle of each pause, and for those that have just ended, each call
+    one of the budget. `is_stopped` is asked at every look; once it says so all jobs are stopped. A job past one of its
+    limits is stopped and waited for. A job that does not end within 300 s of being stopped, or that nobody has known
+    for as long, is given up: it is returned as it was last described, not terminal, and its FailureReason says why.
+    `waits` keeps these 300 s from one watch of a job to the next. Says how the jobs stand. A ClientError of a describe
+    passes, and nothing is lost by it.
     """
     waits = {} if waits is None else waits
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits, has_stepped is not None)
+    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.look()
@@ -121,11 +115,14 @@ def watch(
             for description in ended:
                 waits.pop(description["TrainingJobName"], None)
             return ended
-        if has_stepped is not None and any(map(has_stepped, job_names)):
-            return []
         if changed:
             pauses = intervals(poll_seconds, 4 * poll_seconds)
-        clock.sleep(next(pauses))
+        half_pause = next(pauses) / 2
+        clock.sleep(half_pause)
+        watcher.follow_logs(all_of_them=has_stepped is not None)
+        if has_stepped is not None and any(map(has_stepped, job_names)):
+            return []
+        clock.sleep(half_pause)
 
 
 class _Watcher:
@@ -139,130 +136,57 @@ class _Watcher:
         follow: Callable[[str], None],
         is_stopped: Callable[[], bool],
         waits: dict[str, JobWait],
-        must_follow: bool,
     ) -> None:
-        self._must_follow = must_follow
         self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
-        now = clock.monotonic()
-        self._jobs = {name: _Job(name, waits.setdefault(name, JobWait(looked_at=now))) for name in job_names}
-        self._listed: set[str] = set()
-        self._pages = 0
-        self._listed_at = self._listed_fully_at = now
-        self._platform_time: datetime | None = None
+        self._jobs = [_Job(name, waits.setdefault(name, JobWait())) for name in job_names]
         name = job_names[0] if len(job_names) == 1 else f"{len(job_names)} jobs"
         self._progress = Progress(name, logger, clock)
 
     def look(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether anything changed, the descriptions of the jobs that are terminal)."""
         stops_all = self._is_stopped()
-        first_seen = {name for name, job in self._jobs.items() if job.summary is None}
-        changed = [job for job in self._list() + self._describe_unlisted() if job.ended is None]
-        for job in self._jobs.values():
-            if job.summary is not None and job.summary["TrainingJobStatus"] in TERMINAL and job.ended is None:
-                self._describe(job)
-        for job in changed:
-            if job.ended is None and job.name not in first_seen and self._budget.try_take(SPARE_CALLS):
-                self._describe(job, paid=True)
-        for job in self._jobs.values():
+        changed = [job for job in self._jobs if self._describe(job)]
+        for job in self._jobs:
             if job.ended is None and stops_all and job.wait.stopped_at is None:
                 self._stop(job, "belongs to a sweep that was stopped")
             if job.ended is None:
                 self._keep_to_limits(job)
         self._say(changed)
-        self._follow_logs()
-        return bool(changed), [job.ended for job in self._jobs.values() if job.ended is not None]
+        ended = [job for job in self._jobs if job.ended is not None]
+        for job in ended:
+            if self._budget.try_take():
+                self._follow(job.name)  # its last lines
+        return bool(changed), [job.ended for job in ended if job.ended is not None]
 
-    def _list(self) -> list[_Job]:
-        """List all jobs, newest first until each was seen, or only what changed lately; returns those that changed."""
-        query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": _PAGE_SIZE}
-        if common := common_prefix(self._jobs):
-            query["NameContains"] = common  # contains, so that other names may come with it
-        now = self._clock.monotonic()
-        since = self._list_since(now)
-        if since is None:
-            self._listed, self._listed_fully_at, self._pages = set(), now, 0
-        else:
-            query["LastModifiedTimeAfter"] = since
-        summaries: list[Mapping[str, Any]] = []
-        while True:
-            self._budget.take()
-            page = self._sagemaker.list_training_jobs(**query)
-            summaries += page["TrainingJobSummaries"]
-            self._listed |= self._jobs.keys() & {summary["TrainingJobName"] for summary in page["TrainingJobSummaries"]}
-            self._pages += since is None
-            if not page.get("NextToken") or (since is None and len(self._listed) == len(self._jobs)):
-                break
-            query["NextToken"] = page["NextToken"]
-        self._set_platform_time(summaries, now)
-        ours = ((self._jobs.get(summary["TrainingJobName"]), summary) for summary in summaries)
-        return [job for job, summary in ours if job is not None and self._take_in(job, summary)]
-
-    def _list_since(self, now: float) -> datetime | None:
-        """From when on changes are listed, by the platform's clock; None where all jobs are to be."""
-        due = self._pages <= 1 or now - self._listed_fully_at >= FULL_LIST_SECONDS
-        return None if due or self._platform_time is None else self._platform_time - _LIST_OVERLAP
-
-    def _set_platform_time(self, summaries: Sequence[Mapping[str, Any]], now: float) -> None:
-        """The least that the platform's clock can show: its newest time, and what has passed since it was read."""
-        known = [max(map(_modified, summaries))] if summaries else []
-        if self._platform_time is not None:
-            known.append(self._platform_time + timedelta(seconds=now - self._listed_at))
-        self._platform_time, self._listed_at = max(known, default=None), now
-
-    def _take_in(self, job: _Job, summary: Mapping[str, Any]) -> bool:
-        """Keep a summary, or a description in its place; True where it differs from the last."""
-        if job.summary is not None and _what_changes(job.summary) == _what_changes(summary):
-            return False
-        job.summary = summary
-        # Before this no limit is broken, whatever the transitions are, which only a description has.
-        has_trained = summary.get("SecondaryStatus") in _HAS_TRAINED
-        limits = self._limits
-        shortest = limits.run_seconds if has_trained else min(limits.queue_seconds, limits.run_seconds)
-        job.check_after = summary["CreationTime"] + timedelta(seconds=shortest)
-        return True
-
-    def _describe_unlisted(self) -> list[_Job]:
-        """Describe the jobs that the list has not shown for a while; returns those that changed."""
-        now = self._clock.monotonic()
-        missing = [job for job in self._jobs.values() if job.name not in self._listed]
-        due = [job for job in missing if now - job.wait.looked_at >= UNLISTED_SECONDS]
-        described = [(job, self._describe(job)) for job in due]
-        return [job for job, description in described if description is not None and self._take_in(job, description)]
-
-    def _describe(self, job: _Job, paid: bool = False) -> dict[str, Any] | None:
-        """Its description; None where SageMaker does not know it, which is asked again until it is given up."""
-        if not paid:
-            self._budget.take()
+    def _describe(self, job: _Job) -> bool:
+        """Whether it differs from the last look. One that SageMaker does not know is asked for until it is given up."""
+        self._budget.take()
         description = describe(self._sagemaker, job.name)
-        now = job.wait.looked_at = self._clock.monotonic()
         if description is None:
+            now = self._clock.monotonic()
             job.wait.unknown_since = now if job.wait.unknown_since is None else job.wait.unknown_since
             if now - job.wait.unknown_since >= STOPPING_SECONDS:
                 job.given_up = f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s; resume the sweep to try again"
-            return None
+            return False
         job.wait.unknown_since = None
-        job.description = description
-        job.check_after = _limit_at(description, self._limits)
-        return description
+        before, job.description = job.description, description
+        return before is None or _what_changes(before) != _what_changes(description)
 
     def _keep_to_limits(self, job: _Job) -> None:
         """Stop a job that is past a limit, and give up one that was stopped and goes on."""
-        if job.wait.stopped_at is not None:
-            if not job.wait.stop_accepted:
-                self._ask_to_stop(job)
-            if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
-                self._describe(job)  # the list may be behind
-                if job.ended is None:
-                    job.given_up = (
-                        f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still cost money; "
-                        "look at it in the console"
-                    )
-        elif job.check_after is not None and self._clock.now() > job.check_after:
-            description = self._describe(job)
-            problem = description and overdue(description, self._limits, self._clock.now())
-            if job.ended is None and problem:
+        if job.wait.stopped_at is None:
+            problem = job.description and overdue(job.description, self._limits, self._clock.now())
+            if problem:
                 self._stop(job, problem)
+            return
+        if not job.wait.stop_accepted:
+            self._ask_to_stop(job)
+        if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
+            job.given_up = (
+                f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still cost money; "
+                "look at it in the console"
+            )
 
     def _stop(self, job: _Job, problem: str) -> None:
         logger.warning("%s %s and is being stopped", job.name, problem)
@@ -276,38 +200,28 @@ class _Watcher:
             job.wait.stop_accepted = bool(stop(self._sagemaker, [job.name]))
         except JobRefused as error:
             logger.warning("%s", error)
-        else:
-            if not job.wait.stop_accepted:
-                self._describe(job)
 
     def _say(self, changed: Sequence[_Job]) -> None:
         """A line for each job that changed, and one for all of them."""
         if len(self._jobs) == 1:
-            [job] = self._jobs.values()
-            self._progress.note(job.state, _message(job))
+            [job] = self._jobs
+            self._progress.note(job.state, job.message)
             return
         for job in changed:
-            logger.info("%s: %s%s", job.name, job.state, f" ({message})" if (message := _message(job)) else "")
-        counts = Counter(job.state for job in self._jobs.values())
+            logger.info("%s: %s%s", job.name, job.state, f" ({job.message})" if job.message else "")
+        counts = Counter(job.state for job in self._jobs)
         self._progress.note(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
 
-    def _follow_logs(self) -> None:
-        """Those that ended first, for the last time; then those that train, the longest unread first."""
-        shown = [job for job in self._jobs.values() if job.ended is not None or job.state in _WRITES_LOG]
-        for job in sorted(shown, key=lambda job: (job.ended is None, job.followed_at)):
-            if self._must_follow:
+    def follow_logs(self, all_of_them: bool) -> None:
+        """Of the jobs that train, the longest unread first: that one always, the others where calls are to spare."""
+        training = [job for job in self._jobs if job.state in _WRITES_LOG]
+        for place, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
+            if place == 0 or all_of_them:
                 self._budget.take()
-            elif not self._budget.try_take(SPARE_CALLS if job.ended is None else 0):
+            elif not self._budget.try_take(SPARE_CALLS):
                 return
             self._follow(job.name)
             job.followed_at = self._clock.monotonic()
-
-
-def common_prefix(names: Iterable[str]) -> str:
-    """What all names begin with: what the least and the greatest of them do."""
-    least, greatest = min(names), max(names)
-    length = next((place for place, pair in enumerate(zip(least, greatest, strict=False)) if len(set(pair)) > 1), None)
-    return least[:length]
 
 
 def overdue(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
@@ -337,16 +251,5 @@ def _trained_at(description: Mapping[str, Any] | None) -> datetime | None:
     return next((step["StartTime"] for step in transitions if step["Status"] == "Training"), None)
 
 
-def _message(job: _Job) -> str:
-    """The status message of a description that is no older than the state it is said with."""
-    description = job.description or {}
-    transitions = description.get("SecondaryStatusTransitions") or [{}]
-    return str(transitions[-1].get("StatusMessage") or "") if description.get("SecondaryStatus") == job.state else ""
-
-
-def _modified(summary: Mapping[str, Any]) -> datetime:
-    return summary.get("LastModifiedTime") or summary["CreationTime"]
-
-
-def _what_changes(summary: Mapping[str, Any]) -> tuple[Any, ...]:
-    return summary["TrainingJobStatus"], summary.get("SecondaryStatus"), _modified(summary)
+def _what_changes(description: Mapping[str, Any]) -> tuple[Any, ...]:
+    return description["TrainingJobStatus"], description.get("SecondaryStatus"), description.get("LastModifiedTime")
