@@ -16,6 +16,7 @@ ALLOWED = {
     "configs": {"configs"},
     "infra/local": {"infra"},
     "infra/image": set(),
+    "examples": set(),
     "benchmarks": {"benchmarks", "flows", "tasks", "scaling", "configs", "infra"},
 }
 FLOORS = {"flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
