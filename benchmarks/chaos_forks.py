@@ -114,7 +114,7 @@ class Forks:
 
 def main() -> None:
     """Fork for each request; in the fork, return into the command, so that it ends as any interpreter does."""
-    from flows.session import PREFECT_DEFAULTS  # before Prefect is imported, as a command does it
+    from cli.session import PREFECT_DEFAULTS  # before Prefect is imported, as a command does it
 
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -130,7 +130,7 @@ def main() -> None:
     request = _serve(answers)
     if request is not None:
         _become(request)
-        from flows.cli import main as command
+        from cli.main import main as command
 
         command()
 

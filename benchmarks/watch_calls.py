@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/watch_calls.py [--seed 1] [--output FILE.json]
 
-Each case runs a sweep's jobs as flows/sweep.py does: up to `parallel` at once, a new watch after each end. Counted are
-the calls of the watch alone, each of which takes 0.1 s. The exit code is 1 where a case makes more calls in any 60 s
-than the burst and one a second.
+Each case runs a sweep's jobs as flows/stages/sweep.py does: up to `parallel` at once, a new watch after each end.
+Counted are the calls of the watch alone, each of which takes 0.1 s. The exit code is 1 where a case makes more calls in
+any 60 s than the burst and one a second.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from botocore.exceptions import ClientError
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.names import pretty_json
-from scaling.outcome import TERMINAL
-from tasks.follow import LogFollower
+from scaling.outcome.outcome import TERMINAL
+from tasks.jobs.follow import LogFollower
+from tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from tasks.polling import CallBudget, Clock
-from tasks.watch import BURST_CALLS, JobLimits, watch
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SWEEP = "watched-20261120120000-0123abcd"

@@ -14,21 +14,21 @@ from prefect import flow
 from configs.catalogue import load_catalogue
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from flows.outcomes import collect_outcome
+from flows.stages.outcomes import collect_outcome
 from scaling import names
-from scaling.cost import price_of
-from scaling.fail_fast import code_digest
-from scaling.outcome import TERMINAL, JobOutcome
-from scaling.plan import SweepPlan, plan_sweep
+from scaling.analysis.cost import price_of
+from scaling.outcome.outcome import TERMINAL, JobOutcome
+from scaling.planning.fail_fast import code_digest
+from scaling.planning.plan import SweepPlan, plan_sweep
+from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport, analyse
 from scaling.report.render import render_files
-from scaling.request import ResolvedInputs
-from tasks.assets import materialize_assets
 from tasks.errors import ReportNotWritten, SweepNotFound
-from tasks.history import append_history
-from tasks.jobs import describe_training_job, list_training_jobs
+from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
 from tasks.pricing import look_up_price
-from tasks.report import publish_report, write_report
+from tasks.report.assets import materialize_assets
+from tasks.report.history import append_history
+from tasks.report.publish import publish_report, write_report
 from tasks.storage import mark_code_proven, put_objects, read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")

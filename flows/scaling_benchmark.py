@@ -15,23 +15,21 @@ from prefect.runtime import flow_run
 
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from flows.ending import end_sweep, is_cancel
-from flows.preflight import preflight
-from flows.prepare import changes_since, check_same_objects, prepare_inputs
 from flows.report import make_report, recorded_inputs
-from flows.signals import ended_once
-from flows.sweep import run_sweep
+from flows.stages.ending import end_sweep, is_cancel
+from flows.stages.preflight import preflight
+from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
+from flows.stages.signals import ended_once
+from flows.stages.sweep import run_sweep
 from scaling import names
+from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
-from scaling.request import ResolvedInputs
 from scaling.secrets import hide_in_config
 from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
-from tasks.files import recall_sweep, remember_sweep
-from tasks.owner import SweepOwner, owned
+from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
-from tasks.quota import check_limit
 from tasks.storage import (
     ensure_bucket,
     find_latest_sweep,
@@ -43,7 +41,9 @@ from tasks.storage import (
     read_sweep_record,
     sweep_exists,
 )
-from tasks.sweep_ids import claim_sweep_id, claimed_sweep_id
+from tasks.sweeps.folder import recall_sweep, remember_sweep
+from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
+from tasks.sweeps.owner import SweepOwner, owned
 
 logger = logging.getLogger("nodesweep.flow")
 

@@ -9,7 +9,9 @@ from datetime import date, datetime
 from functools import cached_property
 from statistics import median
 
-from scaling.cost import Price
+from scaling.analysis.cost import Price
+from scaling.analysis.intervals import MIN_REPEATS
+from scaling.analysis.speedup import Baseline, SummaryRow, is_unconfirmed
 from scaling.formats import (
     format_percent,
     format_seconds,
@@ -19,11 +21,9 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.intervals import MIN_REPEATS
-from scaling.outcome import OWN_CLOCKS, JobOutcome, TrainClock
+from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome, TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
-from scaling.speedup import Baseline, SummaryRow, is_unconfirmed
 
 NOT_ISOLATED = "not isolated"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from scaling.analysis.speedup import SummaryRow
 from scaling.formats import UNKNOWN, format_seconds, join_words, nodes_text
-from scaling.outcome import PHASE_CLOCKS, TrainClock
+from scaling.outcome.outcome import PHASE_CLOCKS, TrainClock
 from scaling.report.model import Point, ScalingReport
-from scaling.speedup import SummaryRow
 
 SOURCES: Mapping[TrainClock, str] = {
     "program": "metrics.json",

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from cli.main import main
 from configs.load import load_config
-from flows.cli import main
 
 MAX_CPU_SECONDS = 5
 MAX_MESSAGE_CHARACTERS = 10_000
@@ -162,7 +162,7 @@ def test_every_thing_that_is_not_there_is_named_at_once(folder: Path) -> None:
 
 def test_a_sweep_that_goes_on_needs_no_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("flows.cli.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
+    monkeypatch.setattr("cli.main.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
     (folder / "data").rmdir()
     assert check("run", folder / "bench.yaml", "--resume", "local-20261120191500-1a2b3c4d").exit_code == 0
     assert read == ["local-20261120191500-1a2b3c4d"], "the config was taken"

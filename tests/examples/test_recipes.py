@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli.main import main
 from configs.load import load_config
-from flows.cli import main
 from infra.local.engine import ProcessImageStore
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -11,12 +11,12 @@ import pytest
 from prefect.exceptions import ParameterTypeError
 
 import flows.reaper
-import tasks.reaper
+import tasks.sweeps.orphans
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.detach import start_detached_sweep
 from flows.reaper import reaper
 from scaling import names
-from tasks.owner import OwnerSign, owned, read_owner_sign
+from tasks.sweeps.owner import OwnerSign, owned, read_owner_sign
 from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -46,7 +46,7 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         sign = read_owner_sign(s3, platform, sweep)
         return sign and replace(sign, written_at=sign.written_at - timedelta(seconds=seconds))
 
-    monkeypatch.setattr(tasks.reaper, "read_owner_sign", read)
+    monkeypatch.setattr(tasks.sweeps.orphans, "read_owner_sign", read)
 
 
 def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(

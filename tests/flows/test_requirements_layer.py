@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from cli.guard import explain
+from cli.plan import describe_plan, plan_of, requests_of
 from configs.models import BenchmarkConfig
-from flows.cli_guard import explain
-from flows.offline import describe_plan, plan_of, requests_of
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from tasks.errors import ImageBuildFailed, InputsChanged
 from tests.infra.local.platform_client import client
@@ -91,7 +91,7 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
 def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
     served: SimpleNamespace, pipeline_config: Configs, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.image_packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
+    monkeypatch.setattr("tasks.image.packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
     with pytest.raises(ImageBuildFailed) as raised:
         scaling_benchmark(pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"}))
     message, exit_code = explain(raised.value)

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from cli.guard import explain
 from configs.models import BenchmarkConfig
-from flows.cli_guard import explain
 from flows.report import recorded_inputs
 from flows.scaling_benchmark import scaling_benchmark
-from scaling.request import ResolvedInputs
+from scaling.planning.request import ResolvedInputs
 from tasks.errors import InputsChanged
 
 pytestmark = pytest.mark.usefixtures("prefect")

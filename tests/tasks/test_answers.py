@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 import tasks.answers
 import tasks.platform
+from cli.guard import explain
 from configs.models import PlatformConfig
-from flows.cli_guard import explain
 from tasks.answers import Silence
 from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_passing
 from tasks.platform import aws_client

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
+from cli.local_platform import answers
 from configs.models import PlatformConfig
-from flows.local_platform import answers
 from infra.local.api.access import access_keys
 from infra.local.server.contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
 from tasks import local_keys, local_status

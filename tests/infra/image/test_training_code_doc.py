@@ -13,7 +13,7 @@ import yaml
 
 from configs.models import BenchmarkConfig
 from infra.local.engine.process import dockerfile
-from tests.infra.image.training_processes import IMAGE
+from tests.infra.image.training.processes import IMAGE
 
 GUIDE = IMAGE.parents[1] / "docs" / "training-code.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from configs.catalogue import load_catalogue
-from scaling.cost import Price
-from scaling.logged import UnmatchedMetric
-from scaling.outcome import Clocks
-from scaling.plan import plan_sweep
+from scaling.analysis.cost import Price
+from scaling.analysis.speedup import MixedOutcomesError
+from scaling.outcome.logged import UnmatchedMetric
+from scaling.outcome.outcome import Clocks
+from scaling.planning.plan import plan_sweep
 from scaling.report.render import render_csv, render_html
 from scaling.secrets import HIDDEN
-from scaling.speedup import MixedOutcomesError
 
 METRICS = {
     "train_seconds": 40.0,

@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 from infra.local.engine.host.containment import Containment
 from infra.local.engine.host.process_tree import Membership
 from infra.local.engine.process.engine import ProcessEngine
-from tests.infra.image.training_processes import IMAGE
+from tests.infra.image.training.processes import IMAGE
 
 pytestmark = pytest.mark.slow
 
