@@ -51,7 +51,7 @@ _REPORTED: dict[str, tuple[str, ...]] = {
     "learning_rate": ("learning_rate",),
 }
 # Only these pass by themselves; AlgorithmError and ClientError come back the same.
-_PASSING_FAILURES = ("CapacityError", "InternalServerError")
+_TRANSIENT_FAILURES = ("CapacityError", "InternalServerError")
 
 
 class Clocks(Part):
@@ -171,9 +171,9 @@ class JobOutcome:
         return tuple(sorted((at, value) for at, value in read if at is not None and value is not None))
 
     @property
-    def may_pass(self) -> bool:
+    def failure_is_transient(self) -> bool:
         """Whether another attempt could end differently: lack of capacity or an internal error of the platform."""
-        return self.status == "Failed" and (self.reason or "").startswith(_PASSING_FAILURES)
+        return self.status == "Failed" and (self.reason or "").startswith(_TRANSIENT_FAILURES)
 
 
 def read_outcome(

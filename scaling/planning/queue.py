@@ -195,7 +195,7 @@ class SweepQueue:
         self.outcomes.append(outcome)
         self._ended.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
-        if outcome.may_pass and attempt.tries_left and self.given_up is None:
+        if outcome.failure_is_transient and attempt.tries_left and self.given_up is None:
             self._waiting.appendleft(Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1))
 
     def lose(self, job_name: str) -> Attempt:

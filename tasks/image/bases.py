@@ -15,7 +15,7 @@ from prefect import task
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
 from scaling.rules.distribution.images import NEW_FAMILY
-from tasks.errors import PreflightRefused, is_passing
+from tasks.errors import PreflightRefused, is_transient
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight.storage import EcrImage, parse_ecr_image
 
@@ -204,7 +204,7 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
         ecr = aws_client("ecr", platform.model_copy(update={"region": image.region}), quick=True)
         return pinned_base(ecr, reference, image)
     except (BotoCoreError, ClientError, LookupError) as error:
-        if isinstance(error, ClientError) and is_passing(error):
+        if isinstance(error, ClientError) and is_transient(error):
             raise
         logger.warning(
             "base image %s: its digest is unknown (%s); the image is named by the base's name, so a base that "

@@ -15,7 +15,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scaling.secrets import LogHider
-from tasks.errors import error_code, is_passing
+from tasks.errors import error_code, is_transient
 from tasks.jobs.logs import LOG_GROUP
 from tasks.polling import CallBudget, Clock
 
@@ -77,7 +77,7 @@ class LogFollower:
         try:
             lines = sorted(self.new_lines(job_name), key=lambda line: line[0])
         except (BotoCoreError, ClientError) as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 self._unreadable.add(job_name)
                 logger.warning("the log of %s can't be followed: %s", job_name, error)
             return

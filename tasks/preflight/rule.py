@@ -12,7 +12,7 @@ from botocore.parsers import ResponseParserError
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 from scaling.planning.plan import SweepPlan
-from tasks.errors import ForeignAnswer, error_code, is_passing
+from tasks.errors import ForeignAnswer, error_code, is_transient
 
 NO_PERMISSION = frozenset({"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
                            "NotAuthorized", "UnauthorizedOperation"})  # fmt: skip
@@ -72,6 +72,6 @@ def why_unanswered(error: BaseException, action: str) -> str | None:
         return f"these credentials may not call {action}"
     if code in NO_SUCH_SERVICE or isinstance(error, ResponseParserError | ForeignAnswer):
         return f"the endpoint has no {action}"
-    if code in BAD_CREDENTIALS or (code is None and not is_passing(error)):
+    if code in BAD_CREDENTIALS or (code is None and not is_transient(error)):
         return None
     return f"{action} did not answer ({code or error})"

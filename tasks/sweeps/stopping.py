@@ -20,7 +20,7 @@ from prefect import task
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.outcome.outcome import TERMINAL
-from tasks.errors import JobRefused, best_effort, error_code, is_passing
+from tasks.errors import JobRefused, best_effort, error_code, is_transient
 from tasks.jobs.calls import describe
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.polling import Clock, intervals
@@ -181,7 +181,7 @@ class _Ending:
                 # A job that has ended, or is not known, answers ValidationException; its description tells which.
                 if error_code(error) not in ("ValidationException", "ResourceNotFound"):
                     self.failures[name] = str(error)
-                    if not is_passing(error):
+                    if not is_transient(error):
                         self._denied.add(name)
                 continue
             self.asked.add(name)
@@ -284,7 +284,7 @@ def release_pools(
             try:
                 done = _release(sagemaker, name, released)
             except (BotoCoreError, ClientError) as error:
-                done = not is_passing(error)
+                done = not is_transient(error)
                 late = clock.monotonic() >= deadline  # a platform that does not answer takes minutes to say so
                 if done or late:
                     logger.warning("the warm pool of %s can't be released: %s", name, error)

@@ -15,7 +15,7 @@ import tasks.platform
 from cli.guard import explain
 from configs.models import PlatformConfig
 from tasks.answers import Silence
-from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_passing
+from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_transient
 from tasks.platform import aws_client
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
@@ -97,7 +97,7 @@ def test_answer_that_is_not_aws_names_the_endpoint_and_what_came(
         call(operation, words)
     message = str(raised.value)
     assert f"{answers[0]} gave {operation} an answer that is not AWS's: HTTP {words.status}" in message
-    assert is_passing(raised.value), "whatever stands in between may go away"
+    assert is_transient(raised.value), "whatever stands in between may go away"
     assert explain(raised.value) == (f"AWS call failed: {message}", 1)
 
 
@@ -112,7 +112,7 @@ def test_answer_that_breaks_off_is_not_taken_for_a_whole_one(call: Call, operati
 def test_page_of_a_gateway_in_trouble_is_an_error_that_passes(call: Call, operation: str) -> None:
     with pytest.raises(ClientError) as raised:
         call(operation, Words(503, PAGE, HTML))
-    assert (error_code(raised.value), is_passing(raised.value)) == ("503", True)
+    assert (error_code(raised.value), is_transient(raised.value)) == ("503", True)
 
 
 def test_real_errors_and_answers_stay_what_they_are(call: Call) -> None:
@@ -166,7 +166,7 @@ def test_silence_is_said_every_two_minutes_and_ends_with_an_error(
     assert said_at == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
     first = "no answer from http://there:1 for 120 s; waiting for its answer to Describe, and giving up after 900 s"
     assert caplog.records[0].getMessage() == first
-    assert not is_passing(raised.value) and raised.value.__cause__ is reason
+    assert not is_transient(raised.value) and raised.value.__cause__ is reason
     assert explain(raised.value)[1] == 1
 
 

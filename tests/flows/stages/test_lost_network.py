@@ -20,7 +20,7 @@ from benchmarks.chaos_plan import UNDISTURBED, Moment
 from benchmarks.chaos_proxy import Proxy
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
-from tasks.errors import is_passing
+from tasks.errors import is_transient
 from tasks.jobs.logs import read_job_log
 from tasks.jobs.results import read_job_metrics
 from tasks.jobs.training_jobs import describe_training_job, submit_training_job, watch_training_jobs
@@ -123,6 +123,6 @@ def test_sweep_that_waited_in_vain_leaves_its_jobs_to_the_next_run(
         proxy.begin_try(None)
         result = scaling_benchmark(config, resume=True)
         assert ledger(served) == COMPLETED
-    assert is_passing(lost.value)
+    assert is_transient(lost.value)
     assert left == [(1, 1)]
     assert result.missing_points == 0

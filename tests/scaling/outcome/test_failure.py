@@ -83,7 +83,7 @@ def test_so_many_lines_of_the_node_and_as_many_of_the_others_are_kept():
 def test_outcome_of_a_failed_job_names_the_node_in_its_reason():
     outcome = outcome_of("InternalServerError: try again")
     assert outcome.reason == "InternalServerError: try again (algo-2 failed first, by its log)"
-    assert outcome.may_pass
+    assert outcome.failure_is_transient
     assert (outcome.failed_host, outcome.log_tail, len(outcome.other_log_tail)) == ("algo-2", LOG[1:3], 3)
 
 

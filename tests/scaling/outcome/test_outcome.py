@@ -129,12 +129,16 @@ def test_validations_are_in_time_order():
 def test_a_failed_job_has_no_training_phase_clock():
     outcome = read(None, "Failed", FailureReason="AlgorithmError: ExitCode 1", BillableTimeInSeconds=None)
     assert (outcome.clocks.train_seconds, outcome.clocks.billable_seconds) == (None, None)
-    assert (outcome.reason, outcome.completed, outcome.may_pass) == ("AlgorithmError: ExitCode 1", False, False)
+    assert (outcome.reason, outcome.completed, outcome.failure_is_transient) == (
+        "AlgorithmError: ExitCode 1",
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("reason", ["CapacityError: Unable to provision", "InternalServerError: try again"])
 def test_only_capacity_and_internal_errors_may_pass(reason):
-    assert read(None, "Failed", FailureReason=reason).may_pass
+    assert read(None, "Failed", FailureReason=reason).failure_is_transient
 
 
 def test_why_a_job_stopped():
@@ -246,7 +250,7 @@ def test_a_simulation_confirms_and_contradicts_nothing():
 def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers():
     """Each of two nodes trained alone and said so."""
     alone = read_logged_run(Logged({"train_seconds": 6.0}, frozenset({1})))
-    assert (alone.status, alone.world_size, alone.completed, alone.may_pass) == ("Failed", 1, False, False)
+    assert (alone.status, alone.world_size, alone.completed, alone.failure_is_transient) == ("Failed", 1, False, False)
     assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in alone.reason
     file = read_logged_run(Logged(), {"train_seconds": 6.0, "world": {"world_size": 1}})
     assert "the program ran with 1 (by its metrics.json)" in file.reason
