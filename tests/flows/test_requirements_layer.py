@@ -86,6 +86,9 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     said = "installed by every node at every start of a job, which is billed, instead of once as a layer of the image: "
     why = "there is no ECR repository 'nowhere' (image.repository) for the layer"
     assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text
+    (code / "requirements.txt").write_text("timm==1.1\n")
+    with pytest.raises(InputsChanged, match=r"training\.source_dir: the code in .*code has changed"):
+        scaling_benchmark(config("nowhere", create_missing=False), nowhere.sweep_id, resume=True)
 
 
 def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(

@@ -191,6 +191,15 @@ def test_a_moved_store_is_built_anew(store, context, tmp_path):
     assert subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
 
 
+def test_environments_in_another_folder_by_a_link_are_whole(context, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "venvs").symlink_to(tmp_path / "elsewhere")
+    store = ProcessImageStore(tmp_path / "state")
+    build(store, context)
+    assert store.resolve("tiny:1") is not None
+
+
 def test_concurrent_builds_of_the_same_thing(store, context):
     lines = []
     with ThreadPoolExecutor(2) as pool:
