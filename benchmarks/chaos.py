@@ -57,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     folder = options.work_dir or Path(tempfile.mkdtemp(prefix="nodesweep-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
+    lost: list[int] = []
     with (
         prefect_server(folder) as environment,
         # A process each: moto keeps one platform's state for all of a process.
@@ -68,8 +69,12 @@ def main(argv: Sequence[str]) -> int:
             print("the undisturbed sweep is broken already:", *broken, sep="\n  ")
             return 1
         print(f"undisturbed: {undisturbed.seconds:.1f} s\n{_HEADINGS}", flush=True)
-        waiting = [runs.submit(_run, draw_plan(seed), folder / f"seed-{seed}") for seed in options.seeds]
+        waiting = {runs.submit(_run, draw_plan(seed), folder / f"seed-{seed}"): seed for seed in options.seeds}
         for done in as_completed(waiting):
+            if error := done.exception():  # of this program itself; the other runs are not lost for it
+                lost.append(waiting[done])
+                print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
+                continue
             rows.append(_judge(done.result(), folder, undisturbed.report or {}, options))
             if options.output:  # after each run, so that an interrupted program has measured something
                 options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
@@ -81,7 +86,9 @@ def main(argv: Sequence[str]) -> int:
     print(f"per seed: {seconds['wall']:.1f} s, {seconds['cpu']:.1f} s of CPU time, {options.at_once} at once")
     print(f"struck: {summary['struck']}")
     print(f"faults of single calls: {summary['faults']}")
-    return 1 if summary["broken_runs"] else 0
+    if lost:
+        print(f"not carried out: {sorted(lost)}")
+    return 1 if summary["broken_runs"] or lost else 0
 
 
 _forks: Forks | None = None
@@ -117,7 +124,7 @@ def _judge(
 
 
 def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
-    """A run as it is stored."""
+    """A run, whole; stored where something did not hold. Its seed gives the rest of its plan: draw_plan()."""
     statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
     return {
         "seed": evidence.plan.seed,
@@ -188,7 +195,9 @@ def _result(
             "python": platform.python_version(),
             **{name: version(name) for name in ("boto3", "prefect", "moto")},
         },
-        "runs": sorted(rows, key=lambda row: int(row["seed"])),
+        "columns": _HEADINGS,
+        "runs": [_line(row) for row in sorted(rows, key=lambda row: int(row["seed"]))],
+        "broken": [row for row in rows if row["broken"]],
     }
 
 

@@ -397,4 +397,8 @@ def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
 def test_drawn_seeds_keep_every_promise(tmp_path: Path) -> None:
     """SIGINT then SIGTERM, a detached try that is cut off, outages, kills; with lags and warm pools."""
     assert main(["--seeds", "3", "--work-dir", str(tmp_path / "3")]) == 0
-    assert main(["--seeds", "10:13", "--at-once", "2", "--work-dir", str(tmp_path / "10")]) == 0
+    at_once = ["--at-once", "2", "--work-dir", str(tmp_path / "10"), "--output", str(tmp_path / "result.json")]
+    assert main(["--seeds", "10:13", *at_once]) == 0
+    result = json.loads((tmp_path / "result.json").read_bytes())
+    assert [line.split()[0] for line in result["runs"]] == ["10", "11", "12"] and result["broken"] == []
+    assert result["summary"]["runs"] == 3 and result["seconds_per_seed"]["cpu"] > 1
