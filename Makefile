@@ -57,7 +57,7 @@ coverage: setup
 	$(BIN)/pytest -q tests/scaling -m "not slow" --ignore=tests/scaling/report/test_report_browser.py \
 		--cov=scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
-		--omit='scaling/names.py,scaling/request.py,scaling/report/schema.py,*/__main__.py'
+		--omit='scaling/names.py,scaling/planning/request.py,scaling/report/schema.py,*/__main__.py'
 
 types: setup
 	$(BIN)/mypy

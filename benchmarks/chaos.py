@@ -1,6 +1,6 @@
 """Sweeps that are killed, cut off and resumed until they are done: what the platform's ledger says of them in the end.
 
-    .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--work-dir DIR] [--output FILE.json]
+    .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--at-once 4] [--work-dir DIR] [--output FILE.json]
 
 A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the simulated engine,
 through a proxy. Its seed says at which calls up to three of its tries are struck and how (kill -9, SIGTERM, SIGINT once
@@ -16,27 +16,33 @@ hold:
 - dataset, image context and training code are uploaded once, unless the answer to an upload was lost
 - the report is that of an undisturbed sweep: benchmarks/chaos_ledger.py lists what is compared
 
-A seed fixes what is done, not when a thread gets its turn. The exit code is 1 where something did not hold; then the
-run's folder is kept.
+Commands are forks of a process that has imported what they need (benchmarks/chaos_forks.py); a worker and what it
+starts are interpreters of their own. A seed fixes what is done, not when a thread gets its turn. The exit code is 1
+where something did not hold; then the run's folder is kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import platform
+import resource
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chaos_forks import Forks
 from benchmarks.chaos_ledger import broken_invariants
-from benchmarks.chaos_plan import UNDISTURBED, draw_plan
+from benchmarks.chaos_plan import UNDISTURBED, ChaosPlan, draw_plan
 from benchmarks.chaos_run import Evidence, run_chaos
 from benchmarks.chaos_world import forget, prefect_server
 from scaling.names import pretty_json
@@ -47,32 +53,64 @@ _HEADINGS = f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'w
 def main(argv: Sequence[str]) -> int:
     """Run, print, store."""
     options = _parse(argv)
+    began = time.monotonic()
     folder = options.work_dir or Path(tempfile.mkdtemp(prefix="nodesweep-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    with prefect_server(folder) as environment:
-        undisturbed = run_chaos(UNDISTURBED, folder / "undisturbed", environment)
+    rows: list[dict[str, Any]] = []
+    lost: list[int] = []
+    with (
+        prefect_server(folder) as environment,
+        # A process each: moto keeps one platform's state for all of a process.
+        ProcessPoolExecutor(options.at_once, get_context("spawn"), _begin_process, (dict(environment),)) as runs,
+    ):
+        undisturbed = runs.submit(_run, UNDISTURBED, folder / "undisturbed").result()
         broken = broken_invariants(undisturbed, None)
         if broken:
             print("the undisturbed sweep is broken already:", *broken, sep="\n  ")
             return 1
         print(f"undisturbed: {undisturbed.seconds:.1f} s\n{_HEADINGS}", flush=True)
-        rows: list[dict[str, Any]] = []
-        for seed in options.seeds:
-            rows.append(_run_seed(seed, folder, environment, undisturbed.report or {}, options))
+        waiting = {runs.submit(_run, draw_plan(seed), folder / f"seed-{seed}"): seed for seed in options.seeds}
+        for done in as_completed(waiting):
+            if error := done.exception():  # of this program itself; the other runs are not lost for it
+                lost.append(waiting[done])
+                print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
+                continue
+            rows.append(_judge(done.result(), folder, undisturbed.report or {}, options))
             if options.output:  # after each run, so that an interrupted program has measured something
-                options.output.write_bytes(pretty_json(_result(rows, undisturbed)))
-    summary = _summary(rows)
+                options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
+    result = _result(rows, undisturbed, options, began)  # all processes have ended: their CPU time is known
+    if options.output:
+        options.output.write_bytes(pretty_json(result))
+    summary, seconds = result["summary"], result["seconds_per_seed"]
     print(f"{summary['runs']} runs, {summary['broken_runs']} broken, {summary['tries']} tries")
+    print(f"per seed: {seconds['wall']:.1f} s, {seconds['cpu']:.1f} s of CPU time, {options.at_once} at once")
     print(f"struck: {summary['struck']}")
     print(f"faults of single calls: {summary['faults']}")
-    return 1 if summary["broken_runs"] else 0
+    if lost:
+        print(f"not carried out: {sorted(lost)}")
+    return 1 if summary["broken_runs"] or lost else 0
 
 
-def _run_seed(
-    seed: int, folder: Path, environment: Mapping[str, str], undisturbed: Mapping[str, Any], options: argparse.Namespace
+_forks: Forks | None = None
+
+
+def _begin_process(environment: Mapping[str, str]) -> None:
+    """In each of the processes whose runs come one after the other."""
+    global _forks
+    _forks = Forks(environment)
+    atexit.register(_forks.close)
+
+
+def _run(plan: ChaosPlan, folder: Path) -> Evidence:
+    assert _forks is not None
+    return run_chaos(plan, folder, _forks)
+
+
+def _judge(
+    evidence: Evidence, folder: Path, undisturbed: Mapping[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
     """One run, judged and printed; its folder is kept where something did not hold."""
-    evidence = run_chaos(draw_plan(seed), folder / f"seed-{seed}", environment)
+    seed = evidence.plan.seed
     broken = broken_invariants(evidence, undisturbed)
     row = describe(evidence, broken)
     print(_line(row), flush=True)
@@ -86,7 +124,7 @@ def _run_seed(
 
 
 def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
-    """A run as it is stored."""
+    """A run, whole; stored where something did not hold. Its seed gives the rest of its plan: draw_plan()."""
     statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
     return {
         "seed": evidence.plan.seed,
@@ -136,24 +174,37 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _result(rows: Sequence[Mapping[str, Any]], undisturbed: Evidence) -> dict[str, Any]:
+def _result(
+    rows: Sequence[Mapping[str, Any]], undisturbed: Evidence, options: argparse.Namespace, began: float
+) -> dict[str, Any]:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_seconds = sum(one.ru_utime + one.ru_stime for one in used)
+    runs = len(rows) + 1
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "summary": _summary(rows),
         "undisturbed_seconds": round(undisturbed.seconds, 1),
+        "at_once": options.at_once,
+        "seconds_per_seed": {
+            "wall": round((time.monotonic() - began) / runs, 1),
+            "cpu": round(cpu_seconds / runs, 1),
+        },
         "machine": {
             "cores": os.cpu_count(),
             "load_average_1_minute": os.getloadavg()[0],
             "python": platform.python_version(),
             **{name: version(name) for name in ("boto3", "prefect", "moto")},
         },
-        "runs": rows,
+        "columns": _HEADINGS,
+        "runs": [_line(row) for row in sorted(rows, key=lambda row: int(row["seed"]))],
+        "broken": [row for row in rows if row["broken"]],
     }
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description="Chaos runs of a simulated sweep.")
     parser.add_argument("--seeds", type=_seeds, default=range(50), help="FIRST:END, END not among them, or one seed")
+    parser.add_argument("--at-once", type=_at_once, default=1, help="runs at the same time (1)")
     parser.add_argument("--work-dir", type=Path, help="keep every run's folder below this one")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
@@ -167,6 +218,12 @@ def _seeds(text: str) -> range:
     if not seeds:
         raise argparse.ArgumentTypeError(f"{text!r} holds no seed: END must be above FIRST")
     return seeds
+
+
+def _at_once(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs: 1 to 64")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chaos_forks import Forked, Forks
 from benchmarks.chaos_plan import ChaosPlan, Disturbance, Kind, Moment
 from benchmarks.chaos_proxy import Call, Proxy
 from benchmarks.chaos_world import (
@@ -30,6 +31,7 @@ from benchmarks.chaos_world import (
 )
 from scaling import names
 
+Process = subprocess.Popen[bytes] | Forked
 TRY_SECONDS = 240.0
 _MORE_TRIES = 4
 """Beyond the disturbed ones: a try that lost too many calls in a row may end by itself, and be resumed."""
@@ -74,7 +76,7 @@ class Saboteur:
 
     def __init__(self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]) -> None:
         self.struck = False
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self._disturbance, self._proxy, self._command = disturbance, proxy, command
         self._lock = threading.Lock()
 
@@ -123,7 +125,7 @@ class Saboteur:
             process.send_signal(number)
 
 
-def _end_session(process: subprocess.Popen[bytes]) -> None:
+def _end_session(process: Process) -> None:
     """kill -9 to all that is left of it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -135,7 +137,7 @@ def _later(seconds: float, act: Callable[[], None]) -> None:
     timer.start()
 
 
-def run_chaos(plan: ChaosPlan, folder: Path, environment: Mapping[str, str]) -> Evidence:
+def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
     """Disturb and resume a sweep until it is done; `folder` is made and holds all that is written."""
     started = time.monotonic()
     write_benchmark(folder)
@@ -145,7 +147,7 @@ def run_chaos(plan: ChaosPlan, folder: Path, environment: Mapping[str, str]) -> 
         Sampler(platform) as sampler,
     ):
         config = write_config(folder, proxy.endpoint, keep_alive_seconds=plan.keep_alive_seconds)
-        tries = _run_tries(plan, platform, proxy, config, environment)
+        tries = _run_tries(plan, platform, proxy, config, forks)
         sweep = platform.sweep()
         report_key = names.report_key("nodesweep", sweep or "", names.REPORT_JSON)
         local = folder / "reports" / (sweep or "") / names.REPORT_JSON
@@ -169,9 +171,7 @@ def quota_of(plan: ChaosPlan) -> int:
     return QUOTA if plan.keep_alive_seconds is None else QUOTA_WITH_POOLS
 
 
-def _run_tries(
-    plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, environment: Mapping[str, str]
-) -> list[Try]:
+def _run_tries(plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, forks: Forks) -> list[Try]:
     """Start the sweep and resume it until a try ends well, hangs, or there were too many."""
     tries: list[Try] = []
     for number in range(len(plan.disturbances) + 1 + _MORE_TRIES):
@@ -179,13 +179,17 @@ def _run_tries(
         kind = "" if disturbance is None else disturbance.kind
         is_worker, is_detached = kind.startswith("worker"), kind.startswith("detach") and platform.sweep() is None
         log = config.parent / f"try-{number + 1}.log"
-        command = ["benchmarks.chaos_worker", str(config)] if is_worker else _command(config, platform)
+        command = _command(config, platform)
         if is_detached:  # it starts all jobs at once; those beyond the quota are refused
             places = len(NODE_COUNTS) * REPEATS
             parallel = write_config(config.parent, proxy.endpoint, "detached.yaml", places, plan.keep_alive_seconds)
-            command = ["flows.cli", "run", str(parallel), "--detach"]
-        beside = _Beside(config, platform, environment)
-        process = _start(command, config.parent, environment, log)
+            command = ["run", str(parallel), "--detach"]
+        beside = _Beside(config, platform, forks)
+        process: Process
+        if is_worker:
+            process = _start_worker(config, forks.environment, log)
+        else:
+            process = forks.start(command, config.parent, log)
         try:
             done = _watch(process, disturbance, proxy, log, beside)
             beside.wait()
@@ -204,9 +208,9 @@ def _run_tries(
 class _Beside:
     """The further command of a try: another run of the sweep, or a stop of it."""
 
-    def __init__(self, config: Path, platform: Platform, environment: Mapping[str, str]) -> None:
-        self._config, self._platform, self._environment = config, platform, environment
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, config: Path, platform: Platform, forks: Forks) -> None:
+        self._config, self._platform, self._forks = config, platform, forks
+        self._process: Process | None = None
 
     def start(self, kind: Kind) -> None:
         """Where the sweep has begun; before that there is nothing to stop or to join."""
@@ -215,11 +219,11 @@ class _Beside:
             return
         own = ["--output", str(self._config.parent / "beside")]
         if kind == "stop":
-            command = ["flows.cli", "stop", sweep, "--config", str(self._config)]
+            command = ["stop", sweep, "--config", str(self._config)]
         else:
-            command = ["flows.cli", "run", str(self._config), "--resume", sweep, *own]
+            command = ["run", str(self._config), "--resume", sweep, *own]
         log = self._config.parent / f"beside-{time.time_ns()}.log"
-        self._process = _start(command, self._config.parent, self._environment, log)
+        self._process = self._forks.start(command, self._config.parent, log)
 
     def wait(self) -> None:
         if self._process is not None:
@@ -235,14 +239,14 @@ def _command(config: Path, platform: Platform) -> list[str]:
     """The command that a person would give: a sweep that has begun is resumed, else it is started."""
     sweep = platform.sweep()
     resume = ["--resume", sweep] if sweep else []
-    return ["flows.cli", "run", str(config), *resume]
+    return ["run", str(config), *resume]
 
 
-def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _start_worker(config: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as stream:
         return subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=folder,
+            [sys.executable, "-m", "benchmarks.chaos_worker", str(config)],
+            cwd=config.parent,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=stream,
@@ -251,9 +255,7 @@ def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str],
         )
 
 
-def _watch(
-    process: subprocess.Popen[bytes], disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside
-) -> Try:
+def _watch(process: Process, disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside) -> Try:
     """Wait for the end of a try, with its saboteur at work; past the deadline it is killed."""
     started = time.monotonic()
     saboteur = None if disturbance is None else Saboteur(disturbance, proxy, beside.start)

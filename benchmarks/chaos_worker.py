@@ -22,19 +22,19 @@ from configs.load import load_config
 from configs.section import WITH_SECRETS
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
-_POOL = "chaos"
 
 
 def main(config_path: Path) -> None:
-    """Schedule the flow run, and become the worker."""
+    """Schedule the flow run, and become the worker. Pool and deployment are this run's own: others run beside it."""
+    own = f"chaos-{config_path.resolve().parent.name}"
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name=_POOL, type="process"))
+        client.create_work_pool(WorkPoolCreate(name=own, type="process"))
     entrypoint = "flows/scaling_benchmark.py:scaling_benchmark"
     benchmark: Any = flow.from_source(source=str(_REPOSITORY), entrypoint=entrypoint)
-    benchmark.deploy(name="chaos", work_pool_name=_POOL, build=False, push=False, print_next_steps=False)
+    benchmark.deploy(name=own, work_pool_name=own, build=False, push=False, print_next_steps=False)
     parameters = {"config": load_config(config_path).model_dump(mode="json", context=WITH_SECRETS)}
-    run_deployment("scaling-benchmark/chaos", parameters=parameters, timeout=0)
-    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", _POOL, "--type", "process", "--run-once"]
+    run_deployment(f"scaling-benchmark/{own}", parameters=parameters, timeout=0)
+    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", own, "--type", "process", "--run-once"]
     os.execv(sys.executable, worker)
 
 

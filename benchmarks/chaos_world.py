@@ -34,7 +34,7 @@ NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
 TIME_SCALE = 0.002
 # No noise: a job's name holds the sweep's time, so noise drawn by it would differ from sweep to sweep.
 _MODEL = {"noise_sigma": 0.0, "t_compute_seconds": 600.0}
-_SAMPLE_SECONDS = 0.1
+_SAMPLE_SECONDS = 0.2  # the shortest job takes several times that
 _SERVER_START_SECONDS = 180.0
 
 

@@ -38,8 +38,8 @@ from infra.local.engine.container.cli import ContainerCli
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from scaling.names import pretty_json
-from tasks.image import BuildContext, find_image, read_context, zip_context
-from tasks.image_build import start_image_build, wait_for_image_build
+from tasks.image.build import start_image_build, wait_for_image_build
+from tasks.image.find import BuildContext, find_image, read_context, zip_context
 from tasks.platform import aws_client
 
 IMAGE = Path(__file__).resolve().parents[1] / "infra" / "image"

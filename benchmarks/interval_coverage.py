@@ -1,4 +1,4 @@
-"""How often the intervals of T(N) and S(N) cover the truth: scaling/intervals.py on simulated sweeps.
+"""How often the intervals of T(N) and S(N) cover the truth: scaling/analysis/intervals.py on simulated sweeps.
 
     .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7] [--output FILE.json]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaling.intervals import MIN_REPEATS, RESAMPLES, Interval, median_interval, ratio_interval
+from scaling.analysis.intervals import MIN_REPEATS, RESAMPLES, Interval, median_interval, ratio_interval
 
 NODE_COUNTS = (1, 2, 4, 8)
 # Amdahl's law with a serial fraction of 5 %. The intervals scale with the times, so that another law changes nothing.

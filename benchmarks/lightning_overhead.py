@@ -90,11 +90,11 @@ def run_bare(data: Path, folder: Path) -> Sample:
     """The same batches, model, optimiser and evaluation in a plain loop."""
     import torch
     from torch.nn import functional
-    from training.batching import plan_batch
     from training.cluster import cluster_from_environment
-    from training.data import TableData
-    from training.models import build_model
-    from training.module import build_optimizer
+    from training.data.batching import plan_batch
+    from training.data.module import TableData
+    from training.model.models import build_model
+    from training.model.module import build_optimizer
 
     arguments, cluster = _arguments(data, folder), cluster_from_environment({})
     batch = plan_batch(1, None, 1, arguments.global_batch_size)

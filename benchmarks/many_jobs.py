@@ -96,7 +96,7 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
     with counted_calls() as calls, (folder / f"run-{jobs}.log").open("wb") as log:
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", "run", str(config), *settings],
+            [sys.executable, "-m", "cli.main", "run", str(config), *settings],
             cwd=folder,
             env=_environment(folder),
             stdout=log,

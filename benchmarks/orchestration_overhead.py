@@ -112,7 +112,7 @@ def run_sweep(folder: Path, served: Platform, node_counts: Sequence[int], repeat
     with Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy:
         config = write_config(folder, proxy.endpoint)
         settings = [argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")]
-        command = [sys.executable, "-m", "flows.cli", "run", str(config), *settings]
+        command = [sys.executable, "-m", "cli.main", "run", str(config), *settings]
         began_at = time.time()
         done = subprocess.run(
             command, cwd=folder, env=_environment(folder), capture_output=True, timeout=_RUN_SECONDS, check=False

@@ -1,6 +1,6 @@
 """`training.distribution`: one typed choice, told apart by `kind`; each kind has its own fields and no others.
 
-What each kind sends, demands and gets wrong stands in scaling/distribution.
+What each kind sends, demands and gets wrong stands in scaling/rules/distribution.
 docs/distribution.md is made from that.
 A field of the model-parallel kinds that is null is left to the library's default and not sent.
 """

@@ -13,6 +13,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from configs.section import cut
+
 _HOUSEKEEPING = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content", "severity",
      "windows", "batch_id", "metadata"}
@@ -36,7 +38,7 @@ def region_problem(region: str) -> str | None:
 def expectation_problem(kind: str) -> str | None:
     """Why an expectation is none of Great Expectations', or None."""
     known = _expectations()
-    return None if kind in known else f"no expectation {_cut(kind)!r}; nearest: {_nearest(kind, known)}"
+    return None if kind in known else f"no expectation {cut(kind)!r}; nearest: {_nearest(kind, known)}"
 
 
 def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
@@ -47,7 +49,7 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
     required, allowed = schema
     problems = [f"{name} is missing" for name in sorted(required - set(arguments))]
     if unknown := sorted(str(name) for name in set(arguments) - (allowed - _OURS)):
-        problems.append(f"unknown {_cut(', '.join(unknown))}")
+        problems.append(f"unknown {cut(', '.join(unknown))}")
     return "; ".join([*problems, f"allowed: {', '.join(sorted(allowed - _HOUSEKEEPING))}"]) if problems else None
 
 
@@ -87,7 +89,3 @@ def _folder(package: str) -> Path:
 
 def _nearest(unknown: str, known: Collection[str]) -> str:
     return ", ".join(difflib.get_close_matches(unknown[:80], sorted(known), n=3, cutoff=0.0))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from configs.catalogue import UnknownInstanceType, load_catalogue
 from configs.installed import arguments_problem, expectation_problem, region_problem
 from configs.models import REGION, BenchmarkConfig
+from configs.section import cut
 from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
 
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
@@ -132,7 +133,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         raw = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {_cut(str(error), 1000)}") from None
+        raise ConfigError(f"{path} is not valid YAML: {cut(str(error), 1000)}") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with the sections of a benchmark, got {type(raw).__name__}")
     return raw
@@ -154,7 +155,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     """Set one dotted key in place; the value is read as YAML, so 3, true, [1, 2] and null mean what they say."""
     key, equals, text = override.partition("=")
     parts = key.split(".")
-    shown = _cut(key)
+    shown = cut(key)
     if not equals or not all(parts):
         raise ConfigError(f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]")
     if len(parts) > MAX_DEPTH:
@@ -164,14 +165,14 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     try:
         value = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {shown}=…: the value is not valid YAML: {_cut(str(error), 1000)}") from None
+        raise ConfigError(f"--set {shown}=…: the value is not valid YAML: {cut(str(error), 1000)}") from None
     node: Any = raw
     for depth, part in enumerate(parts[:-1], start=1):
         if node.get(part) is None:  # an empty section is null in YAML
             node[part] = {}
         node = node[part]
         if not isinstance(node, dict):
-            raise ConfigError(f"--set {shown}=…: {_cut('.'.join(parts[:depth]))} is a value, not a section")
+            raise ConfigError(f"--set {shown}=…: {cut('.'.join(parts[:depth]))} is a value, not a section")
     node[parts[-1]] = value
 
 
@@ -188,7 +189,7 @@ def _explain(error: ValidationError) -> list[str]:
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
         is_shown = problem["type"] not in ("missing", "extra_forbidden") and tuple(path[:2]) not in _HIDDEN_FIELDS
         got = f" (got {_short(problem['input'])})" if is_shown else ""
-        lines.append(f"  {'.'.join(map(_cut, path)) or '(whole config)'}: {_cut(message, 600)}{got}")
+        lines.append(f"  {'.'.join(map(cut, path)) or '(whole config)'}: {cut(message, 600)}{got}")
     return lines
 
 
@@ -230,11 +231,7 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 def _short(value: object) -> str:
     """The value as it was given, cut to a line; what stands before the @ of a URL may be a password."""
-    return _cut(_USER_INFO.sub("…@", repr(value)))
-
-
-def _cut(text: str, most: int = 80) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return cut(_USER_INFO.sub("…@", repr(value)))
 
 
 def _is_text(text: str) -> bool:

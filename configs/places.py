@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
 
+from configs.section import cut
+
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
 """Limits of Linux (PATH_MAX less its final NUL, NAME_MAX); a config's directory is added to a relative path."""
@@ -17,14 +19,14 @@ _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 
 def _check_directory(path: str) -> str:
     if _URL.match(path):
-        raise ValueError(f"{_cut(path)!r} is a URL; give a directory of this machine")
+        raise ValueError(f"{cut(path)!r} is a URL; give a directory of this machine")
     return _check_path(path)
 
 
 def _check_source(source: str) -> str:
     if not source.startswith("s3://"):
         if _URL.match(source):
-            raise ValueError(f"{_cut(source)!r} is a URL; give a directory of this machine or s3://BUCKET/PREFIX")
+            raise ValueError(f"{cut(source)!r} is a URL; give a directory of this machine or s3://BUCKET/PREFIX")
         return _check_path(source)
     if not _S3.fullmatch(source):
         raise ValueError("expected s3://BUCKET/PREFIX; a bucket's name is 3 to 63 of a-z, 0-9, '.' and '-'")
@@ -49,10 +51,6 @@ def _check_image(reference: str) -> str:
             "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, without https:// or blanks"
         )
     return reference
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "…"
 
 
 LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]

@@ -47,6 +47,11 @@ def refuse_control_characters(text: str) -> None:
         raise ValueError(f"{found.group()!r} is a control character, which may not stand here{advice}")
 
 
+def cut(text: str, most: int = 80) -> str:
+    """The text as a message shows it: what is longer ends with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def _kinds(annotation: Any) -> set[Any]:
     """The types that a field's annotation is made of."""
     return {annotation}.union(*map(_kinds, get_args(annotation)))

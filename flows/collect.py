@@ -9,7 +9,7 @@ from prefect import flow
 from configs.models import BenchmarkConfig
 from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult
-from tasks.stopping import release_warm_pools
+from tasks.sweeps.stopping import release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
 

@@ -18,14 +18,14 @@ from configs.load import check_directories
 from configs.models import BenchmarkConfig
 from configs.presets import config_of_preset, preset_names
 from flows.collect import collect_report
-from flows.regression import alarm_on_regression
 from flows.report import make_report_again
 from flows.scaling_benchmark import check_points, run_benchmark
+from flows.stages.regression import alarm_on_regression
 from flows.stop import stop_jobs_of_sweep
 from scaling import names
 from tasks.platform import aws_client
-from tasks.stopping import stop_sweep_jobs_now
-from tasks.sweep_ids import claimed_sweep_id
+from tasks.sweeps.ids import claimed_sweep_id
+from tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.flow")
 

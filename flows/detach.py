@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from prefect import flow
 
 from configs.models import BenchmarkConfig
-from flows.ending import end_sweep
-from flows.outcomes import collect_outcome
-from flows.preflight import preflight
 from flows.scaling_benchmark import start_sweep
-from flows.signals import ended_once
-from flows.sweep import job_limits, submit_point
-from scaling.fail_fast import code_digest, is_programs_fault, needs_smoke
-from scaling.outcome import TERMINAL
-from scaling.plan import PlannedPoint, SweepPlan
+from flows.stages.ending import end_sweep
+from flows.stages.outcomes import collect_outcome
+from flows.stages.preflight import preflight
+from flows.stages.signals import ended_once
+from flows.stages.sweep import job_limits, submit_point
+from scaling.outcome.outcome import TERMINAL
+from scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
+from scaling.planning.plan import PlannedPoint, SweepPlan
 from tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
-from tasks.jobs import watch_training_jobs
-from tasks.owner import SweepOwner
+from tasks.jobs.training_jobs import watch_training_jobs
 from tasks.polling import STOP, utc_now
-from tasks.stopping import stop_sweep_jobs
 from tasks.storage import ensure_bucket, is_code_proven, is_sweep_stopped
+from tasks.sweeps.owner import SweepOwner
+from tasks.sweeps.stopping import stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.flow")
 

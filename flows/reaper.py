@@ -10,8 +10,8 @@ from pydantic import Field
 
 from configs.models import PlatformConfig
 from configs.presets import config_of_preset
-from tasks.reaper import find_orphans
-from tasks.stopping import stop_training_jobs
+from tasks.sweeps.orphans import find_orphans
+from tasks.sweeps.stopping import stop_training_jobs
 
 logger = logging.getLogger("nodesweep.reaper")
 

@@ -14,21 +14,21 @@ from prefect import flow
 from configs.catalogue import load_catalogue
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from flows.outcomes import collect_outcome
+from flows.stages.outcomes import collect_outcome
 from scaling import names
-from scaling.cost import price_of
-from scaling.fail_fast import code_digest
-from scaling.outcome import TERMINAL, JobOutcome
-from scaling.plan import SweepPlan, plan_sweep
+from scaling.analysis.cost import price_of
+from scaling.outcome.outcome import TERMINAL, JobOutcome
+from scaling.planning.fail_fast import code_digest
+from scaling.planning.plan import SweepPlan, plan_sweep
+from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport, analyse
 from scaling.report.render import render_files
-from scaling.request import ResolvedInputs
-from tasks.assets import materialize_assets
 from tasks.errors import ReportNotWritten, SweepNotFound
-from tasks.history import append_history
-from tasks.jobs import describe_training_job, list_training_jobs
+from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
 from tasks.pricing import look_up_price
-from tasks.report import publish_report, write_report
+from tasks.report.assets import materialize_assets
+from tasks.report.history import append_history
+from tasks.report.publish import publish_report, write_report
 from tasks.storage import mark_code_proven, put_objects, read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")
@@ -36,17 +36,18 @@ logger = logging.getLogger("nodesweep.report")
 
 def make_report(
     config: BenchmarkConfig,
-    sweep: str,
+    inputs: ResolvedInputs,
     plan: SweepPlan,
     outcomes: Sequence[JobOutcome],
     provenance: Mapping[str, Any],
 ) -> tuple[ScalingReport, Path]:
     """Build the report and keep it: in the bucket, on this machine, as a Prefect artifact."""
+    sweep = inputs.sweep_id
     instance, notices = look_up_price(config.platform, load_catalogue().get(config.training.instance_type))
     for notice in notices:
         logger.info("notice: %s", notice)
     if any(outcome.completed for outcome in outcomes):
-        mark_code_proven(config.platform, code_digest(config, inputs_of(sweep, provenance)), sweep)
+        mark_code_proven(config.platform, code_digest(config, inputs), sweep)
     price = price_of(instance, config.platform.region)
     report = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
     files = render_files(report)
@@ -64,9 +65,10 @@ def make_report(
     return report, folder
 
 
-def inputs_of(sweep: str, provenance: Mapping[str, Any]) -> ResolvedInputs:
-    """What the sweep's jobs were made of, as its record has it."""
-    return ResolvedInputs(sweep, *(provenance[name] for name in ("image_uri", "dataset_uri", "source_uri")))
+def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
+    """What the sweep's jobs were made of, as its record has it; one of before dataset.channel: null has no folders."""
+    inputs = record["inputs"]
+    return ResolvedInputs(**{**inputs, "sweep_id": sweep, "dataset_folders": tuple(inputs.get("dataset_folders", ()))})
 
 
 def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
@@ -105,6 +107,7 @@ class SweepJobs:
     """What the platform knows of a sweep, under the config it was started with."""
 
     config: BenchmarkConfig
+    inputs: ResolvedInputs
     plan: SweepPlan
     provenance: Mapping[str, Any]
     outcomes: Sequence[JobOutcome]
@@ -129,14 +132,14 @@ def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
         point = next((p for p in plan.points if (p.nodes, p.repeat) == (nodes, repeat)), None)
         if point is not None:
             outcomes.append(collect_outcome(config, sweep_id, point, attempt, description))
-    return SweepJobs(config, plan, record["provenance"], outcomes, running)
+    return SweepJobs(config, recorded_inputs(sweep_id, record), plan, record["provenance"], outcomes, running)
 
 
 def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]:
     """The report of the jobs that have ended. Raises SweepNotFound where none has."""
     if not jobs.outcomes:
         raise SweepNotFound(f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`")
-    return make_report(jobs.config, sweep_id, jobs.plan, jobs.outcomes, jobs.provenance)
+    return make_report(jobs.config, jobs.inputs, jobs.plan, jobs.outcomes, jobs.provenance)
 
 
 def _recorded_config(record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str) -> BenchmarkConfig:

@@ -15,23 +15,21 @@ from prefect.runtime import flow_run
 
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from flows.ending import end_sweep, is_cancel
-from flows.preflight import preflight
-from flows.prepare import changes_since, check_same_objects, prepare_inputs
-from flows.report import make_report
-from flows.signals import ended_once
-from flows.sweep import run_sweep
+from flows.report import make_report, recorded_inputs
+from flows.stages.ending import end_sweep, is_cancel
+from flows.stages.preflight import preflight
+from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
+from flows.stages.signals import ended_once
+from flows.stages.sweep import run_sweep
 from scaling import names
+from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
-from scaling.request import ResolvedInputs
 from scaling.secrets import hide_in_config
 from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
-from tasks.files import recall_sweep, remember_sweep
-from tasks.owner import SweepOwner, owned
+from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
-from tasks.quota import check_limit
 from tasks.storage import (
     ensure_bucket,
     find_latest_sweep,
@@ -43,7 +41,9 @@ from tasks.storage import (
     read_sweep_record,
     sweep_exists,
 )
-from tasks.sweep_ids import claim_sweep_id, claimed_sweep_id
+from tasks.sweeps.folder import recall_sweep, remember_sweep
+from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
+from tasks.sweeps.owner import SweepOwner, owned
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -120,7 +120,7 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, 
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
-    report, folder = make_report(config, inputs.sweep_id, plan, outcomes, provenance)
+    report, folder = make_report(config, inputs, plan, outcomes, provenance)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing, run.given_up)
@@ -211,8 +211,7 @@ def _continue_sweep(
             (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
         )
     check_same_objects(config, record["provenance"]["dataset_digest"])
-    recorded = {**record["inputs"], "dataset_folders": tuple(record["inputs"].get("dataset_folders", ()))}
-    inputs = ResolvedInputs(sweep_id=sweep, **recorded)
+    inputs = recorded_inputs(sweep, record)
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:
         raise InputsChanged(

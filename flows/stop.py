@@ -8,8 +8,8 @@ from prefect import flow
 
 from configs.models import PlatformConfig
 from tasks.errors import best_effort
-from tasks.stopping import list_running_jobs, stop_sweep_jobs
 from tasks.storage import mark_sweep_stopped, sweep_exists
+from tasks.sweeps.stopping import list_running_jobs, stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.stop")
 

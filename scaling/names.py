@@ -63,7 +63,7 @@ def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
     """<benchmark>-<UTC yyyymmddhhmmss>-<8 hex of the config digest>, at most 44 characters.
 
-    Which second a sweep has is settled by tasks/sweep_ids.py: its own start, or the next that no other run has taken.
+    Which second a sweep has is settled by tasks/sweeps/ids.py: its own start, or the next that no other run has taken.
     """
     return f"{config.name}-{started.astimezone(UTC):%Y%m%d%H%M%S}-{config_digest(config)[:8]}"
 

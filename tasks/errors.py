@@ -173,7 +173,7 @@ def best_effort(what: str) -> Iterator[None]:
         logger.warning("%s: %s", what, error)
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed in a while: throttling, 5xx, a lost connection."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -183,12 +183,12 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, (*_PASSING_ERRORS, ForeignAnswer))
 
 
-def retry_passing(task: Any, task_run: Any, state: Any) -> bool:
+def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
     """Prefect's retry_condition_fn: retry only what may pass (3.8 ignores anything but a plain function)."""
     try:
         state.result()
     except Exception as error:
-        passing = is_passing(error)
+        passing = is_transient(error)
         if passing:
             logger.warning("%s: %s; trying again if tries are left", task.name, error)
         return passing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import boto3
 import botocore.session
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
 from tasks.api_models import with_shared_models
 from tasks.errors import ForeignAnswer
@@ -27,8 +27,8 @@ class NoLocalKeys(NoCredentialsError):
 def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
     """A session with the platform's key and nothing of the user's own set-up: no profile and no config file.
 
-    Raises EndpointConnectionError where nothing answers at the endpoint, ForeignAnswer where something else than a
-    local platform does, NoLocalKeys where its key can't be read.
+    Raises EndpointConnectionError where nobody listens at the endpoint, ReadTimeoutError where no answer comes,
+    ForeignAnswer where something else than a local platform answers, NoLocalKeys where its key can't be read.
     """
     path = Path(_state_folder(endpoint_url)) / _KEYS_FILE
     keys = configparser.RawConfigParser()
@@ -49,5 +49,7 @@ def _state_folder(endpoint_url: str) -> str:
     except NotLocalPlatform as error:
         answer = f"it is not nodesweep's local platform ({error})"
         raise ForeignAnswer(endpoint_url, STATUS_PATH, answer) from error
+    except TimeoutError as error:
+        raise ReadTimeoutError(endpoint_url=endpoint_url, error=error) from error
     except OSError as error:
         raise EndpointConnectionError(endpoint_url=endpoint_url, error=error) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import urllib.error
 import urllib.request
 from typing import Any
@@ -24,19 +25,41 @@ class NotLocalPlatform(ValueError):
 def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
     """The status of the local platform at the endpoint, also while it is stopping (503), within so many seconds.
 
-    Raises OSError where nothing answers, NotLocalPlatform where something else does.
+    Raises TimeoutError where no whole answer comes in time, another OSError where nobody listens, NotLocalPlatform
+    where something else answers.
     """
+    said: list[bytes | OSError | NotLocalPlatform] = []
+
+    def ask() -> None:
+        try:
+            said.append(_ask(endpoint_url, seconds))
+        except (OSError, NotLocalPlatform) as error:
+            said.append(error)
+
+    # A socket's own limit begins anew with every byte, so that an answer that drips would be read for ever.
+    asking = threading.Thread(target=ask, name="local-status", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if not said:
+        raise TimeoutError(f"no whole answer within {seconds:g} s")
+    if isinstance(said[0], Exception):
+        raise said[0]
+    return _own_status(said[0])
+
+
+def _ask(endpoint_url: str, seconds: float) -> bytes:
     # No proxy stands between two processes of one machine, whatever the environment says.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{endpoint_url.rstrip('/')}{STATUS_PATH}", timeout=seconds) as answer:
-            said = answer.read(_LONGEST_STATUS_BYTES)
+            return bytes(answer.read(_LONGEST_STATUS_BYTES))
     except urllib.error.HTTPError as error:
         with error:
-            said = error.read(_LONGEST_STATUS_BYTES)
+            return error.read(_LONGEST_STATUS_BYTES)
+    except urllib.error.URLError as error:
+        raise error.reason if isinstance(error.reason, OSError) else error from error
     except http.client.HTTPException as error:
         raise NotLocalPlatform(str(error)) from error
-    return _own_status(said)
 
 
 def _own_status(said: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from prefect.tasks import exponential_backoff
 from configs.models import PlatformConfig
 from tasks.answers import heed_answers
 from tasks.api_models import with_shared_models
-from tasks.errors import is_passing, retry_passing
+from tasks.errors import is_transient, retry_transient
 from tasks.local_keys import local_session
 from tasks.polling import Clock
 
@@ -34,7 +34,7 @@ TASK_OPTIONS: dict[str, Any] = {
     "retries": 3,
     "retry_delay_seconds": exponential_backoff(backoff_factor=2),  # 2, 4, 8 s
     "retry_jitter_factor": 0.5,
-    "retry_condition_fn": retry_passing,
+    "retry_condition_fn": retry_transient,
     # Names are computed from content, so doing it again finds what is there; Prefect's cache would only hide it.
     "cache_policy": NO_CACHE,
 }
@@ -66,7 +66,7 @@ def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
             try:
                 return call(*args, **kwargs)
             except Exception as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 seconds = pause * random.uniform(*OUTAGE_JITTER)
                 logger.warning("%s: %s; trying again in %.0f s", call.__name__.replace("_", " "), error, seconds)

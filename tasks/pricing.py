@@ -18,8 +18,8 @@ from prefect import task
 from configs.catalogue import InstanceType
 from configs.models import PlatformConfig
 from tasks.errors import error_code
-from tasks.files import write_atomic
 from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.sweeps.folder import write_atomic
 
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"

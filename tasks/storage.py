@@ -16,8 +16,8 @@ from prefect import task
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, best_effort, error_code
-from tasks.files import parse_record
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
+from tasks.sweeps.folder import parse_record
 
 _WEEK_SECONDS = 604_800  # the longest that S3 takes
 

@@ -17,7 +17,7 @@ from moto import mock_aws
 from configs.load import parse_config
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from infra.local.engine.process.image_store import ProcessImageStore
-from tasks.image import read_context
+from tasks.image.find import read_context
 from tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """What a command sets up for its terminal (flows/session.py) must not reach the next test, nor its caplog."""
+    """What a command sets up for its terminal (cli/session.py) must not reach the next test, nor its caplog."""
     yield
     logger = logging.getLogger("nodesweep")
     logger.handlers, logger.propagate = [], True

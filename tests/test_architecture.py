@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,18 +12,20 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own floor and from those listed; infra/ is reached through URLs and process calls alone.
 ALLOWED = {
+    "cli": {"cli", "flows", "tasks", "scaling", "configs"},
     "flows": {"flows", "tasks", "scaling", "configs"},
     "tasks": {"tasks", "scaling", "configs"},
     "scaling": {"scaling", "configs"},
     "configs": {"configs"},
     "infra/local": {"infra"},
     "infra/image": set(),
-    "benchmarks": {"benchmarks", "flows", "tasks", "scaling", "configs", "infra"},
+    "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
 }
-FLOORS = {"flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
+FLOORS = {"cli", "flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
 PURE = {"scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
 MAX_LINES = 500
+MAX_FILES = 15  # Python files directly in a folder, __init__.py aside
 FILES = sorted(
     path
     for floor in (*ALLOWED, "tests")
@@ -56,3 +60,38 @@ def test_file_keeps_to_its_floor(path: Path) -> None:
         assert not imported & IMPURE_PACKAGES
     lines = len(path.read_text().splitlines())
     assert lines <= MAX_LINES, f"{lines} lines; split it by concern"
+
+
+def test_no_folder_is_crowded() -> None:
+    files = Counter(path.parent.relative_to(REPOSITORY).as_posix() for path in FILES if path.name != "__init__.py")
+    assert {folder: count for folder, count in files.items() if count > MAX_FILES} == {}
+
+
+def test_a_file_of_flows_holds_a_flow_or_is_a_stage() -> None:
+    def decorators(path: Path) -> set[str]:
+        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        return {ast.unparse(mark).partition("(")[0] for function in functions for mark in function.decorator_list}
+
+    files = [path for path in (REPOSITORY / "flows").glob("*.py") if path.name != "__init__.py"]
+    assert [path.name for path in files if "flow" not in decorators(path)] == []
+
+
+def test_files_that_the_page_on_the_layout_names_exist() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`([a-z_]+(?:/[a-z_0-9.-]+)+/?)`", page))
+    assert len(names) > 40
+    assert sorted(name for name in names if not (REPOSITORY / name).exists()) == []
+
+
+def test_headings_of_the_method_that_comments_cite_exist() -> None:
+    page = (REPOSITORY / "docs" / "method.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## (.+)$", page, flags=re.MULTILINE))
+    cited = {
+        heading
+        for path in FILES
+        for citation in re.findall(r'docs/method\.md, ((?:"[^"]+"(?:,? and |, )?)+)', path.read_text(encoding="utf-8"))
+        for heading in re.findall(r'"([^"]+)"', citation)
+    }
+    assert len(cited) >= 8
+    assert cited <= headings
+    assert [str(path) for path in FILES if path != Path(__file__) and "METHODOLOGY" in path.read_text()] == []

@@ -105,7 +105,7 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
 
 
 def nodesweep(site: SimpleNamespace, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flows.cli", *arguments]
+    command = [sys.executable, "-m", "cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     return subprocess.run(
         command, cwd=site.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
@@ -202,7 +202,7 @@ def test_killed_node_fails_its_point_and_spares_the_other(platform_process: Simp
     )
     sagemaker = client(platform_process, "sagemaker")
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", str(config), "--set", "training.hyperparameters.max-steps=40"],
+        [sys.executable, "-m", "cli.main", "run", str(config), "--set", "training.hyperparameters.max-steps=40"],
         cwd=platform_process.folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
@@ -360,7 +360,7 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
     config = write_config(site, "orphan", platform=autostarted.section, sweep={"node_counts": [2]})
     before = prefect_servers()
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", str(config)], cwd=site.folder,
+        [sys.executable, "-m", "cli.main", "run", str(config)], cwd=site.folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -407,7 +407,7 @@ def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> Non
         return list(sagemaker.list_training_jobs(NameContains="interrupted-")["TrainingJobSummaries"])
 
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", str(config)], cwd=platform_process.folder,
+        [sys.executable, "-m", "cli.main", "run", str(config)], cwd=platform_process.folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

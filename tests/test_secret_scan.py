@@ -27,7 +27,7 @@ PLANTED = {
 ALLOWED = {
     Finding("tests/configs/test_load.py", "betterleaks.generic-credential-uri"): "a made-up password that is refused",
     Finding("tests/scaling/test_secrets.py", "betterleaks.private-key"): "the edges of a key around one made-up word",
-    Finding("tests/tasks/test_follow.py", "betterleaks.private-key"): "lines of a made-up key, in pieces",
+    Finding("tests/tasks/jobs/test_follow.py", "betterleaks.private-key"): "lines of a made-up key, in pieces",
     Finding("tests/infra/local/test_environment.py", "betterleaks.generic-credential-uri"): "a made-up index password",
 }
 

@@ -8,19 +8,19 @@ from operator import attrgetter
 from typing import Any
 
 from configs.models import BenchmarkConfig, ReportConfig
-from scaling.cost import Price, unknown_price
-from scaling.fail_fast import given_up_caveat
-from scaling.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
-from scaling.outcome import JobOutcome, PlatformKind, TrainClock
-from scaling.plan import POLICY_LABELS, SweepPlan
-from scaling.recommend import pareto_front, recommend
-from scaling.report.caveats import Evidence, find_caveats
+from scaling.analysis.cost import Price, unknown_price
+from scaling.analysis.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
+from scaling.analysis.recommend import pareto_front, recommend
+from scaling.analysis.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
+from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
+from scaling.planning.fail_fast import given_up_caveat
+from scaling.planning.plan import POLICY_LABELS, SweepPlan
+from scaling.report.caveats import Evidence, find_caveats, find_unmatched
 from scaling.report.headline import write_headline
 from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
 from scaling.report.points import list_points
 from scaling.report.sources import at_start_text, is_phase
 from scaling.secrets import hide_in_config, hide_secrets
-from scaling.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
 _HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
@@ -89,6 +89,7 @@ def analyse(
         fits=_fits(rows, conditions.batch_policy, clock),
         caveats=(
             *filter(None, [given_up_caveat(planned, outcomes)]),
+            *find_unmatched(outcomes),
             *find_caveats(evidence),
             *_installed_at_start(provenance),
         ),

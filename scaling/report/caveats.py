@@ -9,7 +9,9 @@ from datetime import date, datetime
 from functools import cached_property
 from statistics import median
 
-from scaling.cost import Price
+from scaling.analysis.cost import Price
+from scaling.analysis.intervals import MIN_REPEATS
+from scaling.analysis.speedup import Baseline, SummaryRow, is_unconfirmed
 from scaling.formats import (
     format_percent,
     format_seconds,
@@ -19,11 +21,9 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.intervals import MIN_REPEATS
-from scaling.outcome import OWN_CLOCKS, TrainClock
+from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome, TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
-from scaling.speedup import Baseline, SummaryRow, is_unconfirmed
 
 NOT_ISOLATED = "not isolated"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
@@ -64,6 +64,27 @@ class Evidence:
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:
     """The caveats that apply, the gravest kind first."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
+
+
+def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """One caveat for each metric definition that found nothing in the log of a job, with the jobs."""
+    jobs: dict[tuple[str, str], list[JobOutcome]] = {}
+    nearest: dict[tuple[str, str], str] = {}
+    for outcome in outcomes:
+        for metric in outcome.unmatched_metrics:
+            jobs.setdefault((metric.name, metric.regex), []).append(outcome)
+            if metric.nearest is not None:
+                nearest.setdefault((metric.name, metric.regex), metric.nearest)
+    for definition, without in jobs.items():
+        name, regex = definition
+        at = join_words(f"{nodes_text(job.nodes)}, repeat {job.repeat}" for job in without)
+        line = nearest.get(definition)
+        like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
+        yield (
+            f"Metric {name} was never printed as its definition has it: {regex!r} (training.metric_definitions) found "
+            f"no number in the log of {at}; {like}. Make the expression fit what the program prints, or have it print "
+            "that."
+        )
 
 
 def _platform(evidence: Evidence) -> Iterator[str]:
@@ -154,7 +175,7 @@ def _clock(evidence: Evidence) -> Iterator[str]:
     taken = start_up_text(used, clock)
     yield (
         f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no metrics.json and logged "
-        f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/training-code.md has the one "
+        f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/own-code.md has the one "
         "line that a program needs."
     )
     if evidence.platform.kind == "emulated":

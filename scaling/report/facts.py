@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from scaling.analysis.recommend import Basis, Rule
 from scaling.formats import UNKNOWN, format_interval, format_seconds, format_usd, jobs_text, nodes_text
-from scaling.outcome import TrainClock
-from scaling.recommend import Basis, Rule
+from scaling.outcome.outcome import TrainClock
 from scaling.report.model import ScalingReport
 from scaling.report.sources import PHASE_HOLDS
 from scaling.report.tables import price_text, time_unit

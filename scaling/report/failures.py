@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scaling.formats import nodes_text
-from scaling.program_error import failure_cause
+from scaling.outcome.program_error import failure_cause
 from scaling.report.model import Point, ScalingReport
 
 MAX_CAUSES_SHOWN = 3

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from configs.models import RecommendationConfig
-from scaling.distribution.options import SMDDP_TYPES
-from scaling.failure import MemoryShortage, memory_that_ran_out
 from scaling.formats import format_percent, join_words, nodes_text
-from scaling.preflight.learning import one_instance_instead
+from scaling.outcome.failure import MemoryShortage, memory_that_ran_out
 from scaling.report.caveats import DATA_WAIT_LIMIT
 from scaling.report.model import Point, ScalingReport
+from scaling.rules.distribution.options import SMDDP_TYPES
+from scaling.rules.learning import one_instance_instead
 
 GUIDE = "Amazon SageMaker developer guide, Distributed training"
 BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scaling.analysis.recommend import DEADLINE_SCOPE, Recommendation, cost_change, faster_text, rounded
+from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.formats import format_percent, format_seconds, format_speedup, jobs_text, join_words, nodes_text
-from scaling.outcome import PlatformKind, TrainClock
-from scaling.recommend import DEADLINE_SCOPE, Recommendation, cost_change, faster_text, rounded
+from scaling.outcome.outcome import PlatformKind, TrainClock
 from scaling.report.sources import is_phase
-from scaling.speedup import Baseline, SummaryRow
 
 # Opens the sentence, so that it can't be quoted without it.
 _QUALIFIERS: dict[PlatformKind, str] = {

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from scaling.cost import Price, RunCosts
-from scaling.fit import Fits
-from scaling.outcome import Clocks, PlatformKind, TrainClock
-from scaling.parity import FinalMetric
+from scaling.analysis.cost import Price, RunCosts
+from scaling.analysis.fit import Fits
+from scaling.analysis.parity import FinalMetric
+from scaling.analysis.recommend import Recommendation
+from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
+from scaling.outcome.program_error import ProgramError
 from scaling.parts import Part
-from scaling.program_error import ProgramError
-from scaling.recommend import Recommendation
-from scaling.speedup import Baseline, SummaryRow
 
 SCHEMA_VERSION: Literal[2] = 2
 Start = Literal["cold", "warm", "mixed"]

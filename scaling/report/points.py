@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Literal
 
-from scaling.outcome import JobOutcome
+from scaling.analysis.speedup import Run
+from scaling.outcome.outcome import JobOutcome
 from scaling.report.model import DeviceFacts, Point, SampleCounts, SteadyWindow
-from scaling.speedup import Run
 
 # What an outcome and its point have under the same name.
 _SHARED = tuple(field.name for field in fields(JobOutcome) if field.name in Point.model_fields)

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from scaling.cost import RunCosts
-from scaling.outcome import Clocks
-from scaling.parity import FinalMetric
-from scaling.program_error import ProgramError
+from scaling.analysis.cost import RunCosts
+from scaling.analysis.parity import FinalMetric
+from scaling.outcome.outcome import Clocks
+from scaling.outcome.program_error import ProgramError
 from scaling.report.model import DeviceFacts, Point, SampleCounts, ScalingReport, SteadyWindow
 
 # Fields that are models of their own, and the prefix of their columns: samples.padded becomes samples_padded.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from scaling.analysis.speedup import SummaryRow
 from scaling.formats import UNKNOWN, format_seconds, join_words, nodes_text
-from scaling.outcome import PHASE_CLOCKS, TrainClock
+from scaling.outcome.outcome import PHASE_CLOCKS, TrainClock
 from scaling.report.model import Point, ScalingReport
-from scaling.speedup import SummaryRow
 
 SOURCES: Mapping[TrainClock, str] = {
     "program": "metrics.json",
@@ -23,7 +23,7 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_first_step": "the platform's Training phase from the program's first line step=… on: they lack the "
     "first step and hold what follows the training",
     "training_phase": "the platform's whole Training phase, which holds starting the container, unpacking the code, "
-    "pip install of its requirements.txt, loading libraries and waiting for the other nodes, too",
+    "pip install of packages that are no part of the image, loading libraries and waiting for the other nodes, too",
 }
 """What the times of a phase are, after "Train times are"."""
 

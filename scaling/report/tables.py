@@ -8,8 +8,11 @@ from functools import partial
 from itertools import groupby
 from urllib.parse import quote
 
-from scaling.cost import Price
-from scaling.fit_models import LawFit, Parameter
+from scaling.analysis.cost import Price
+from scaling.analysis.fit_models import LawFit, Parameter
+from scaling.analysis.intervals import Interval
+from scaling.analysis.parity import FinalMetric
+from scaling.analysis.speedup import SummaryRow, is_unconfirmed
 from scaling.formats import (
     UNKNOWN,
     format_count,
@@ -23,12 +26,9 @@ from scaling.formats import (
     interruptions_text,
     nodes_text,
 )
-from scaling.intervals import Interval
-from scaling.parity import FinalMetric
 from scaling.report.model import Point, ScalingReport
 from scaling.report.sources import point_source, row_source, source_note
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, thinned, titled
-from scaling.speedup import SummaryRow, is_unconfirmed
 
 # A browser and a pull request stay quick up to about this many rows; points.csv and report.json have them all.
 MAX_ATTEMPTS_SHOWN = 200

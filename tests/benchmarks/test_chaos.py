@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 
 from benchmarks import chaos_proxy
 from benchmarks.chaos import main
+from benchmarks.chaos_forks import Forked, Forks
 from benchmarks.chaos_ledger import broken_invariants, comparable, differences, uploads_twice
 from benchmarks.chaos_plan import (
     CALL_FAULTS,
@@ -30,8 +34,11 @@ from benchmarks.chaos_plan import (
 )
 from benchmarks.chaos_proxy import Call, Proxy, label_of
 from benchmarks.chaos_run import Evidence, Try, run_chaos
-from benchmarks.chaos_world import prefect_server
+from benchmarks.chaos_world import REPOSITORY, prefect_server
+from configs.models import BenchmarkConfig
 from scaling import names
+from tests.flows.simulated_sweep import write_config
+from tests.tasks.hostile_server import DRIPS, dripping_server
 
 SWEEP = "chaos-20261121024705-75cbf942"
 POINTS = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
@@ -330,11 +337,45 @@ def test_reports_are_compared_by_value() -> None:
     assert len(list(differences(True, 1.0001, "flag"))) == 1
 
 
-@pytest.mark.parametrize(("seeds", "message"), [("x", "neither FIRST:END"), ("3:3", "END must be above FIRST")])
-def test_options_without_a_seed_are_refused(seeds: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--seeds=x", "neither FIRST:END"),
+        ("--seeds=3:3", "END must be above FIRST"),
+        ("--at-once=0", "not a number of runs"),
+        ("--at-once=two", "not a number of runs"),
+    ],
+)
+def test_options_that_can_not_be_meant_are_refused(
+    option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main([f"--seeds={seeds}"])
+        main([option])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_fork_is_a_process_like_any_other(tmp_path: Path, benchmark_config: BenchmarkConfig) -> None:
+    """Its own session, folder, log and end, whichever way it ends, while another goes on."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with closing(Forks(environment)) as forks, dripping_server(DRIPS["silent"]) as endpoint:
+        platform = benchmark_config.platform.model_copy(update={"endpoint_url": endpoint, "credentials": "platform"})
+        config = write_config(benchmark_config.model_copy(update={"platform": platform}), tmp_path)
+
+        def asking(log: str) -> Forked:
+            """Waits for the platform's answer for 10 s."""
+            return forks.start(["history", "a", "--config", config.name], tmp_path, tmp_path / log)
+
+        killed, interrupted, waiting = (asking(log) for log in ("killed", "interrupted", "waiting"))
+        said = forks.start(["--version"], tmp_path, tmp_path / "said")
+        assert said.wait(60) == 0 and "nodesweep" in (tmp_path / "said").read_text()
+        assert forks.start(["no-such-command"], tmp_path, tmp_path / "refused").wait(60) == 2
+        assert {os.getsid(one.pid) for one in (killed, interrupted)} == {killed.pid, interrupted.pid}
+        os.killpg(killed.pid, signal.SIGKILL)
+        interrupted.send_signal(signal.SIGINT)
+        assert (killed.wait(60), interrupted.wait(60)) == (-signal.SIGKILL, 1)
+        assert "nodesweep: interrupted" in (tmp_path / "interrupted").read_text()
+        assert waiting.wait(60) == 1 and "Read timeout" in (tmp_path / "waiting").read_text()
 
 
 @pytest.mark.slow
@@ -343,11 +384,11 @@ def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
     killed = Disturbance("kill", Trigger("CreateTrainingJob", 2, "after", 0.0), 0.0)
     ended = Disturbance("sigterm", Trigger("CreateTrainingJob", 1, "after", 0.2), 0.0)
     worker_killed = Disturbance("worker_kill", Trigger("CreateTrainingJob", 4, "before", 0.0), 0.0)
-    with prefect_server(tmp_path) as environment:
-        undisturbed = run_chaos(UNDISTURBED, tmp_path / "undisturbed", environment)
+    with prefect_server(tmp_path) as environment, closing(Forks(environment)) as forks:
+        undisturbed = run_chaos(UNDISTURBED, tmp_path / "undisturbed", forks)
         assert broken_invariants(undisturbed, None) == []
         for seed, strikes in enumerate(((killed, ended), (worker_killed,))):
-            evidence = run_chaos(ChaosPlan(seed, strikes), tmp_path / str(seed), environment)
+            evidence = run_chaos(ChaosPlan(seed, strikes), tmp_path / str(seed), forks)
             assert [one.struck for one in evidence.tries] == [True] * len(strikes) + [False]
             assert broken_invariants(evidence, undisturbed.report) == []
 
@@ -356,4 +397,8 @@ def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
 def test_drawn_seeds_keep_every_promise(tmp_path: Path) -> None:
     """SIGINT then SIGTERM, a detached try that is cut off, outages, kills; with lags and warm pools."""
     assert main(["--seeds", "3", "--work-dir", str(tmp_path / "3")]) == 0
-    assert main(["--seeds", "10:13", "--work-dir", str(tmp_path / "10")]) == 0
+    at_once = ["--at-once", "2", "--work-dir", str(tmp_path / "10"), "--output", str(tmp_path / "result.json")]
+    assert main(["--seeds", "10:13", *at_once]) == 0
+    result = json.loads((tmp_path / "result.json").read_bytes())
+    assert [line.split()[0] for line in result["runs"]] == ["10", "11", "12"] and result["broken"] == []
+    assert result["summary"]["runs"] == 3 and result["seconds_per_seed"]["cpu"] > 1

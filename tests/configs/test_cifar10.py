@@ -18,7 +18,7 @@ import pytest
 from configs.data import make_cifar10
 from configs.data.make_cifar10 import SHARDS, BadArchive, read_archive, tables_of
 from configs.load import load_config
-from tasks.validation import validate_dataset
+from tasks.dataset.validation import validate_dataset
 from tests.configs.cifar10_archive import BATCHES, python2_pickle, small_batches, write_archive
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"

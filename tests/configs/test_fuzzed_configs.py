@@ -17,7 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from flows.cli import main
+from cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path for path in (REPOSITORY / "configs").rglob("*.yaml") if path.name != "instances.yaml")

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from cli.main import main
 from configs.load import load_config
-from flows.cli import main
 
 MAX_CPU_SECONDS = 5
 MAX_MESSAGE_CHARACTERS = 10_000
@@ -108,6 +108,9 @@ FIELDS = [
     ("training.metric_definitions.m=%s" % ("(" * 2000 + "x" + ")" * 2000), "nests too deep"),
     ("training.metric_definitions.m=(x{99999999999999999999})", "is not a regular expression"),
     ("training.metric_definitions.m=(x{1,4294967296})", "is not a regular expression"),
+    ("training.metric_definitions.m=(?<=loss=)(.)", "is none that RE2 can search: invalid perl operator: (?<="),
+    ("training.metric_definitions.m=(a)\\1", "is none that RE2 can search: invalid escape sequence: \\1"),
+    ("training.metric_definitions.m=((a{1000}){1000})", "RE2 can search: invalid repetition size: {1000}; write it"),
     ("training.hyperparameters%s=1" % (".a" * 60), "at most 50"),
     ("training.hyperparameters%s=1" % (".a" * 20_000), "at most 50"),
     ("\x1b[31m.x=1", r"\x1b[31m"),
@@ -159,7 +162,7 @@ def test_every_thing_that_is_not_there_is_named_at_once(folder: Path) -> None:
 
 def test_a_sweep_that_goes_on_needs_no_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("flows.cli.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
+    monkeypatch.setattr("cli.main.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
     (folder / "data").rmdir()
     assert check("run", folder / "bench.yaml", "--resume", "local-20261120191500-1a2b3c4d").exit_code == 0
     assert read == ["local-20261120191500-1a2b3c4d"], "the config was taken"

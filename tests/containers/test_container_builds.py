@@ -11,7 +11,7 @@ import uuid
 import pytest
 
 from infra.local.engine.container.registry import MANIFEST_TYPES
-from tasks.image_packages import read_requirements, write_layer
+from tasks.image.packages import read_requirements, write_layer
 from tests.containers.container_bench import (
     IMAGE_CONTEXT,
     REPOSITORY,

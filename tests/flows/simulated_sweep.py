@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import yaml
 from click.testing import CliRunner, Result
 
+from cli.main import main
 from configs.models import BenchmarkConfig
 from configs.section import WITH_SECRETS
-from flows.cli import main
 from scaling import names
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"

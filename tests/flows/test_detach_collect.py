@@ -14,7 +14,7 @@ from flows.collect import collect_sweep
 from flows.detach import start_detached_sweep
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound
-from tasks.owner import read_owner_sign
+from tasks.sweeps.owner import read_owner_sign
 from tests.flows.simulated_sweep import ledger, nodesweep_run
 from tests.infra.local.platform_client import wait_for_end
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli.logs import Wanted, show_logs
+from cli.main import main
 from configs.models import BenchmarkConfig
-from flows.cli import main
-from flows.logs import Wanted, show_logs
 from flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
 from infra.local.interfaces import JobSpec, Node
 from tasks.errors import PointsMissing, RunFailed

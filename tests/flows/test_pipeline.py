@@ -15,19 +15,19 @@ import pytest
 from prefect import Task
 from prefect.client.orchestration import get_client
 
-import flows.outcomes
-import flows.sweep
-import tasks.jobs
+import flows.stages.outcomes
+import flows.stages.sweep
+import tasks.jobs.training_jobs
+from cli.inputs import config_of_sweep
+from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
-from flows.cli_input import config_of_sweep
-from flows.offline import plan_of, requests_of
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from flows.stop import stop_sweep
 from scaling import names
-from scaling.outcome import Clocks, JobOutcome
+from scaling.outcome.outcome import Clocks, JobOutcome
 from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
-from tasks.history import read_history_files
+from tasks.report.history import read_history_files
 from tasks.storage import mark_sweep_stopped
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -227,7 +227,7 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
         nodes=1, repeat=1, attempt=1, job_name="j", status=status, platform_kind="aws", reason="stopped on request",
         clocks=Clocks(submit_to_end_seconds=waited_seconds), phases=phases,
     )  # fmt: skip
-    reason = flows.outcomes.name_queue_deadline(outcome, 60).reason
+    reason = flows.stages.outcomes.name_queue_deadline(outcome, 60).reason
     assert ("within 60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
 
 
@@ -237,34 +237,39 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
 def test_jobs_are_watched_with_the_limits_of_the_config(
     training: dict[str, Any], longest_seconds: int, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch, seen = flows.sweep.watch_training_jobs, []
+    watch, seen = flows.stages.sweep.watch_training_jobs, []
 
     def spy(
-        platform: Any, sweep: str, names: Any, poll_seconds: float, limits: tasks.jobs.JobLimits, *rest: Any
+        platform: Any,
+        sweep: str,
+        names: Any,
+        poll_seconds: float,
+        limits: tasks.jobs.training_jobs.JobLimits,
+        *rest: Any,
     ) -> Any:
         seen.append(limits)
         return watch(platform, sweep, names, poll_seconds, limits, *rest)
 
-    monkeypatch.setattr(flows.sweep, "watch_training_jobs", spy)
+    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", spy)
     sweep = {"node_counts": [1], "queue_deadline_seconds": 90}
     scaling_benchmark(pipeline_config("scaling", training=training, sweep=sweep))
-    assert seen == [tasks.jobs.JobLimits(queue_seconds=90, run_seconds=longest_seconds + 600)]
+    assert seen == [tasks.jobs.training_jobs.JobLimits(queue_seconds=90, run_seconds=longest_seconds + 600)]
 
 
 def test_refused_point_does_not_lose_the_others(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quota that holds 2 nodes but not 4, and never will."""
-    create = tasks.jobs.submit
+    create = tasks.jobs.training_jobs.submit
 
     def refuse_four(sagemaker: Any, request: Any) -> Any:
         if request["ResourceConfig"]["InstanceCount"] == 4:
-            raise tasks.jobs.QuotaReached("the account-level service limit is 2")
+            raise tasks.jobs.training_jobs.QuotaReached("the account-level service limit is 2")
         return create(sagemaker, request)
 
-    monkeypatch.setattr("tasks.jobs.submit", refuse_four)
+    monkeypatch.setattr("tasks.jobs.training_jobs.submit", refuse_four)
     clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
-    monkeypatch.setattr("flows.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)))
+    monkeypatch.setattr("flows.stages.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)))
     config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
     result = scaling_benchmark(config)
     points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
@@ -349,7 +354,7 @@ def test_interrupted_sweep_stops_its_jobs(
         raise KeyboardInterrupt
 
     config = pipeline_config("endless", sweep={"node_counts": [1]})
-    monkeypatch.setattr("flows.sweep.watch_training_jobs", interrupt)
+    monkeypatch.setattr("flows.stages.sweep.watch_training_jobs", interrupt)
     sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
     with pytest.raises(KeyboardInterrupt):
         scaling_benchmark(config, sweep)
@@ -393,20 +398,20 @@ def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
 ) -> None:
     config = pipeline_config("scaling", sweep={"order": "ascending"})
     sweep = "bench-20261120000002-" + names.config_digest(config)[:8]
-    watch = flows.sweep.watch_training_jobs
+    watch = flows.stages.sweep.watch_training_jobs
 
     def watch_then_stop(*args: Any, **kwargs: Any) -> Any:
         ended = watch(*args, **kwargs)
         stop_sweep(config.platform, sweep)
         return ended
 
-    monkeypatch.setattr(flows.sweep, "watch_training_jobs", watch_then_stop)
+    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch_then_stop)
     with pytest.raises(SweepStopped, match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}"):
         scaling_benchmark(config, sweep)
     assert len(jobs_of(served, sweep)) == 1
     kept = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
     assert [(point["nodes"], point["status"]) for point in kept["points"]] == [(1, "Completed")]
-    monkeypatch.setattr(flows.sweep, "watch_training_jobs", watch)
+    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch)
     assert scaling_benchmark(config, sweep, resume=True).missing_points == 0
 
 
@@ -431,13 +436,13 @@ def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
 ) -> None:
     config = pipeline_config("endless", sweep={"node_counts": [1]})
     sweep = "bench-20261120000004-" + names.config_digest(config)[:8]
-    submit = flows.sweep.submit_training_job
+    submit = flows.stages.sweep.submit_training_job
 
     def stop_then_submit(platform: Any, request: Any, label: str) -> Any:
         mark_sweep_stopped(platform, sweep)
         return submit(platform, request, label)
 
-    monkeypatch.setattr(flows.sweep, "submit_training_job", stop_then_submit)
+    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stop_then_submit)
     with pytest.raises(SweepStopped):
         scaling_benchmark(config, sweep)
     [job] = jobs_of(served, sweep)

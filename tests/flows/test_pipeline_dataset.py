@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
-from flows.offline import plan_of, requests_of
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.errors import DatasetRefused, PreflightRefused

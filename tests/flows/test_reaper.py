@@ -11,12 +11,12 @@ import pytest
 from prefect.exceptions import ParameterTypeError
 
 import flows.reaper
-import tasks.reaper
+import tasks.sweeps.orphans
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.detach import start_detached_sweep
 from flows.reaper import reaper
 from scaling import names
-from tasks.owner import OwnerSign, owned, read_owner_sign
+from tasks.sweeps.owner import OwnerSign, owned, read_owner_sign
 from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -46,7 +46,7 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         sign = read_owner_sign(s3, platform, sweep)
         return sign and replace(sign, written_at=sign.written_at - timedelta(seconds=seconds))
 
-    monkeypatch.setattr(tasks.reaper, "read_owner_sign", read)
+    monkeypatch.setattr(tasks.sweeps.orphans, "read_owner_sign", read)
 
 
 def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
@@ -61,6 +61,28 @@ def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
     assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "InProgress"
     assert job in reaper(grace_minutes=20)
     assert wait_for_end(served.sagemaker, job)["TrainingJobStatus"] == "Stopped"
+
+
+def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their jobs have ended, and the pools are billed until their keep-alive is over."""
+    config = pipeline_config(
+        "scaling", name="poolreaped", training={"keep_alive_seconds": 3600}, sweep={"node_counts": [1]}
+    )
+    sweep = start_detached_sweep(config)
+    (job,) = sweep.job_names
+    with owned(config.platform, sweep.sweep_id):
+        wait_for_end(served.sagemaker, job)
+    monkeypatch.setattr(flows.reaper, "config_of_preset", lambda *_: SimpleNamespace(platform=config.platform))
+
+    def pool() -> str:
+        return str(served.sagemaker.describe_training_job(TrainingJobName=job)["WarmPoolStatus"]["Status"])
+
+    assert job not in reaper(grace_minutes=20) and pool() == "Available"
+    later(monkeypatch, 1201)
+    reaper(grace_minutes=20)
+    assert pool() == "Terminated"
 
 
 def test_grace_below_twenty_minutes_is_refused() -> None:

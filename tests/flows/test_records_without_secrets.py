@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.orchestration import get_client
 
+from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
-from flows.offline import plan_of, requests_of
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from infra.local.interfaces import JobSpec, Node
 from tests.secret_spellings import SECRET, TEXTS, X

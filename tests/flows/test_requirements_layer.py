@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from cli.guard import explain
+from cli.plan import describe_plan, plan_of, requests_of
 from configs.models import BenchmarkConfig
-from flows.cli_guard import explain
-from flows.offline import describe_plan, plan_of, requests_of
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from tasks.errors import ImageBuildFailed, InputsChanged
 from tests.infra.local.platform_client import client
@@ -86,12 +86,15 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     said = "installed by every node at every start of a job, which is billed, instead of once as a layer of the image: "
     why = "there is no ECR repository 'nowhere' (image.repository) for the layer"
     assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text
+    (code / "requirements.txt").write_text("timm==1.1\n")
+    with pytest.raises(InputsChanged, match=r"training\.source_dir: the code in .*code has changed"):
+        scaling_benchmark(config("nowhere", create_missing=False), nowhere.sweep_id, resume=True)
 
 
 def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
     served: SimpleNamespace, pipeline_config: Configs, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.image_packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
+    monkeypatch.setattr("tasks.image.packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
     with pytest.raises(ImageBuildFailed) as raised:
         scaling_benchmark(pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"}))
     message, exit_code = explain(raised.value)

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from cli.guard import explain
 from configs.models import BenchmarkConfig
-from flows.cli_guard import explain
+from flows.report import recorded_inputs
 from flows.scaling_benchmark import scaling_benchmark
+from scaling.planning.request import ResolvedInputs
 from tasks.errors import InputsChanged
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -57,3 +59,10 @@ def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config:
         InputsChanged, match=r"train\.py is not a file in training\.source_dir[\s\S]*no \*\.parquet file"
     ):
         scaling_benchmark(config, sweep, resume=True)
+
+
+def test_recorded_inputs_are_those_the_sweep_began_with_folders_and_all() -> None:
+    recorded = {"image_uri": "image", "dataset_uri": "s3://b/d/", "source_uri": None}
+    folders = {"inputs": {**recorded, "dataset_folders": ["train", "val"]}}  # JSON has lists
+    assert recorded_inputs("s", folders) == ResolvedInputs("s", "image", "s3://b/d/", None, ("train", "val"))
+    assert recorded_inputs("s", {"inputs": recorded}) == ResolvedInputs("s", "image", "s3://b/d/", None)

@@ -18,11 +18,11 @@ from prefect.settings import PREFECT_API_URL
 
 import flows.deployed
 import flows.scaling_benchmark
-import flows.sweep
+import flows.stages.sweep
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
-from tasks.sweep_ids import claim_sweep_id
+from tasks.sweeps.ids import claim_sweep_id
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run, write_config
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -95,7 +95,7 @@ def test_retried_flow_run_keeps_its_own_id(
 ) -> None:
     """Another run was first with the second that it began in."""
     begun: list[str] = []
-    submit = flows.sweep.submit_training_job
+    submit = flows.stages.sweep.submit_training_job
 
     def crash_once(platform: Any, request: Any, label: str) -> Any:
         begun.append(str(names.sweep_of_job(request["TrainingJobName"])))
@@ -103,7 +103,7 @@ def test_retried_flow_run_keeps_its_own_id(
             raise RuntimeError("the first try ends here")
         return submit(platform, request, label)
 
-    monkeypatch.setattr(flows.sweep, "submit_training_job", crash_once)
+    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", crash_once)
     claim = claim_sweep_id.fn
 
     def second_comer(config: BenchmarkConfig, started: datetime, run: str) -> str:

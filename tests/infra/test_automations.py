@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from infra.worker.__main__ import _automations
 from infra.worker.automations import PREFIX, notifications
-from tasks.report import announce_budget, announce_regression
+from tasks.report.publish import announce_budget, announce_regression
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
         made = Event(event=event, resource=resource, payload=payload)  # type: ignore[arg-type]
         received.append(ReceivedEvent.model_validate(made.model_dump()))
 
-    monkeypatch.setattr("tasks.report.emit_event", emit)
+    monkeypatch.setattr("tasks.report.publish.emit_event", emit)
     return received
 
 

@@ -77,7 +77,7 @@ def test_a_regression_and_a_budget_are_told(world: World, inbox: tuple[str, list
     assert names(world) == expected
 
     announce = (
-        "from tasks.report import announce_budget, announce_regression; "
+        "from tasks.report.publish import announce_budget, announce_regression; "
         "from prefect.events.worker import EventsWorker; "
         "announce_regression.fn('s', 'before', 'slower by a third'); "
         "announce_budget.fn('bench', '14.40 more', 's'); EventsWorker.drain_all()"

@@ -63,7 +63,7 @@ def _begin(world: World, story: Story) -> dict[str, subprocess.Popen[str]]:
 
 def _terminal(world: World, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "run", str(world.config_file(name))],
+        [sys.executable, "-m", "cli.main", "run", str(world.config_file(name))],
         cwd=REPOSITORY,
         env=world.machine.environment,
         stdout=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scaling.outcome import Clocks, JobOutcome
+from scaling.outcome.outcome import Clocks, JobOutcome
 
 if TYPE_CHECKING:
     from scaling.report import ScalingReport

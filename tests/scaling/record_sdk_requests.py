@@ -1,4 +1,4 @@
-"""Records the CreateTrainingJob requests that the SageMaker SDK v2 sends, for tests/scaling/test_request.py.
+"""Records the CreateTrainingJob requests that the SageMaker SDK v2 sends, for tests/scaling/planning/test_request.py.
 
 The SDK is no dependency of this project; the program runs in an environment of its own and reaches no network (every
 call is answered here, and what would open a connection raises):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scaling.analysis.intervals import Interval
 from scaling.formats import (
     escape_markdown,
     format_interval,
@@ -14,7 +15,6 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.intervals import Interval
 
 
 @pytest.mark.parametrize(

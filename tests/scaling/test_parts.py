@@ -7,10 +7,10 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from scaling.cost import RunCosts
-from scaling.parity import FinalMetric
+from scaling.analysis.cost import RunCosts
+from scaling.analysis.parity import FinalMetric
+from scaling.analysis.speedup import Baseline
 from scaling.report.model import ScalingReport
-from scaling.speedup import Baseline
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

@@ -1,10 +1,11 @@
-"""An HTTP server on loopback that answers whatever a test wants it to, to every request."""
+"""Servers on loopback that answer whatever a test wants them to, to every request, or hardly anything."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -47,3 +48,35 @@ def hostile_server(answer: Callable[[str], Words]) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+DRIPS = {
+    "silent": b"",
+    "head": b"HTTP/1.1 200 O",
+    "body": b"HTTP/1.1 200 OK\r\nETag: 1\r\nContent-Length: 1000000\r\n\r\n",
+}
+"""What an endpoint that never gets to the end of an answer says at once; the rest comes byte by byte, or not at all."""
+
+
+@contextmanager
+def dripping_server(said_at_once: bytes, pause_seconds: float = 0.05) -> Iterator[str]:
+    """Inside, the yielded endpoint accepts, says so much at once and then a byte after every pause; b"": nothing."""
+    over = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(said_at_once)
+            while not over.wait(pause_seconds):
+                connection.sendall(b"x" if said_at_once else b"")
+
+    def accept(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)

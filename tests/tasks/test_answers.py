@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +12,12 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 import tasks.answers
 import tasks.platform
+from cli.guard import explain
 from configs.models import PlatformConfig
-from flows.cli_guard import explain
 from tasks.answers import Silence
-from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_passing
+from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_transient
 from tasks.platform import aws_client
-from tests.tasks.hostile_server import PAGE, Words, hostile_server
+from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 HTML = {"Content-Type": "text/html"}
 CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -98,7 +97,7 @@ def test_answer_that_is_not_aws_names_the_endpoint_and_what_came(
         call(operation, words)
     message = str(raised.value)
     assert f"{answers[0]} gave {operation} an answer that is not AWS's: HTTP {words.status}" in message
-    assert is_passing(raised.value), "whatever stands in between may go away"
+    assert is_transient(raised.value), "whatever stands in between may go away"
     assert explain(raised.value) == (f"AWS call failed: {message}", 1)
 
 
@@ -113,7 +112,7 @@ def test_answer_that_breaks_off_is_not_taken_for_a_whole_one(call: Call, operati
 def test_page_of_a_gateway_in_trouble_is_an_error_that_passes(call: Call, operation: str) -> None:
     with pytest.raises(ClientError) as raised:
         call(operation, Words(503, PAGE, HTML))
-    assert (error_code(raised.value), is_passing(raised.value)) == ("503", True)
+    assert (error_code(raised.value), is_transient(raised.value)) == ("503", True)
 
 
 def test_real_errors_and_answers_stay_what_they_are(call: Call) -> None:
@@ -167,7 +166,7 @@ def test_silence_is_said_every_two_minutes_and_ends_with_an_error(
     assert said_at == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
     first = "no answer from http://there:1 for 120 s; waiting for its answer to Describe, and giving up after 900 s"
     assert caplog.records[0].getMessage() == first
-    assert not is_passing(raised.value) and raised.value.__cause__ is reason
+    assert not is_transient(raised.value) and raised.value.__cause__ is reason
     assert explain(raised.value)[1] == 1
 
 
@@ -191,29 +190,23 @@ def test_silence_begins_anew(silence: tuple[Silence, Time], ended_by: str) -> No
         heard.note_failure("Describe", reason)
 
 
-@pytest.fixture
-def deaf_endpoint() -> Iterator[str]:
-    """Accepts connections (the kernel does), reads nothing, answers nothing."""
-    with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
 def test_platform_that_never_answers_is_given_up(
-    platform: PlatformConfig, deaf_endpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All clients of one endpoint wait together."""
-    once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.05)
+    once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
     monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
     monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 0.5)
     monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 1.0)
-    there = platform.model_copy(update={"endpoint_url": deaf_endpoint})
-    clients = [(aws_client(CALLS[name][0], there), CALLS[name][1]) for name in ("ListTrainingJobs", "GetObject")]
     outcomes: list[type[BaseException]] = []
-    while PlatformSilent not in outcomes:
-        for client, send in clients:
-            with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
-                send(client)
-            outcomes.append(raised.type)
+    with dripping_server(DRIPS["silent"]) as endpoint:
+        there = platform.model_copy(update={"endpoint_url": endpoint})
+        calls = [(aws_client(CALLS[name][0], there), CALLS[name][1]) for name in ("ListTrainingJobs", "ListObjectsV2")]
+        while PlatformSilent not in outcomes:
+            for client, send in calls:
+                with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
+                    send(client)
+                outcomes.append(raised.type)
     assert len(outcomes) > 4 and outcomes.index(PlatformSilent) >= len(outcomes) - 2
     [said] = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
-    assert said.startswith(f"no answer from {deaf_endpoint} for ") and "giving up after 1 s" in said
+    assert said.startswith(f"no answer from {endpoint} for ") and "giving up after 1 s" in said

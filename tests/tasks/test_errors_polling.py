@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 import tasks.platform
-from tasks.errors import PreflightRefused, is_passing, retry_passing
+from tasks.errors import PreflightRefused, is_transient, retry_transient
 from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, patient
 from tasks.polling import CallBudget, Cancelled, Clock, Progress, intervals
 
@@ -37,8 +37,8 @@ def test_only_what_may_pass_is_retried(error: Exception, passing: bool) -> None:
         def result(self) -> None:
             raise error
 
-    assert is_passing(error) is passing
-    assert retry_passing(SimpleNamespace(name="task"), None, State()) is passing
+    assert is_transient(error) is passing
+    assert retry_transient(SimpleNamespace(name="task"), None, State()) is passing
 
 
 def test_preflight_lists_every_problem() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
+from cli.local_platform import answers
 from configs.models import PlatformConfig
-from flows.local_platform import answers
 from infra.local.api.access import access_keys
 from infra.local.server.contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
 from tasks import local_keys, local_status
@@ -20,7 +21,7 @@ from tasks.errors import ForeignAnswer
 from tasks.local_keys import NoLocalKeys, local_session
 from tasks.platform import aws_client
 from tasks.stack import stack_client
-from tests.tasks.hostile_server import PAGE, Words, hostile_server
+from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 
 @pytest.fixture
@@ -88,6 +89,20 @@ def test_no_platform_there_is_a_lost_connection() -> None:
     """So that a run waits for one that is away for a moment."""
     with pytest.raises(EndpointConnectionError, match=r"http://127\.0\.0\.1:9"):
         local_session("http://127.0.0.1:9", None)
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
+    drip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_keys, "_ANSWER_SECONDS", 0.3)
+    began = time.monotonic()
+    with (
+        dripping_server(DRIPS[drip]) as endpoint,
+        pytest.raises(ReadTimeoutError, match=f'Read timeout on endpoint URL: "{endpoint}"'),
+    ):
+        local_session(endpoint, None)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

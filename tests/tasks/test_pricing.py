@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import PlatformConfig
-from scaling.cost import price_of
+from scaling.analysis.cost import price_of
 from tasks.pricing import SOURCE, NoPrice, cache_file, keep_price, price_instance, read_price, recall_price
 
 TODAY = date(2026, 11, 20)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from training.errors import UserError
-from training.learning_rate import RULES
+from training.model.learning_rate import RULES
 
 MODELS = ("ranking_mlp", "resnet18")
 FORMATS = ("parquet", "csv")

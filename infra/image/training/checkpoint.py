@@ -16,10 +16,10 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from training.callback import Measurement, table_data
 from training.cluster import Cluster
+from training.distributed.process_group import barrier, broadcast_bytes, gather_numbers
 from training.errors import UserError
-from training.process_group import barrier, broadcast_bytes, gather_numbers
+from training.measuring.callback import Measurement, table_data
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 

@@ -13,23 +13,23 @@ import pytorch_lightning as pl
 import torch
 
 from training.arguments import TrainingArguments
-from training.backends import choose_backend
-from training.batching import BatchPlan, plan_batch
 from training.boot_barrier import tell_end_of_measurement, wait_at_boot_barrier
-from training.callback import Measurement
 from training.checkpoint import BEST, LAST, ResumeCheckpoints, find_last_checkpoint, remove_checkpoints, restore_best
 from training.cluster import Cluster, cluster_from_environment
 from training.cpu_quota import cpu_quota_cores
-from training.data import TableData
+from training.data.batching import BatchPlan, plan_batch
+from training.data.module import TableData
+from training.distributed.backends import choose_backend
+from training.distributed.process_group import init_model_parallel, join_process_group, leave_process_group
+from training.distributed.strategies import build_strategy
 from training.errors import UserError
 from training.files import write_text_atomically
 from training.hardware import choose_precision, set_thread_count
-from training.learning_rate import scaled_learning_rate
-from training.metrics import key_value_line, summary_values
-from training.module import Classifier
-from training.process_group import init_model_parallel, join_process_group, leave_process_group
-from training.result import collect_metrics
-from training.strategies import build_strategy
+from training.measuring.callback import Measurement
+from training.measuring.metrics import key_value_line, summary_values
+from training.measuring.result import collect_metrics
+from training.model.learning_rate import scaled_learning_rate
+from training.model.module import Classifier
 from training.trainer import build_trainer, quiet_lightning
 
 # What a checkpoint and the run that resumes from it must have in common: the data's order, the model, its optimiser.

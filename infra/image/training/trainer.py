@@ -14,10 +14,10 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.strategies import Strategy
 
 from training.arguments import TrainingArguments
-from training.batching import BatchPlan
 from training.cluster import Cluster
+from training.data.batching import BatchPlan
 from training.hardware import accelerator
-from training.module import FINAL_METRIC
+from training.model.module import FINAL_METRIC
 
 
 def build_trainer(

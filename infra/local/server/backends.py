@@ -16,7 +16,7 @@ from infra.local.engine.errors import EngineError
 from infra.local.interfaces import Engine, ImageStore, Room
 from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError
-from infra.local.training.execution import Means
+from infra.local.training.execution import ExecutionServices
 from infra.local.training.runner import EngineRunner, JobRunner
 
 
@@ -57,7 +57,9 @@ def with_real_nodes(
     """The backend of an engine whose nodes run."""
 
     def make_runner(clients: ClientFactory) -> EngineRunner:
-        return EngineRunner(Means(engine, images, clients, config.cold_start_seconds, file_systems=config.file_systems))
+        return EngineRunner(
+            ExecutionServices(engine, images, clients, config.cold_start_seconds, file_systems=config.file_systems)
+        )
 
     return Backend(images, make_runner, room=room, registry=registry)
 

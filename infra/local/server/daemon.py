@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -88,8 +89,8 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
-                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s: "
-                "start again when it has ended"
+                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s, "
+                "or hangs: start again when it has ended, or end it with `nodesweep local stop`"
             )
         time.sleep(_POLL_SECONDS)
 
@@ -172,11 +173,19 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     """What the folder's server (on this port, if given) says of itself, or {"running": false, …}.
 
-    `not_kept` has what is not on disk, or was not when the last server ended.
+    `not_kept` has what is not on disk, or was not when the last server ended; `problem` says that it does not answer.
     """
     found = find_server(state_dir, port)
-    answer = read_status(found.endpoint) if found else None
-    return answer or {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
+    if found is None:
+        return {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
+    return read_status(found.endpoint) or {
+        "running": False,
+        "state_dir": str(state_dir),
+        "not_kept": [],  # it may write yet
+        "pid": found.pid,
+        "endpoint": found.endpoint,
+        "problem": f"process {found.pid} is alive and does not answer at {found.endpoint}",
+    }
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
@@ -189,7 +198,16 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
-    """GET /_nodesweep/status, None where nothing answers it."""
+    """GET /_nodesweep/status, None where nothing answers it in time."""
+    said: list[dict[str, Any] | None] = []
+    # In a thread, since a socket's own limit begins anew with every byte: an answer that drips would be read for ever.
+    asking = threading.Thread(target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True)
+    asking.start()
+    asking.join(_STATUS_TIMEOUT_SECONDS)
+    return said[0] if said else None
+
+
+def _ask_status(endpoint: str) -> dict[str, Any] | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
     try:
         with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:

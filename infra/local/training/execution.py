@@ -41,7 +41,7 @@ class ImageNotFoundError(Exception):
 
 
 @dataclass(frozen=True)
-class Means:
+class ExecutionServices:
     """What jobs are run with."""
 
     engine: Engine
@@ -57,24 +57,24 @@ class JobExecution:
     """Runs one job to its end in the calling thread. Every outcome ends up in the job's record; nothing is raised."""
 
     def __init__(
-        self, job: TrainingJob, change: Change, means: Means, faults: JobFaults, stop: threading.Event
+        self, job: TrainingJob, change: Change, services: ExecutionServices, faults: JobFaults, stop: threading.Event
     ) -> None:
         self._job = job
         self._change = change
-        self._means = means
-        self._engine = means.engine
-        self._clock = means.clock
+        self._services = services
+        self._engine = services.engine
+        self._clock = services.clock
         self._stop = stop
         # All clients now: making one takes a tenth of a second, which would be Training's.
         self._s3, self._logs, self._cloudwatch = (
-            means.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
+            services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
         )
         self._metrics = MetricMatcher(job.request["AlgorithmSpecification"].get("MetricDefinitions", []))
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: TimesStruck = Counter()
         self._retries = 0
         self._trained_seconds = 0.0
-        self._start_seconds = 0.0 if job.reused_pool_of else means.cold_start_seconds
+        self._start_seconds = 0.0 if job.reused_pool_of else services.cold_start_seconds
 
     def run(self) -> None:
         try:
@@ -110,7 +110,7 @@ class JobExecution:
         sync = FolderSync(self._s3, synced_folders(self._job.request), nodes)
         sync.restore()
         channels = self._job.request.get("InputDataConfig", [])
-        mount_channels(channels, nodes, self._means.file_systems)
+        mount_channels(channels, nodes, self._services.file_systems)
         fill_channels(self._s3, channels, nodes, self._stop)
         if self._stop.is_set():
             raise DownloadInterrupted
@@ -126,7 +126,7 @@ class JobExecution:
         return self._upload(nodes, result)
 
     def _find_image(self) -> None:
-        if problem := missing_image(self._means.images, self._job):
+        if problem := missing_image(self._services.images, self._job):
             raise ImageNotFoundError(problem)
 
     def _wait_for_instances(self) -> None:
@@ -139,7 +139,7 @@ class JobExecution:
 
     def _train(self, nodes: Sequence[Node], sync: FolderSync, watch: TrainingWatch) -> RunResult:
         self._enter("Training")
-        spec, clients = self._job.spec(), self._means.clients
+        spec, clients = self._job.spec(), self._services.clients
         metrics = NodeMetrics(clients("cloudwatch", self._job.region), self._job.name, lambda: self._engine.usage(spec))
         with LogStreams(clients("logs", self._job.region), LOG_GROUP) as streams, sync, metrics, watch:
             opened_milliseconds = int(self._clock() * 1000)
@@ -197,7 +197,7 @@ class JobExecution:
     def _goes_on(self, ending: Ending) -> bool:
         """Whether another segment follows; if so, the job is brought to where that begins."""
         if ending.status == "Interrupted":
-            self._start_seconds = ending.restart_after_seconds + self._means.cold_start_seconds
+            self._start_seconds = ending.restart_after_seconds + self._services.cold_start_seconds
             self._enter("Interrupted")
             self._enter("Restarting")
             if self._start_seconds > 0:
@@ -206,7 +206,7 @@ class JobExecution:
         if not self._is_retried(ending):
             return False
         self._retries += 1
-        self._start_seconds = self._means.cold_start_seconds
+        self._start_seconds = self._services.cold_start_seconds
         retry = f"retry {self._retries} of {self._job.retry_attempts} after an InternalServerError"
         self._enter("Starting", f"Preparing the instances for training: {retry}")
         return True

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import re2
 
 from infra.local.api.protocol import ApiError, validation_error
 from infra.local.api.validation import null_violation, raise_violations, violation
 from infra.local.training.folder_sync import synced_folders
+from infra.local.training.metrics import compile_expression
 
 LOCAL_INSTANCE_TYPES = ("ml.local.small", "ml.local.medium", "ml.local.large")
 _AT_LEAST_ONE = "Member must have value greater than or equal to 1"
@@ -165,8 +167,8 @@ def _check_stopping_condition(request: dict[str, Any]) -> None:
 
 def _check_metric(definition: dict[str, str]) -> None:
     try:
-        groups = re.compile(definition["Regex"]).groups
-    except re.error as error:
+        groups = compile_expression(definition["Regex"]).groups
+    except re2.error as error:
         raise validation_error(
             f"Metric {definition['Name']}: Regex {definition['Regex']!r} is invalid: {error}"
         ) from error

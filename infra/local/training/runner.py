@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from infra.local.api.protocol import ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
-from infra.local.training.execution import Change, JobExecution, Means
+from infra.local.training.execution import Change, ExecutionServices, JobExecution
 from infra.local.training.launch_path import launch_path_note
 from infra.local.training.limits import check_runnable
 from infra.local.training.record import TrainingJob
@@ -50,26 +50,26 @@ class EngineRunner:
     account_id = ACCOUNT_ID
     has_virtual_clock = False
 
-    def __init__(self, means: Means) -> None:
-        self._means = means
+    def __init__(self, services: ExecutionServices) -> None:
+        self._services = services
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Raise ValidationException for what this machine's nodes can't have."""
         check_runnable(request)
 
     def capacity_problem(self, job: TrainingJob) -> str | None:
-        return self._means.engine.capacity_problem(job.instance_type, job.instance_count)
+        return self._services.engine.capacity_problem(job.instance_type, job.instance_count)
 
     def isolation(self) -> str:
-        return self._means.engine.isolation("ml.local.small")
+        return self._services.engine.isolation("ml.local.small")
 
     def starting_text(self, job: TrainingJob) -> str:
-        emulated = f"Emulated nodes: {self._means.engine.isolation(job.instance_type)}"
+        emulated = f"Emulated nodes: {self._services.engine.isolation(job.instance_type)}"
         note = launch_path_note(job.request)
         return f"{note} {emulated}" if note else emulated
 
     def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
-        JobExecution(job, change, self._means, faults, stop).run()
+        JobExecution(job, change, self._services, faults, stop).run()
 
     def clean_up(self, job: TrainingJob) -> None:
-        self._means.engine.clean_up(job.spec())
+        self._services.engine.clean_up(job.spec())

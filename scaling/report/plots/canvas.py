@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
+from scaling.analysis.intervals import Interval
+from scaling.analysis.speedup import SummaryRow
 from scaling.formats import nodes_text
-from scaling.intervals import Interval
 from scaling.names import PlotKind
 from scaling.report.model import ScalingReport
 from scaling.report.table import thinned, titled
-from scaling.speedup import SummaryRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

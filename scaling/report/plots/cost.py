@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scaling.analysis.recommend import pareto_front
+from scaling.analysis.speedup import SummaryRow
 from scaling.formats import format_seconds, format_usd, format_value, join_words, nodes_text
-from scaling.recommend import pareto_front
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import COLOURS, HOLLOW, MAX_MARKERS, Drawing, begin, finish, mark, spaced
 from scaling.report.table import thinned
 from scaling.report.tables import cost_origin
-from scaling.speedup import SummaryRow
 
 _SECONDS_PER_HOUR = 3600
 _NICE_SECONDS = [

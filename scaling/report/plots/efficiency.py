@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.models import RecommendationConfig
+from scaling.analysis.intervals import Interval
+from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.formats import format_interval, format_percent, nodes_text
-from scaling.intervals import Interval
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import (
     COLOURS,
@@ -23,7 +24,6 @@ from scaling.report.plots.canvas import (
     set_node_axis,
 )
 from scaling.report.table import thinned
-from scaling.speedup import Baseline, SummaryRow
 
 # Where a label may stand, best first: from the point to its baseline (below it or above it), and the least free space
 # to a line, all in points. 7 put its middle about 8 percentage points away. A label is _LABEL_POINTS high.

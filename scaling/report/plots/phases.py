@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scaling.analysis.speedup import SummaryRow
 from scaling.formats import format_percent, format_seconds, nodes_text
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import COLOURS, HEIGHT_INCHES, Drawing, begin, finish, name_artist
 from scaling.report.table import thinned
-from scaling.speedup import SummaryRow
 
 MAX_BARS = 12
 # In the order they happen; each told by its hatching too, not by colour alone.

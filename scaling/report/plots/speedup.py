@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.fit_models import LawFit
+from scaling.analysis.fit_models import LawFit
+from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.formats import format_interval, format_seconds, format_speedup, join_words, nodes_text
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import (
@@ -27,7 +28,6 @@ from scaling.report.plots.canvas import (
     set_node_axis,
 )
 from scaling.report.table import thinned
-from scaling.speedup import Baseline, SummaryRow
 
 MAX_DOTS_PER_NODE_COUNT = 100
 

@@ -11,29 +11,29 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli.history import show_history
+from cli.main import main
 from configs.catalogue import load_catalogue
 from configs.load import load_config
 from configs.models import BenchmarkConfig
 from configs.section import WITH_SECRETS
-from flows.cli import main
-from flows.history import show_history
 from flows.report import report_sweep
 from flows.scaling_benchmark import scaling_benchmark
+from flows.stages.sweep import submit_point
 from flows.stop import stop_sweep
-from flows.sweep import submit_point
 from infra.local.interfaces import ImageBuildError
 from infra.local.simulation.images import SimulatedImageStore
-from scaling.plan import plan_sweep
-from scaling.request import ResolvedInputs, build_request
-from tasks.dataset import describe_remote, download_remote
+from scaling.planning.plan import plan_sweep
+from scaling.planning.request import ResolvedInputs, build_request
+from tasks.dataset.files import describe_remote, download_remote
 from tasks.errors import ImageBuildFailed
-from tasks.image import find_repository, read_context
-from tasks.image_codebuild import start, wait
-from tasks.jobs import submit
+from tasks.image.codebuild import start, wait
+from tasks.image.find import find_repository, read_context
+from tasks.jobs.training_jobs import submit
 from tasks.platform import aws_client
 from tasks.polling import Clock
-from tasks.preflight import check_online
-from tasks.preflight_identity import needs_of
+from tasks.preflight.ask import check_online
+from tasks.preflight.identity import needs_of
 from tasks.pricing import price_instance
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template

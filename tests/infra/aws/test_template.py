@@ -13,8 +13,8 @@ from typing import Any
 import cfnlint.api
 import pytest
 
-from configs.from_stack import OPTIONAL_OUTPUTS, REQUIRED_OUTPUTS
 from configs.models import ImageConfig, PlatformConfig
+from configs.written.from_stack import OPTIONAL_OUTPUTS, REQUIRED_OUTPUTS
 from scaling import names
 from tests.infra.aws.deployed import TEMPLATE, taken, template
 from tests.infra.aws.iam_policy import as_list

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.infra.image.training_processes import Trainings
+from tests.infra.image.training.processes import Trainings
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 if str(IMAGE) not in sys.path:

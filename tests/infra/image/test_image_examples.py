@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.process.image_store import ProcessImageStore
 from infra.local.interfaces import JobSpec, Node, RunResult
-from tests.infra.image.training_processes import IMAGE
+from tests.infra.image.training.processes import IMAGE
 
 pytestmark = pytest.mark.slow
 

@@ -19,12 +19,12 @@ from nodesweep_clock import clock
 
 from infra.local.simulation.model import PerformanceModel, plan_workload
 from infra.local.simulation.program import metrics as simulated_metrics
-from scaling.logged import LogLine, read_logged
-from scaling.outcome import read_outcome
-from tests.infra.image.training_processes import IMAGE
+from scaling.outcome.logged import LogLine, read_logged
+from scaling.outcome.outcome import read_outcome
+from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
-GUIDE = IMAGE.parents[1] / "docs" / "training-code.md"
+GUIDE = IMAGE.parents[1] / "docs" / "own-code.md"
 VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SM_HOSTS", "SM_CURRENT_HOST")
 TWO_NODES = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1"}
 LIBRARIES = ("torch", "torch.distributed", "horovod", "horovod.torch", "horovod.tensorflow", "mpi4py", "mpi4py.MPI",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from training.arguments import parse_arguments
-from training.batching import plan_batch
+from training.data.batching import plan_batch
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.load import load_config
@@ -27,10 +27,10 @@ from infra.local.engine.process.image_store import ProcessImageStore
 from infra.local.engine.run.node_environment import node_environment
 from infra.local.engine.run.node_files import make_nodes
 from infra.local.interfaces import AccessKey, JobSpec
-from scaling.distribution import option_of, processes_per_node, ranks_per_replica
-from scaling.plan import PlannedPoint, plan_sweep
-from scaling.request import ResolvedInputs, build_request
-from tasks.source import pack
+from scaling.planning.plan import PlannedPoint, plan_sweep
+from scaling.planning.request import ResolvedInputs, build_request
+from scaling.rules.distribution import option_of, processes_per_node, ranks_per_replica
+from tasks.jobs.source import pack
 
 pytestmark = pytest.mark.slow
 

@@ -1,9 +1,11 @@
-"""docs/training-code.md: every block is what it says it is, and what stands in files is in them word for word."""
+"""The guides to code of one's own: every block is what it says it is, what stands in files is in them word for word."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ import yaml
 
 from configs.models import BenchmarkConfig
 from infra.local.engine.process import dockerfile
-from tests.infra.image.training_processes import IMAGE
+from tests.infra.image.training.processes import IMAGE
 
-GUIDE = IMAGE.parents[1] / "docs" / "training-code.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+DOCS = IMAGE.parents[1] / "docs"
+GUIDES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("training-code.md", "own-code.md")}
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", "\n".join(GUIDES.values()), re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
@@ -34,7 +37,7 @@ def test_a_config_is_accepted(text: str, make_config: Callable[..., BenchmarkCon
     sections: dict[str, Any] = yaml.safe_load(text)
     config = make_config(**sections)
     if config.training.source_dir is not None:
-        program = GUIDE.parent / config.training.source_dir / config.training.entry_point
+        program = DOCS / config.training.source_dir / config.training.entry_point
         assert program.is_file()
         options = {f"--{name}" for name in config.training.hyperparameters}
         assert options <= set(re.findall(r'add_argument\("(--[\w-]+)"', program.read_text()))
@@ -46,11 +49,11 @@ def test_a_program_compiles(text: str) -> None:
         script = (IMAGE / "examples" / "lightning_cifar.py").read_text()
         assert "num_nodes=args.num_nodes,\n" in script
         text = script.replace("num_nodes=args.num_nodes,\n", text)
-    compile(text, str(GUIDE), "exec")
+    compile(text, "a guide", "exec")
 
 
 def test_the_starter_is_the_examples() -> None:
-    (shown,) = (text for text in blocks("python") if text.startswith("# start.py"))
+    (shown,) = (text for text in blocks("python") if text.startswith("# start.py, the entry point"))
     code = (IMAGE / "examples" / "start.py").read_text().split('"""')[-1].strip()
     assert shown.split("\n", 1)[1].strip() == code
 
@@ -59,7 +62,7 @@ def test_the_starter_is_the_examples() -> None:
 def test_a_command_line_parses_and_its_files_are_there(text: str) -> None:
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     for file in re.findall(r"infra/\S+", text):
-        assert (GUIDE.parents[1] / file).is_file()
+        assert (DOCS.parent / file).is_file()
 
 
 def test_the_copied_files_are_all_that_the_wrapper_imports(tmp_path: Path) -> None:
@@ -81,3 +84,54 @@ def test_a_dockerfile_parses_and_says_what_the_toolkit_starts(text: str) -> None
     recipe = dockerfile.parse(understood, {})
     assert recipe.environment["SAGEMAKER_PROGRAM"] == "plain_ddp.py"
     assert [copy.target for copy in recipe.copies][-1] == "/opt/ml/code/plain_ddp.py"
+
+
+def test_a_starter_gives_what_hyperparameters_can_not_say(tmp_path: Path) -> None:
+    (starter,) = (text for text in blocks("python") if "runpy" in text)
+    (tmp_path / "start.py").write_text(starter)
+    (tmp_path / "train.py").write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('model')\n"
+        "parser.add_argument('--amp', action='store_true')\n"
+        "parser.add_argument('--optim.name', dest='optimizer')\n"
+        "parser.add_argument('-b', type=int)\n"
+        "print(vars(parser.parse_args()), __name__)\n"
+    )
+    given = [sys.executable, "start.py", "--optim.name", "adam", "-b", "8"]
+    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "{'model': 'resnet50', 'amp': True, 'optimizer': 'adam', 'b': 8} __main__\n"
+
+
+def test_nothing_stands_in_both_guides() -> None:
+    """Neither a heading nor a whole line of text or of a table."""
+    both = [{line for line in text.splitlines() if line.startswith("#") or len(line) > 60} for text in GUIDES.values()]
+    assert both[0] & both[1] == set()
+
+
+def test_hyperparameters_reach_a_program_as_the_table_says(image_python: str) -> None:
+    """By the toolkit's own code, from the texts of a request."""
+    rows = {"epochs": 8, "b": 8, "optim.name": "adam", "amp": True, "name": ""}
+    sent = [json.dumps({name: json.dumps(value)}) for name, value in rows.items()]
+    program = (
+        "import json, sys; from sagemaker_training import mapping\n"
+        "for text in sys.argv[1:]:\n"
+        "    given = {name: json.loads(value) for name, value in json.loads(text).items()}\n"
+        "    print(*mapping.to_cmd_args(given))"
+    )
+    done = subprocess.run([image_python, "-c", program, *sent], capture_output=True, text=True, check=True)
+    expected = ["--epochs 8", "-b 8", "--optim.name adam", "--amp True", "--name "]
+    assert done.stdout.splitlines() == expected
+    table = GUIDES["own-code.md"].split("A starter is")[0]
+    for said in (*expected, "epochs: 8", "b: 8", "optim.name: adam", "amp: true", 'name: ""'):
+        assert f"`{said.strip()}`" in table
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_links_lead_somewhere(guide: str) -> None:
+    for place, _, heading in re.findall(r"\]\((?!http)([^)#]*)(#([^)]*))?\)", GUIDES[guide]):
+        target = (DOCS / place).resolve() if place else DOCS / guide
+        assert target.exists(), place
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings]

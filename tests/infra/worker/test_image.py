@@ -80,7 +80,7 @@ SECRET_FILES = (
 
 def test_no_secret_is_in_the_build_context(tmp_path: Path) -> None:
     """The documented steps make infra/worker/secrets before the image is built. The rules are Docker's own."""
-    needed = {"flows/cli.py", "configs/local.yaml", "scaling/secrets.py", "prefect.yaml", "infra/image/.dockerignore"}
+    needed = {"cli/main.py", "configs/local.yaml", "scaling/secrets.py", "prefect.yaml", "infra/image/.dockerignore"}
     for name in (*SECRET_FILES, *needed):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("s3cr3t")

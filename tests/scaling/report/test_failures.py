@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from scaling.program_error import ProgramError
+from scaling.outcome.program_error import ProgramError
 from scaling.report.failures import LINES_SHOWN, MAX_CAUSES_SHOWN, failure_lines
 from scaling.report.render import render_html, render_markdown
 

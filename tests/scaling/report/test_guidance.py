@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.measured import read_measured
+from scaling.measured.table import read_measured
 from scaling.report.guidance import BLOG, GUIDE, LOADER_DOC, find_guidance, out_of_memory
 from scaling.report.render import render_html, render_markdown, render_terminal
 

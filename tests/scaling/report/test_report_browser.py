@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from scaling.cost import Price
-from scaling.outcome import Clocks
+from scaling.analysis.cost import Price
+from scaling.outcome.outcome import Clocks
 from scaling.report.render import render_html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from configs.catalogue import load_catalogue
-from scaling.cost import Price
-from scaling.outcome import Clocks
-from scaling.plan import plan_sweep
+from scaling.analysis.cost import Price
+from scaling.analysis.speedup import MixedOutcomesError
+from scaling.outcome.logged import UnmatchedMetric
+from scaling.outcome.outcome import Clocks
+from scaling.planning.plan import plan_sweep
 from scaling.report.render import render_csv, render_html
 from scaling.secrets import HIDDEN
-from scaling.speedup import MixedOutcomesError
 
 METRICS = {
     "train_seconds": 40.0,
@@ -426,3 +427,19 @@ def test_runs_without_an_interruption_say_nothing_of_them(make_outcome, make_rep
     report = make_report([make_outcome(1, 60.0), interrupted(make_outcome, 0)])
     assert report.points[1].interruptions == 0
     assert not any("interruption" in caveat for caveat in report.caveats)
+
+
+def test_a_metric_that_was_never_printed_is_named_with_its_jobs_and_the_nearest_line(make_outcome, make_report):
+    accuracy = UnmatchedMetric("accuracy", "acc=(.+)")
+    outcomes = [
+        make_outcome(1, 40.0, unmatched_metrics=(accuracy, UnmatchedMetric("loss", "loss (.)"))),
+        make_outcome(2, 21.0, unmatched_metrics=(accuracy._replace(nearest="algo-2: accuracy: 0.9"),)),
+    ]
+    first, second, *others = make_report(outcomes).caveats
+    assert first == (
+        "Metric accuracy was never printed as its definition has it: 'acc=(.+)' (training.metric_definitions) found no "
+        "number in the log of 1 node, repeat 1 and 2 nodes, repeat 1; the line most like it is “algo-2: accuracy: "
+        "0.9”. Make the expression fit what the program prints, or have it print that."
+    )
+    assert "'loss (.)'" in second and "of 1 node, repeat 1; no line there is like it. " in second
+    assert not any("never printed" in other for other in others)

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from scaling.cost import Price
-from scaling.measured import read_measured
-from scaling.outcome import Clocks
+from scaling.analysis.cost import Price
+from scaling.measured.table import read_measured
+from scaling.outcome.outcome import Clocks
 from scaling.report.points_csv import render_csv
 from scaling.report.render import render_json
 

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from configs.load import load_config
-from scaling.cost import Price
-from scaling.measured import read_measured
-from scaling.outcome import Clocks
+from scaling.analysis.cost import Price
+from scaling.measured.table import read_measured
+from scaling.outcome.outcome import Clocks
 from scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.plots.canvas import COLOURS, MAX_MARKERS, spaced
 from scaling.report.plots.cost import _tick_text, _time_ticks

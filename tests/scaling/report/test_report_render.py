@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 
 from scaling import names
-from scaling.cost import Price
-from scaling.measured import read_measured
-from scaling.outcome import Clocks
+from scaling.analysis.cost import Price
+from scaling.measured.table import read_measured
+from scaling.outcome.outcome import Clocks
 from scaling.report import ScalingReport
 from scaling.report.render import (
     render_csv,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.cost import Price
-from scaling.fit import fit_laws
-from scaling.measured import read_measured
-from scaling.outcome import Clocks
+from scaling.analysis.cost import Price
+from scaling.analysis.fit import fit_laws
+from scaling.measured.table import read_measured
+from scaling.outcome.outcome import Clocks
 from scaling.report.facts import costs_text, provenance_facts, sweep_facts
 from scaling.report.table import TextTable
 from scaling.report.tables import (

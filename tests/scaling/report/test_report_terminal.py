@@ -7,7 +7,7 @@ import re
 
 from rich.console import Console
 
-from scaling.measured import read_measured
+from scaling.measured.table import read_measured
 from scaling.report import ScalingReport
 from scaling.report.terminal import MAX_BARS, Bar, SpeedupBars, render_terminal
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from configs.catalogue import load_catalogue
-from scaling.plan import plan_sweep
+from scaling.planning.plan import plan_sweep
 from scaling.report.render import render_files, render_html, render_markdown, render_terminal
 from scaling.report.tables import attempts_table, brief_table, main_table
 

@@ -38,7 +38,7 @@ class ProcessImageStore:
     def __init__(self, state_dir: Path) -> None:
         """Open the store, and end whatever the builds of a killed predecessor left running."""
         self._images = state_dir.resolve() / "images"
-        self._venvs = state_dir.resolve() / "venvs"
+        self._venvs = (state_dir / "venvs").resolve()
         end_leftovers(self._venvs)
 
     def build(

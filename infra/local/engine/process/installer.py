@@ -156,15 +156,15 @@ def _install(
         return
     if not install.with_dependencies:
         wanted.append("--no-deps")
-    if install.pins is not None:
-        wanted.append(f"-c{_write_pins(venv, install.pins)}")
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
-    torch = _torch_lines(install)
-    if torch and install.pins is None:
-        _install_torch(venv, torch, environment, folder, run=run, lock_fd=lock_fd)
+    if install.pins is not None:  # what fits the torch that is there lies where pip's configuration says
+        pins = _write_pins(venv, install.pins)
+        run.command("INSTALL requirements", [*pip, f"-c{pins}", *wanted], environment, folder, lock_fd)
+        return
+    _install_torch(venv, install, environment, folder, run=run, lock_fd=lock_fd)
     uv = [*_uv(), "pip", "install", "--python", python, "--compile-bytecode", "--no-progress", *wanted]
-    if not _uv() or (torch and install.pins is not None):  # what fits the torch that is there is pip's to find
+    if not _uv():
         run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
         return
     try:
@@ -180,17 +180,13 @@ def _write_pins(venv: Path, pattern: str) -> Path:
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     lines = [f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=folders)]
     file = venv / "pins.txt"
+    file.unlink(missing_ok=True)  # perhaps a link to the base's
     file.write_text("".join(f"{line}\n" for line in sorted(lines) if re.search(pattern, line)))
     return file
 
 
-def _torch_lines(install: PlacedInstall) -> list[str]:
-    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
-    return [line for line in (*lines, *install.packages) if _TORCH.match(line)]
-
-
 def _install_torch(
-    venv: Path, torch: Sequence[str], environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
+    venv: Path, install: PlacedInstall, environment: Mapping[str, str], folder: Path, run: BuildRun, lock_fd: int
 ) -> None:
     """Through pip: where torch's CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL).
 
@@ -198,6 +194,10 @@ def _install_torch(
     chose without them: it prefers one whose link shows a listed hash, as PyPI's with CUDA does, to a newer one (+cpu)
     that it would have to read first, in a folder (PIP_FIND_LINKS).
     """
+    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
+    torch = [line for line in (*lines, *install.packages) if _TORCH.match(line)]
+    if not torch:
+        return
     pip = [str(venv / "bin" / "python"), "-m", "pip"]
     without_hashes = [_HASH.sub("", line).strip() for line in torch]
     if torch == without_hashes:

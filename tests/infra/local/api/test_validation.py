@@ -177,7 +177,9 @@ def test_unknown_job(platform: SimpleNamespace, call: str) -> None:
         getattr(platform.sagemaker, call)(TrainingJobName="absent")
 
 
-@pytest.mark.parametrize("metric", [{"Name": "m", "Regex": "("}, {"Name": "m", "Regex": "no group"}])
+@pytest.mark.parametrize(
+    "metric", [{"Name": "m", "Regex": "("}, {"Name": "m", "Regex": "no group"}, {"Name": "m", "Regex": "(a)\\1"}]
+)
 def test_metric_definitions(platform: SimpleNamespace, metric: dict[str, str]) -> None:
     algorithm = {**job_request("x")["AlgorithmSpecification"], "MetricDefinitions": [metric]}
     _, message = refusal(platform, job_request("metric", AlgorithmSpecification=algorithm))

@@ -15,10 +15,10 @@ from botocore.exceptions import ClientError
 from configs.models import BenchmarkConfig
 from infra.local.builds.source import SourceError, fetch_source
 from infra.local.s3_objects import S3Location
-from tasks.image import BuildContext, read_context
-from tasks.image_codebuild import start as start_build
+from tasks.image.codebuild import start as start_build
+from tasks.image.find import BuildContext, read_context
 from tests.infra.local.platform_client import client, wait_until
-from tests.tasks.image_fakes import make_context
+from tests.tasks.image.image_fakes import make_context
 
 REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
 PHASES = ["SUBMITTED", "QUEUED", "PROVISIONING", "DOWNLOAD_SOURCE", "INSTALL", "PRE_BUILD", "BUILD", "POST_BUILD"]

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
 from infra.local.server.platform import Platform
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
+from tests.tasks.hostile_server import DRIPS, dripping_server
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -160,6 +162,30 @@ def test_what_is_no_platform_has_no_status(answer: bytes) -> None:
             connection.recv(4096)
             connection.sendall(answer)
         assert status.result(10) is None
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_what_never_gets_to_the_end_of_its_answer_has_no_status(drip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
+    began = time.monotonic()
+    with dripping_server(DRIPS[drip]) as endpoint:
+        assert daemon.read_status(endpoint) is None
+    assert time.monotonic() - began < 5
+
+
+def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped by a debugger, out of memory, or on its way out: not killed, and nothing is known to be lost."""
+    monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
+    with dripping_server(DRIPS["silent"]) as endpoint:
+        hung = daemon.RunningServer(os.getpid(), 1, endpoint)
+        monkeypatch.setattr(daemon, "find_server", lambda *_: hung)
+        said = daemon.status(tmp_path)
+        assert (said["running"], said["pid"], said["endpoint"], said["not_kept"]) == (False, hung.pid, endpoint, [])
+        assert said["problem"] == f"process {hung.pid} is alive and does not answer at {endpoint}"
+        with pytest.raises(ServerStartError, match=rf"{endpoint} .* or hangs: .* `nodesweep local stop`"):
+            daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
 
 
 def test_server_that_ends_before_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from cli.local_platform import answers, running_platform
 from configs.models import PlatformConfig
-from flows.local_platform import answers, running_platform
 from infra.local.__main__ import main
 from infra.local.server import daemon
 from infra.local.server.contract import ServerConfig
@@ -165,7 +165,7 @@ def test_two_runs_at_once_share_the_platform_that_one_of_them_started(
     first, second = process(), process()
     runs = []
     for owner in (first, second):
-        monkeypatch.setattr("flows.local_platform.os.getpid", lambda pid=owner.pid: pid)
+        monkeypatch.setattr("cli.local_platform.os.getpid", lambda pid=owner.pid: pid)
         runs.append(running_platform(platform))
         runs[-1].__enter__()
     assert living_owners(tmp_path) == sorted([first.pid, second.pid])

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from cli.local_platform import LocalPlatformError, running_platform
 from configs.models import PlatformConfig
-from flows.local_platform import LocalPlatformError, running_platform
 from infra.local.server import daemon
 from infra.local.state import files, kept
 from tests.infra.local.platform_client import client, job_request, run_job, serve_platform, wait_until

@@ -61,6 +61,12 @@ def test_metrics_take_numbers_only() -> None:
     assert matcher.final() == [{"MetricName": "loss", "Value": 0.1, "Timestamp": 1.5}]
 
 
+def test_no_expression_keeps_the_platform_busy_with_a_line() -> None:
+    matcher = MetricMatcher([{"Name": "m", "Regex": "(a+)+$"}, {"Name": "n", "Regex": "n=(.)"}])
+    matcher.feed("n=3;" + "a" * 200_000 + "b", 1500)
+    assert [metric["Value"] for metric in matcher.final()] == [3]
+
+
 def test_bucket_in_the_host_name_becomes_a_path() -> None:
     environ = {"HTTP_HOST": "my-bucket.localhost:4570", "PATH_INFO": "/k y", "RAW_URI": "/k%20y?x", "REQUEST_URI": "/"}
     _use_path_style(environ)

@@ -13,8 +13,8 @@ import pytest
 from configs.models import ImageConfig
 from infra.local.engine.process import dockerfile
 from infra.local.engine.process.image_content import _included_files
-from tasks import image_bases
-from tasks.image import read_context, zip_context
+from tasks.image import bases as image_bases
+from tasks.image.find import read_context, zip_context
 
 NAMES = (
     *("Dockerfile", "a.py", "b.md", "old.pyc", ".hidden", "docs/a b.txt", "lib/Dockerfile", "x[1].txt"),

@@ -44,7 +44,7 @@ def test_what_is_understood():
 
 
 def test_versions_that_an_install_is_held_to_are_those_of_the_image():
-    from tasks.image_packages import _dockerfile
+    from tasks.image.packages import _dockerfile
 
     packages = "/opt/nodesweep/packages"
     recipe = parse(_dockerfile({"requirements.txt": "timm"}, {}), {"BASE_IMAGE": "base"})

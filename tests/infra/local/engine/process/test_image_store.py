@@ -191,6 +191,15 @@ def test_a_moved_store_is_built_anew(store, context, tmp_path):
     assert subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
 
 
+def test_environments_in_another_folder_by_a_link_are_whole(context, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "venvs").symlink_to(tmp_path / "elsewhere")
+    store = ProcessImageStore(tmp_path / "state")
+    build(store, context)
+    assert store.resolve("tiny:1") is not None
+
+
 def test_concurrent_builds_of_the_same_thing(store, context):
     lines = []
     with ThreadPoolExecutor(2) as pool:
@@ -311,6 +320,14 @@ def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, 
     arguments = layer_on(layer, base, newer)
     with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*\(constraint\) tinytrain==1\.0"):
         build(store, layer, "2", **arguments)
+    for version in ("1.0", "2.0"):
+        write_wheel(tmp_path, "needer", version, f"Requires-Dist: tinytrain=={version}\n")
+    found = {f"{tool}_{name}": value for tool in ("PIP", "UV") for name, value in
+             (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path)))}  # fmt: skip
+    (layer / "requirements.txt").write_text("needer\n")
+    build(store, layer, "3", **arguments, **found)
+    assert list((store.resolve("tiny:3") / "venv").glob("lib/*/site-packages/needer-1.0.dist-info"))
+    (layer / "requirements.txt").write_text(f"{newer}\n")
     (layer / "Dockerfile").write_text((layer / "Dockerfile").read_text().replace("tinytrain|", ""))
     build(store, layer, "2", **arguments)
     for tag, version in (("1", "1.0"), ("2", "2.0")):

@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 from infra.local.engine.host.containment import Containment
 from infra.local.engine.host.process_tree import Membership
 from infra.local.engine.process.engine import ProcessEngine
-from tests.infra.image.training_processes import IMAGE
+from tests.infra.image.training.processes import IMAGE
 
 pytestmark = pytest.mark.slow
 
@@ -61,14 +61,17 @@ def engine(request, tmp_path, image_store, s3):
     engine.close()
 
 
-def source_archive():
-    """The script, and a requirements.txt with a package that the image doesn't have."""
-    files = {
-        "train.py": SCRIPT,
-        "requirements.txt": "./own\n",
-        "own/setup.py": 'from setuptools import setup\nsetup(name="own", py_modules=["own_requirement"])\n',
-        "own/own_requirement.py": "",
-    }
+REQUIREMENTS = {
+    "requirements.txt": "./own\n",
+    "own/setup.py": 'from setuptools import setup\nsetup(name="own", py_modules=["own_requirement"])\n',
+    "own/own_requirement.py": "",
+}
+"""A package that the image doesn't have."""
+
+
+def source_archive(**files):
+    """The script, and what else is sent with it."""
+    files = {"train.py": SCRIPT, **files}
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, text in files.items():
@@ -84,7 +87,8 @@ def own_code_job(job, s3, image_uri):
         "s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
     )
     client.create_bucket(Bucket="source")
-    client.put_object(Bucket="source", Key="sourcedir.tar.gz", Body=source_archive())
+    client.put_object(Bucket="source", Key="sourcedir.tar.gz", Body=source_archive(**REQUIREMENTS))
+    client.put_object(Bucket="source", Key="alone/sourcedir.tar.gz", Body=source_archive())
     hyperparameters = {
         "sagemaker_program": '"train.py"',
         "sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"',
@@ -115,6 +119,37 @@ def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image
     assert all(f"/{host}/python/lib/" in text for (host, _), text in sums.items())
     packages = f"lib/python3.{sys.version_info.minor}/site-packages"
     assert not (image_store.resolve(image_uri) / "venv" / packages / "own_requirement.py").exists()
+
+
+@pytest.mark.parametrize("engine", ["contained"], indirect=True)
+def test_packages_in_a_layer_of_the_image_are_found_and_nothing_is_installed(
+    engine, own_code_job, image_store, image_uri, tmp_path
+):
+    """Under torchrun, too, a script of the environment that starts the program with the environment's Python."""
+    layer = tmp_path / "layer"
+    for name, text in REQUIREMENTS.items():
+        (layer / name).parent.mkdir(parents=True, exist_ok=True)
+        (layer / name).write_text(text)
+    (layer / "Dockerfile").write_text(
+        f"FROM {image_uri}\nCOPY requirements.txt /opt/packages/requirements.txt\nCOPY own /opt/packages/own\n"
+        "RUN pip list --format=freeze | sed -nE '/^torch==/p' > /opt/kept\n"
+        "RUN pip install -c /opt/kept -r /opt/packages/requirements.txt\n"
+    )
+    tag = f"layer-on-{image_uri.rpartition(':')[2]}"
+    image_store.build(layer, "training", tag, {}, print, threading.Event(), 300)
+    sent = {
+        **own_code_job.hyperparameters,
+        "sagemaker_submit_directory": '"s3://source/alone/sourcedir.tar.gz"',
+        "sagemaker_torch_distributed_enabled": "true",
+        "sagemaker_instance_type": '"ml.local.large"',
+    }
+    result, lines = run(engine, replace(own_code_job, image_uri=f"localhost/training:{tag}", hyperparameters=sent))
+    assert result.failed_host is None, lines[-40:]
+    said = [text for _, text in lines if text.startswith("sum=3; own=")]
+    packages = (image_store.resolve(f"training:{tag}") / "venv" / "lib").resolve()
+    assert len(said) == 2 and all(f"own={packages}/" in text for text in said)
+    assert any("torchrun" in text for _, text in lines)
+    assert not [text for _, text in lines if "pip install" in text or "Installing" in text]
 
 
 def table():

@@ -1,0 +1,58 @@
+"""`nodesweep compare`: the reports that A and B name, read from this machine or the bucket. Runs no flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from configs.models import PlatformConfig
+from scaling import names
+from scaling.report.model import ScalingReport
+from scaling.trend.report_file import ReportUnreadable, parse_report
+
+
+def find_report(reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]) -> ScalingReport:
+    """The report that a sweep id, a report.json or the folder of one names.
+
+    A sweep id is looked for under `directory`, then in the bucket of `platform_of(id)`. Raises ReportUnreadable, and
+    what `platform_of` raises.
+    """
+    if names.is_sweep_id(reference):
+        path = directory / reference / names.REPORT_JSON
+        return read_report(path) if path.is_file() else _from_bucket(reference, platform_of(reference))
+    path = Path(reference)
+    try:
+        if path.is_dir():
+            path /= names.REPORT_JSON
+        found = path.is_file()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ReportUnreadable(f"{reference}: {error.strerror}") from None
+    if not found:
+        raise ReportUnreadable(
+            f"{reference}: neither a sweep id nor a {names.REPORT_JSON} or a folder with one; "
+            "sweep ids look like local-20261120191500-1a2b3c4d"
+        )
+    return read_report(path)
+
+
+def read_report(path: Path) -> ScalingReport:
+    """Raises ReportUnreadable."""
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise ReportUnreadable(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_report(body, str(path))
+
+
+def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
+    from cli.local_platform import running_platform
+    from tasks.platform import aws_client
+    from tasks.storage import get_bytes
+
+    key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
+    with running_platform(platform):
+        body = get_bytes(aws_client("s3", platform), platform.bucket, key)
+    origin = f"s3://{platform.bucket}/{key}"
+    if body is None:
+        raise ReportUnreadable(f"{origin}: no report of sweep {sweep} there; make it with `nodesweep report {sweep}`")
+    return parse_report(body, origin)

@@ -1,0 +1,103 @@
+"""What the commands share: exit codes, arguments, and errors that become one message. Imports nothing heavy.
+
+Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3 preflight refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from cli.inputs import check_arguments
+from cli.output import escape_control_characters
+
+RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
+
+config_argument = click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="a.b.c=value",
+    help="Override one value of the config (YAML); repeatable.",
+)
+output_option = click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for reports instead of report.directory.",
+)
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn the errors that are meant for a person into one message and their exit code; bugs keep their traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            check_arguments(kwargs)
+            command(*args, **kwargs)
+        except (click.ClickException, click.exceptions.Exit, SystemExit):
+            raise
+        except KeyboardInterrupt:
+            fail("interrupted", RUN_FAILED)
+        except Exception as error:
+            message, code = explain(error)
+            fail(message, code)
+
+    return run
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """(message, exit code) of an error meant for a person. Raises anything else again."""
+    import httpx
+    import pydantic
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from cli.local_platform import LocalPlatformError
+    from configs.load import ConfigError
+    from scaling.analysis.speedup import MixedOutcomesError
+    from scaling.measured.table import MeasuredTableError
+    from tasks.dataset.validation_report import InvalidExpectations
+    from tasks.errors import (
+        EXPIRED_CODES,
+        DatasetMissing,
+        InputsChanged,
+        NodesweepError,
+        PreflightRefused,
+        SweepNotNamed,
+        error_code,
+    )
+
+    bad_input = (ConfigError, MeasuredTableError, InvalidExpectations, DatasetMissing, InputsChanged, SweepNotNamed)
+    if isinstance(error, bad_input):
+        return str(error), BAD_INPUT
+    if isinstance(error, PreflightRefused):
+        return str(error), PREFLIGHT_REFUSED
+    if isinstance(error, NodesweepError | LocalPlatformError | MixedOutcomesError):
+        return str(error), RUN_FAILED
+    if isinstance(error, BotoCoreError | ClientError):
+        hint = "; renew the credentials, then go on with --resume" if error_code(error) in EXPIRED_CODES else ""
+        return f"AWS call failed: {error}{hint}", RUN_FAILED
+    prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
+    if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
+        return f"PREFECT_API_URL is not a URL: {prefect_error}", BAD_INPUT
+    if isinstance(prefect_error, httpx.HTTPStatusError) and prefect_error.response.status_code == 401:
+        return "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md", RUN_FAILED
+    if isinstance(prefect_error, httpx.HTTPError):  # boto3 speaks no httpx: only Prefect's API is called by it
+        reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
+        return f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it", RUN_FAILED
+    if isinstance(error, pydantic.ValidationError) and error.title == "Settings":
+        return f"a PREFECT_ setting can't be used: {error.errors()[0]['msg'].removeprefix('Value error, ')}", BAD_INPUT
+    if isinstance(error, OSError):
+        return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
+    raise error
+
+
+def fail(message: str, code: int) -> NoReturn:
+    click.echo(f"nodesweep: {escape_control_characters(message)}", err=True)
+    sys.exit(code)

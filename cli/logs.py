@@ -1,0 +1,159 @@
+"""`nodesweep logs`: the logs of a sweep's jobs, line by line with time, job and node. Runs no flow.
+
+Jobs that have ended are read from the files beside the report, and kept there first where they are not; those that run
+are read from CloudWatch Logs. A platform that this machine started and that has ended since is not started for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cli.local_platform import is_over
+from cli.output import print_text
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.outcome.logged import LogLine
+from scaling.outcome.outcome import TERMINAL
+from scaling.outcome.program_log import host_of_rank, rank_of
+from scaling.planning.plan import processes_per_node
+from scaling.secrets import hide_in_text
+from tasks.errors import RunFailed, SweepNotFound
+from tasks.jobs.follow import LogFollower
+from tasks.jobs.logs import keep_log, read_kept
+from tasks.platform import aws_client
+from tasks.polling import Clock, intervals
+from tasks.sweeps.owner import BEAT_SECONDS, read_owner_sign
+from tasks.sweeps.stopping import list_of
+
+_LOST_OWNER_SECONDS = 2.5 * BEAT_SECONDS
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines are asked for; None: all."""
+
+    nodes: int | None = None
+    rank: int | None = None
+
+    def has(self, job: str) -> bool:
+        place = names.parse_job_name(job)
+        return place is not None and self.nodes in (None, place[0])
+
+
+def show_logs(
+    config: BenchmarkConfig, sweep: str, wanted: Wanted, follow_seconds: float | None, clock: Clock | None = None
+) -> None:
+    """Print them, with `follow_seconds` also what is new until the sweep ends or so many seconds have passed.
+
+    Raises SweepNotFound where there is no log that fits.
+    """
+    shown = _Shown(config, sweep, wanted)
+    if config.platform.autostart and is_over(config.platform):
+        shown.show_kept()
+        shown.refuse_none()
+        return
+    clock = clock or Clock()
+    deadline = clock.monotonic() + (follow_seconds or 0.0)
+    pauses = intervals(config.sweep.poll_interval_seconds, 4 * config.sweep.poll_interval_seconds)
+    while True:
+        jobs = list_of(aws_client("sagemaker", config.platform), sweep)()
+        shown.show(jobs)
+        if follow_seconds is None or _is_over(config, sweep, jobs):
+            break
+        if clock.monotonic() >= deadline:
+            raise RunFailed(f"sweep {sweep} has not ended after {follow_seconds:g} s (--deadline); it runs on")
+        clock.sleep(next(pauses))
+    shown.refuse_none()
+
+
+def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether no job runs and nobody will start one: the report is made since the last job, or the owner is gone."""
+    if any(job["TrainingJobStatus"] not in TERMINAL for job in jobs):
+        return False
+    platform, s3 = config.platform, aws_client("s3", config.platform)
+    last = max((job["LastModifiedTime"] for job in jobs), default=None)
+    key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
+    found = s3.list_objects_v2(Bucket=platform.bucket, Prefix=key).get("Contents", [])
+    if last is not None and any(entry["LastModified"] >= last for entry in found):
+        return True
+    owner = read_owner_sign(s3, platform, sweep)
+    return owner is None or owner.left_running or owner.age_seconds > _LOST_OWNER_SECONDS
+
+
+class _Shown:
+    """What was printed of each job."""
+
+    def __init__(self, config: BenchmarkConfig, sweep: str, wanted: Wanted) -> None:
+        self._config, self._sweep, self._wanted = config, sweep, wanted
+        self._folder = Path(config.report.directory) / sweep / names.LOGS
+        self._processes = processes_per_node(config, load_catalogue().get(config.training.instance_type))
+        self._follower: LogFollower | None = None
+        self._followed: set[str] = set()
+        self._done: set[str] = set()
+        self._files = 0
+
+    def show_kept(self) -> None:
+        """The files that are here, whatever the platform knows."""
+        self._print_files(sorted(self._folder.glob("*.log")))
+
+    def show(self, jobs: Iterable[Mapping[str, Any]]) -> None:
+        """What is new of these jobs: all of one that has ended and was not followed, the new lines of one that runs."""
+        for job in jobs:
+            name = job["TrainingJobName"]
+            if not self._wanted.has(name) or name in self._done:
+                continue
+            is_over = job["TrainingJobStatus"] in TERMINAL
+            if is_over and name not in self._followed:
+                paths = sorted(self._folder.glob(names.log_file(name, "*")))
+                self._print_files(paths or keep_log(self._logs(), name, self._folder))
+            else:
+                self._print_new(name, job["CreationTime"])
+            if is_over:
+                self._done.add(name)
+
+    def refuse_none(self) -> None:
+        if not self._files and not self._followed:
+            raise SweepNotFound(
+                f"sweep {self._sweep} has no log that fits: none is kept in {self._folder}, and the platform shows none"
+            )
+
+    def _logs(self) -> Any:
+        return aws_client("logs", self._config.platform)
+
+    def _print_files(self, paths: Iterable[Path]) -> None:
+        """Job by job, the smallest first; each job's nodes merged by time."""
+        by_job: dict[tuple[int, int, int], list[Path]] = {}
+        for path in paths:
+            parsed = names.parse_log_file(path.name)
+            if parsed is not None and self._wanted.nodes in (None, parsed[0][0]):
+                by_job.setdefault(parsed[0], []).append(path)
+        for place, of_job in sorted(by_job.items()):
+            self._files += len(of_job)
+            for line in read_kept(of_job):
+                self._print(place, line)
+
+    def _print_new(self, name: str, created: datetime) -> None:
+        """Page by page until there is none; a job that is followed is asked from where it was left."""
+        self._follower = self._follower or LogFollower(self._logs())
+        self._follower.begin([name], created)
+        self._followed.add(name)
+        place = names.parse_job_name(name) or (0, 0, 0)
+        while True:
+            for at, line in sorted(self._follower.new_lines(name)):
+                host, _, text = line.partition(": ")
+                self._print(place, LogLine(at, host, hide_in_text(text)))
+            if not self._follower.has_more(name):
+                return
+
+    def _print(self, place: tuple[int, int, int], line: LogLine) -> None:
+        nodes, repeat, attempt = place
+        rank = self._wanted.rank
+        is_its_node = rank is None or line.host == host_of_rank(rank, nodes, self._processes)
+        if not is_its_node or (rank is not None and rank_of(line.text) not in (None, rank)):
+            return
+        print_text(f"{line.at} n{nodes}-r{repeat}-a{attempt} {line.host} {line.text}")

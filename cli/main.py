@@ -1,0 +1,403 @@
+"""nodesweep: a thin layer of commands over the flows. Imports nothing heavy until a command needs it.
+
+Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3 preflight refused.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cli.config import config_group, init_own_script
+from cli.guard import (
+    BAD_INPUT,
+    PREFLIGHT_REFUSED,
+    RUN_FAILED,
+    config_argument,
+    fail,
+    guarded,
+    output_option,
+    set_option,
+)
+from cli.inputs import (
+    check_sweep_id,
+    config_of_sweep,
+    read_config,
+    read_config_to_run,
+    with_goals,
+    with_tolerance,
+)
+from cli.output import print_in_any_encoding, print_rendered, print_text
+
+if TYPE_CHECKING:
+    from configs.models import BenchmarkConfig
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="nodesweep")
+def main() -> None:
+    """How many nodes should this training job run on, and what will it cost?"""
+    print_in_any_encoding()
+    atexit.register(gc.freeze)  # else Python looks through all that was imported as it ends, for 2 s
+
+
+@main.command()
+@config_argument
+@set_option
+@click.option(
+    "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
+    help="Continue a sweep instead of starting one; without an id, the latest of this config if unfinished.",
+)  # fmt: skip
+@click.option(
+    "--as-started", is_flag=True, help="With --resume: go on with the code, data and image the sweep was started with."
+)
+@click.option("--detach", is_flag=True, help="Return once the jobs are accepted; `collect` makes the report later.")
+@output_option
+@guarded
+def run(
+    config: Path, overrides: tuple[str, ...], resume: str | None, as_started: bool, detach: bool, output: Path | None
+) -> None:
+    """Run a benchmark to its report."""
+    if as_started and resume is None:
+        raise click.UsageError("--as-started goes with --resume; a new sweep starts with what is here")
+    if detach and resume is not None:
+        raise click.UsageError("--detach starts a sweep; it does not go with --resume")
+    read = read_config_to_run if resume is None else read_config  # a sweep that goes on has its inputs already
+    benchmark = read(config, overrides, output)
+    if detach:
+        return run_detached(benchmark)
+    if resume:
+        check_sweep_id(resume)
+    from cli.session import flow_session
+
+    modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
+    with flow_session(benchmark.platform, modules=modules):
+        from flows.scaling_benchmark import check_points, scaling_benchmark
+
+        result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None, as_started=as_started)
+    show(result.report)
+    print_text(f"report: {result.folder / 'report.html'}")
+    check_points(benchmark, result)
+
+
+def run_detached(benchmark: BenchmarkConfig) -> None:
+    from cli.local_platform import answers
+    from cli.session import flow_session
+
+    if benchmark.platform.autostart and not answers(benchmark.platform):
+        fail(
+            "--detach: a platform that this command starts (platform.autostart) ends with it, and its jobs too; start "
+            "it first: nodesweep local start",
+            PREFLIGHT_REFUSED,
+        )
+    with flow_session(benchmark.platform, autostart=False):
+        from flows.detach import start_detached_sweep
+
+        sweep = start_detached_sweep(benchmark)
+    print_text("\n".join(sweep.job_names))
+    print_text(f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}")
+    if sweep.refused:
+        fail(
+            f"{len(sweep.refused)} jobs were not accepted:\n" + "\n".join(sweep.refused) + "\nsend them again when the "
+            f"others have ended: nodesweep run CONFIG --resume {sweep.sweep_id}",
+            RUN_FAILED,
+        )
+
+
+@main.command()
+@click.argument("sweep_id")
+@click.option(
+    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+)
+@output_option
+@guarded
+def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
+    """The report of a sweep that was left to itself (`run --detach`), once its last job has ended."""
+    check_sweep_id(sweep_id)
+    benchmark = config_of_sweep(sweep_id, config, output)
+    from cli.session import flow_session
+
+    with flow_session(benchmark.platform):
+        from flows.collect import collect_sweep
+
+        collected = collect_sweep(benchmark, sweep_id)
+    if collected is None:
+        fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
+    show(collected.report)
+    print_text(f"report: {collected.folder / 'report.html'}")
+    from flows.scaling_benchmark import check_points
+
+    check_points(benchmark, collected)
+
+
+@main.command()
+@config_argument
+@set_option
+@click.option(
+    "--online", is_flag=True, help="Ask the account too: quotas, network, role, bucket, image, current price."
+)
+@guarded
+def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
+    """Show what would run and what it can cost; starts nothing, and asks the account only with --online."""
+    from cli.plan import describe_plan, plan_of
+
+    benchmark = read_config_to_run(config, overrides)
+    sweep_plan = plan_of(benchmark)
+    notices: tuple[str, ...] = ()
+    if online and not sweep_plan.problems:
+        from flows.stages.preflight import plan_online
+
+        sweep_plan, notices = plan_online(benchmark, sweep_plan)
+    print_text(describe_plan(benchmark, sweep_plan))
+    for notice in notices:
+        print_text(f"notice: {notice}")
+    refuse_problems(sweep_plan.problems)
+
+
+@main.command()
+@config_argument
+@set_option
+@guarded
+def requests(config: Path, overrides: tuple[str, ...]) -> None:
+    """Print the CreateTrainingJob request of every point as a JSON array; sends nothing.
+
+    The image's digest, the sweep id and a local dataset's upload are made by a run; here they are spelled from what
+    is known without one.
+    """
+    from cli.plan import plan_of, requests_of
+
+    benchmark = read_config_to_run(config, overrides)
+    sweep_plan = plan_of(benchmark)
+    refuse_problems(sweep_plan.problems)
+    print_text(json.dumps(requests_of(benchmark, sweep_plan), indent=2))
+
+
+@main.command()
+@click.argument("sweep_id", required=False)
+@click.option(
+    "--csv", "table", type=click.Path(dir_okay=False, path_type=Path), help="A table of measured times instead."
+)
+@click.option(
+    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+)
+@click.option("--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have.")
+@click.option(
+    "--goal", type=click.Choice(["maximize", "minimize"]), help="With --csv: which final metric is the better one."
+)
+@click.option(
+    "--tolerance", type=float, metavar="FLOAT", help="With --csv: how much worse a final metric may be; else 0.02."
+)
+@click.option("--deadline", type=float, metavar="SECONDS", help="Recommend the cheapest count that meets it.")
+@click.option("--budget", type=float, metavar="USD", help="Recommend no count whose run costs more.")
+@output_option
+@guarded
+def report(
+    sweep_id: str | None,
+    table: Path | None,
+    config: Path | None,
+    region: str | None,
+    goal: Literal["maximize", "minimize"] | None,
+    tolerance: float | None,
+    deadline: float | None,
+    budget: float | None,
+    output: Path | None,
+) -> None:
+    """Make the report of a sweep anew, or of a table of anyone's measured times (--csv)."""
+    if (sweep_id is None) == (table is None):
+        raise click.UsageError("give a SWEEP_ID or --csv FILE, one of the two")
+    goals = {
+        name: value
+        for name, value in (("deadline_seconds", deadline), ("budget_usd_per_run", budget))
+        if value is not None
+    }
+    if table is not None:
+        if config is not None:
+            raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
+        from cli.table import report_table
+        from configs.models import ReportConfig
+
+        rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
+        made, folder = report_table(table, output or Path("reports"), region, rules, goal)
+    else:
+        if region is not None:
+            raise click.UsageError("--region goes with --csv; a sweep knows its region")
+        if goal is not None or tolerance is not None:
+            raise click.UsageError("--goal and --tolerance go with --csv; a sweep has them from its program and config")
+        check_sweep_id(sweep_id)
+        benchmark = config_of_sweep(str(sweep_id), config, output)
+        benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
+        from cli.session import flow_session
+
+        with flow_session(benchmark.platform):
+            from flows.report import report_sweep
+
+            made, folder = report_sweep(benchmark, str(sweep_id))
+    show(made)
+    print_text(f"report: {folder / 'report.html'}")
+
+
+@main.command()
+@click.argument("sweep_id")
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the sweep runs, if not from here.",
+)
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), help="Reports directory the sweep was started with."
+)
+@guarded
+def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
+    """Stop a sweep: its running jobs, and any further one until --resume."""
+    check_sweep_id(sweep_id)
+    benchmark = config_of_sweep(sweep_id, config, output)
+    from cli.local_platform import is_over
+    from cli.session import flow_session
+
+    if benchmark.platform.autostart and is_over(benchmark.platform):
+        print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
+        return
+    with flow_session(benchmark.platform, autostart=False):
+        from flows.stop import stop_sweep
+
+        stopped = stop_sweep(benchmark.platform, sweep_id)
+    print_text("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
+
+
+@main.command()
+@click.argument("sweep_id")
+@click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
+@click.option(
+    "--rank", type=click.IntRange(min=0), help="Only the node that this rank ran on, and no other rank's lines."
+)
+@click.option("--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline.")
+@click.option(
+    "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True, metavar="SECONDS",
+    help="With --follow: the longest to wait for the sweep's end.",
+)  # fmt: skip
+@click.option(
+    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+)
+@output_option
+@guarded
+def logs(
+    sweep_id: str,
+    nodes: int | None,
+    rank: int | None,
+    follow: bool,
+    deadline: float,
+    config: Path | None,
+    output: Path | None,
+) -> None:
+    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs, of the others as they are kept."""
+    check_sweep_id(sweep_id)
+    benchmark = config_of_sweep(sweep_id, config, output)
+    from cli.logs import Wanted, show_logs
+
+    show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
+
+
+@main.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--tolerance", type=float, default=0.05, show_default=True, help="Share by which B may be slower.")
+@click.option("--allow", "allowed", multiple=True, metavar="CONDITION", help="A condition that may differ; repeatable.")
+@click.option("--force", is_flag=True, help="Compare whatever differs; the result is labelled.")
+@click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweeps ran, if not from here."
+)
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Reports directory of the sweeps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@guarded
+def compare(
+    a: str,
+    b: str,
+    tolerance: float,
+    allowed: tuple[str, ...],
+    force: bool,
+    config: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Is sweep B slower than sweep A? Exit code 1 where a regression is established, or no run of B completed.
+
+    A and B are each a sweep id, a report.json or the folder of one.
+    """
+    from cli.compare import find_report
+    from scaling.trend.compare import ComparisonError
+    from scaling.trend.compare import compare as compare_reports
+
+    directory = output or Path(read_config(config).report.directory if config else "reports")
+    try:
+        before, after = (
+            find_report(reference, directory, lambda sweep: config_of_sweep(sweep, config, output).platform)
+            for reference in (a, b)
+        )
+        comparison = compare_reports(before, after, tolerance, frozenset(allowed), force)
+    except ComparisonError as error:
+        fail(str(error), BAD_INPUT)
+    if as_json:
+        print_text(comparison.model_dump_json(indent=2))
+    else:
+        from scaling.trend.compare_render import render_comparison_terminal
+
+        print_rendered(render_comparison_terminal(comparison))
+    if comparison.regressions or comparison.lost:
+        sys.exit(RUN_FAILED)
+
+
+@main.command()
+@click.argument("name")
+@click.option(
+    "--config", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Whose bucket holds the history."
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
+@output_option
+@guarded
+def history(name: str, config: Path, nodes: int | None, output: Path | None) -> None:
+    """The trend of benchmark NAME over its sweeps: speedup, efficiency and cost."""
+    benchmark = read_config(config, output=output)
+    from cli.history import show_history
+    from scaling.trend.history import HistoryError
+
+    try:
+        show_history(benchmark, name, nodes)
+    except HistoryError as error:
+        fail(str(error), BAD_INPUT)
+
+
+@main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def local(arguments: tuple[str, ...]) -> None:
+    """The platform on this machine: start, stop or status."""
+    sys.exit(subprocess.call([sys.executable, "-m", "infra.local", *arguments]))
+
+
+main.add_command(init_own_script)
+main.add_command(config_group)
+
+
+def refuse_problems(problems: tuple[str, ...]) -> None:
+    if problems:
+        from tasks.errors import PreflightRefused
+
+        raise PreflightRefused(problems)
+
+
+def show(made: Any) -> None:
+    """The report's table on the terminal."""
+    from scaling.report.render import render_terminal
+
+    print_rendered(render_terminal(made))
+
+
+if __name__ == "__main__":
+    main()

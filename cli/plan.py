@@ -1,0 +1,122 @@
+"""What a run would do, without a platform: the plan as text, the requests as JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from configs.training import TrainingConfig
+from flows.stages.preflight import check_requests, plan_offline
+from scaling import names
+from scaling.planning.plan import POLICY_LABELS, SweepPlan
+from scaling.planning.request import ResolvedInputs, build_request
+from scaling.report.sources import at_start_text
+from scaling.secrets import hide_secrets
+from tasks.dataset.files import channel_folders, scan_directory, split_uri
+from tasks.image.bases import with_container
+from tasks.image.find import read_context
+from tasks.image.packages import has_layer, read_requirements
+
+_UNBUILT_DIGEST = "sha256:" + "0" * 64
+
+
+def plan_of(config: BenchmarkConfig) -> SweepPlan:
+    return check_requests(config, plan_offline(config))
+
+
+def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
+    """The points in the order they run, and the cost bound."""
+    training, sweep = config.training, config.sweep
+    lines = [
+        f"{config.name}: {len(plan.points)} jobs on {training.instance_type}, "
+        f"{plan.processes_per_node} process(es) per node, {sweep.order} order (seed {sweep.order_seed})",
+        f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once, {training.max_runtime_seconds} s each",
+        "",
+        f"{'job':>4} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13} {'per replica':>12} "
+        f"{'learning rate':>14}",
+    ]
+    lines += [
+        f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} "
+        f"{_number(point.global_batch_size):>13} {_number(point.per_replica_batch_size):>12} "
+        f"{_number(point.learning_rate):>14}"
+        for point in plan.points
+    ]
+    bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
+    lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
+    lines += [] if plan.problems else [f"packages: {text}" for text in _packages(config)]
+    lines += [f"hint: {hint}" for hint in plan.hints]
+    return "\n".join(lines)
+
+
+def _packages(config: BenchmarkConfig) -> list[str]:
+    """What becomes of the code's requirements.txt; a run asks ECR, too, whether it can keep a layer."""
+    packages = read_requirements(config)
+    if packages is None:
+        return []
+    if packages.at_start is not None:
+        return [at_start_text(packages.at_start)]
+    return [f"{packages.path} becomes a layer of the image, built once for its content and that image"]
+
+
+def _policy(training: TrainingConfig) -> str:
+    batch = "batch size left to the program" if training.batch is None else POLICY_LABELS[training.batch.policy]
+    rate = training.learning_rate
+    return f"{batch}, {'learning rate left to the program' if rate is None else f'learning-rate rule {rate.rule}'}"
+
+
+def _number(value: float | None) -> str:
+    """A number of the plan; "-" for one that the program chooses."""
+    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]]:
+    """Every point's request without its secrets; the image's digest, not known yet, is spelled as zeros."""
+    platform = config.platform
+    registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
+    inputs = ResolvedInputs(
+        sweep_id=names.sweep_id(config, datetime.now(UTC)),
+        image_uri=_container(config) or _unbuilt_image(config, registry),
+        **_dataset_place(config),
+        source_uri=_source_uri(config),
+    )
+    return [hide_secrets(build_request(config, point, inputs)) for point in plan.points]
+
+
+def _container(config: BenchmarkConfig) -> str | None:
+    """The image that is there already, as the config names it; a run names AWS's container by its digest."""
+    uri = with_container(config, load_catalogue().get(config.training.instance_type)).uri
+    if uri is None:
+        read_context(config.image)
+    return None if has_layer(config) else uri
+
+
+def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
+    return names.image_uri(f"{registry}/{config.image.repository}", _UNBUILT_DIGEST)
+
+
+def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
+    """dataset_uri and dataset_folders of the inputs; folders that lie in S3 only are spelled `<folder>`."""
+    section, platform = config.dataset, config.platform
+    if section is None:
+        return {"dataset_uri": None}
+    if section.is_remote:
+        bucket, prefix = split_uri(section.source)
+        return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
+    dataset = scan_directory(section)
+    uri = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)}"
+    folders = channel_folders(section, [file.name for file in dataset.files])
+    return {"dataset_uri": uri, "dataset_folders": folders}
+
+
+def _source_uri(config: BenchmarkConfig) -> str | None:
+    source_dir = config.training.source_dir
+    if source_dir is None:
+        return None
+    import hashlib
+
+    from tasks.jobs.source import pack_code
+
+    digest = hashlib.sha256(pack_code(config, with_requirements=not has_layer(config))).hexdigest()
+    return f"s3://{config.platform.bucket}/{names.source_key(config.platform.prefix, digest)}"

@@ -1,0 +1,75 @@
+"""What a flow needs around it when it is run from a terminal: a platform, a Prefect API, progress lines, signals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from cli.local_platform import running_platform
+from cli.prefect_server import connect_prefect
+from configs.models import PlatformConfig
+from flows.stages.signals import EndSignals
+
+# Set before Prefect is imported; whatever the user has set already wins.
+PREFECT_DEFAULTS = {
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # 15-20 s on two quiet cores, more on busy ones
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # The command prints an error once, in its own words; Prefect's record of the run keeps the traceback.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_CLI_WELCOME_MESSAGE": "false",
+    "DO_NOT_TRACK": "1",
+}
+
+
+class _Elapsed(logging.Formatter):
+    """[  12.3 s] stage      message"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = time.monotonic()
+
+    def format(self, record: logging.LogRecord) -> str:
+        stage = record.name.removeprefix("nodesweep.")
+        return f"[{time.monotonic() - self._started:6.1f} s] {stage:<8} {record.getMessage()}"
+
+
+@contextmanager
+def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequence[str] = ()) -> Iterator[None]:
+    """Progress on stderr, SIGTERM ends like Ctrl-C, and the platform up where `autostart` allows it.
+
+    `modules` are those the flow needs, for connect_prefect().
+    """
+    for name, value in PREFECT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", module="prefect")
+    show_progress()
+    signals = EndSignals()
+    previous = {number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)}
+    section = platform if autostart else platform.model_copy(update={"autostart": False})
+    logger = logging.getLogger("nodesweep.session")
+    try:
+        if section.autostart:
+            logger.info("platform at %s", section.endpoint_url)
+        with running_platform(section):
+            connect_prefect(modules)
+            yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def show_progress() -> None:
+    """One line per event on stderr, from every logger below `nodesweep`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Elapsed())
+    root = logging.getLogger("nodesweep")
+    root.handlers = [handler]
+    root.setLevel(logging.INFO)
+    root.propagate = False

@@ -1,0 +1,100 @@
+"""`nodesweep report --csv`: the report of a table of anyone's measured times. Runs no flow, needs no Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from configs.catalogue import UnknownInstanceType, load_catalogue
+from configs.models import ParityConfig, ReportConfig
+from scaling import names
+from scaling.analysis.cost import Price, price_of, unknown_price
+from scaling.measured.columns import BadCell, text
+from scaling.measured.table import MeasuredTableError, read_measured
+from scaling.measured.text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
+from scaling.outcome.outcome import JobOutcome
+from tasks.sweeps.folder import write_files
+
+if TYPE_CHECKING:
+    from scaling.report import ScalingReport
+
+
+def report_table(
+    table: Path,
+    directory: Path,
+    region: str | None = None,
+    rules: ReportConfig | None = None,
+    goal: Literal["maximize", "minimize"] | None = None,
+) -> tuple[ScalingReport, Path]:
+    """The report of a CSV of measured times, under <directory>/<folder named after the file>.
+
+    Nodes of a catalogued instance type have a price in a known region: the table's own, else `region`. `goal` says
+    which final metric is the better one; without it, any other than the baseline's counts as worse. Raises
+    MeasuredTableError.
+    """
+    name, region = names.report_folder_name(table.stem), _readable_region(region)
+    report = _analyse(name, table, region, rules or ReportConfig(), goal)
+    from scaling.report.render import render_files  # slow to import: a table that is refused is refused at once
+
+    return report, write_files(directory, name, render_files(report))
+
+
+def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> ScalingReport:
+    from scaling.analysis.speedup import choose_train_clock
+    from scaling.report import analyse
+
+    outcomes = read_measured_file(table, goal)
+    judged = goal is not None or rules.parity != ParityConfig()
+    if judged and all(outcome.metrics is None for outcome in outcomes):
+        raise MeasuredTableError(
+            "final_metric: the table has none, so there is nothing for a goal or tolerance to judge"
+        )
+    price = _table_price(outcomes, region)
+    if rules.recommendation.deadline_seconds is not None and choose_train_clock(outcomes) == "throughput":
+        raise MeasuredTableError("samples_per_second: a rate meets no deadline; give train_seconds instead")
+    source = {"source": _printable(table.name)}
+    return analyse(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
+
+
+def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:
+    """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises MeasuredTableError."""
+    try:
+        with table.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+            refuse_other_files(head)
+            body = head + stream.read(MAX_TABLE_BYTES + 1 - len(head))
+    except OSError as error:
+        raise MeasuredTableError(f"{_printable(str(table))}: cannot be read: {error.strerror}") from None
+    return read_measured(body, goal, _printable(str(table)))
+
+
+def _readable_region(region: str | None) -> str | None:
+    """As the table's own column is read: what it holds is shown on terminals and in files."""
+    try:
+        return None if region is None else text(region)
+    except BadCell as error:
+        raise MeasuredTableError(f"--region: {error}") from None
+
+
+def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
+    """The catalogue's price of the table's nodes, or the reason why there is none."""
+    instance_type = next((outcome.instance_type for outcome in outcomes if outcome.instance_type), None)
+    given = next((outcome.region for outcome in outcomes if outcome.region), None)
+    if given is not None and region not in (None, given):
+        raise MeasuredTableError(f"region: the table says {given}, but {region} was asked for; give one of them")
+    if instance_type is None:
+        return unknown_price(None, "the table has no instance_type")
+    region = given or region
+    if region is None:
+        return unknown_price(instance_type, "the table has no region, and none was given")
+    try:
+        return price_of(load_catalogue().get(instance_type), region)
+    except UnknownInstanceType:
+        return unknown_price(instance_type, "it is not in the catalogue")
+
+
+def _printable(text: str) -> str:
+    """A file's name without what would act on a terminal or can't be encoded."""
+    return "".join(character if character.isprintable() else "?" for character in text)

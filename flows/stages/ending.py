@@ -1,0 +1,67 @@
+"""What becomes of the running jobs when a sweep is ended from outside: docs/ending.md holds the table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.exceptions import TerminationSignal
+from prefect.runtime import deployment, flow_run
+
+from configs.models import BenchmarkConfig
+from tasks.errors import best_effort
+from tasks.polling import Cancelled
+from tasks.sweeps.owner import SweepOwner
+from tasks.sweeps.stopping import stop_sweep_jobs_now
+
+logger = logging.getLogger("nodesweep.sweep")
+
+
+def end_sweep(
+    config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException, owner: SweepOwner
+) -> None:
+    """Stop all running jobs of a sweep that was cancelled, or leave them where the policy or a crash says so.
+
+    `job_names` are those that this run has under way; they are stopped first.
+    """
+    if not is_cancel(error):
+        if job_names:
+            logger.warning(
+                "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over, `nodesweep stop %s` stops them",
+                len(job_names), sweep, sweep,
+            )  # fmt: skip
+    elif config.sweep.on_cancel == "leave":
+        logger.warning("leaving the running jobs of %s, as sweep.on_cancel says", sweep)
+        with best_effort(f"{sweep} can't be marked as left running; a reaper may stop its jobs"):
+            owner.leave()
+    else:
+        logger.warning("stopping the running jobs of %s", sweep)
+        for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
+            logger.info("%s was asked to stop", name)
+
+
+def is_cancel(error: BaseException) -> bool:
+    """Whether somebody ended the run on purpose, and not its worker, its machine or an error.
+
+    Under a worker SIGTERM means either; then the run's state at the server tells: Cancelling, or still Running.
+    """
+    if isinstance(error, KeyboardInterrupt | Cancelled):
+        return True
+    if not isinstance(error, TerminationSignal):
+        return False
+    return deployment.id is None or _is_being_cancelled()
+
+
+def _is_being_cancelled() -> bool:
+    run_id = flow_run.get_id()
+    if run_id is None:
+        return False
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(run_id)).state
+    except Exception as error:  # a server that does not answer has not cancelled anything either
+        logger.warning("Prefect's API does not say whether the run was cancelled: %s", error)
+        return False
+    return state is not None and (state.is_cancelling() or state.is_cancelled())

@@ -1,0 +1,106 @@
+"""What came back from a job: its description, metrics, utilisation and last log lines as one outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.outcome.logged import missing_metrics, needs_log, read_logged
+from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
+from scaling.planning.plan import PlannedPoint
+from tasks.jobs.logs import log_tail, read_job_log
+from tasks.jobs.results import read_job_metrics
+from tasks.jobs.training_jobs import describe_training_job
+from tasks.jobs.utilisation import read_job_utilisation
+
+logger = logging.getLogger("nodesweep.sweep")
+
+
+def collect_outcome(
+    config: BenchmarkConfig, sweep_id: str, point: PlannedPoint, attempt: int, description: Mapping[str, Any]
+) -> JobOutcome:
+    """Metrics and utilisation of a job that ended and, where it did not complete, its last log lines.
+
+    Where its program wrote no metrics.json, or one without train time or world size, the log is asked for them, and
+    where the platform has no value of a metric definition, for that. The whole log is kept beside the report, and read
+    there.
+    """
+    name = description["TrainingJobName"]
+    completed = description["TrainingJobStatus"] == "Completed"
+    metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
+    log = read_job_log(config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed)
+    tail = [] if completed else log_tail(log)
+    is_asked = completed and (needs_log(metrics) or missing_metrics(description))
+    logged = read_logged(description, log if is_asked else ())
+    utilisation = read_job_utilisation(config.platform, description)
+    point_facts = place_of(config, point, attempt)
+    outcome = read_outcome(description, metrics, tail, logged, utilisation=utilisation, **point_facts)
+    return name_queue_deadline(outcome, config.sweep.queue_deadline_seconds)
+
+
+def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
+    """The outcome, its reason put right where the job was stopped because it did not begin to train in time.
+
+    The platform knows only that it was stopped; told by its times, a report that is made anew says the same.
+    """
+    waited = outcome.clocks.submit_to_end_seconds
+    trained = "Training" in outcome.phases
+    if outcome.status != "Stopped" or trained or waited is None or waited < queue_deadline_seconds:
+        return outcome
+    reason = (
+        f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds) and was stopped; "
+        "look for capacity in another region or instance type, or wait longer"
+    )
+    return replace(outcome, reason=reason)
+
+
+def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
+    """What an outcome says of its point, under JobOutcome's names."""
+    batch, rate = config.training.batch, config.training.learning_rate
+    return {
+        "nodes": point.nodes,
+        "repeat": point.repeat,
+        "attempt": attempt,
+        "world_size": point.world_size,
+        "global_batch_size": point.global_batch_size,
+        "per_replica_batch_size": point.per_replica_batch_size,
+        "learning_rate": point.learning_rate,
+        "batch_policy": batch and batch.policy,
+        "learning_rate_rule": rate and rate.rule,
+    }
+
+
+def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
+    """The outcome with what became of the instances it kept, which is known only after the next job or the release."""
+    description = describe_training_job(config.platform, outcome.job_name)
+    return outcome if description is None else replace(outcome, **warm_pool_facts(description))
+
+
+def refused_outcome(
+    config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
+) -> JobOutcome:
+    """An attempt that SageMaker, the budget or sweep.max_retries kept from starting: a failed one, with its reason."""
+    return JobOutcome(
+        job_name=job_name,
+        status="Failed",
+        platform_kind=platform_kind(config.platform.role_arn),
+        instance_type=config.training.instance_type,
+        reason=reason,
+        **place_of(config, point, attempt),
+    )
+
+
+def say_outcome(outcome: JobOutcome) -> None:
+    """One line on how a job ended."""
+    if outcome.completed:
+        seconds = outcome.clocks.train_seconds
+        logger.info(
+            "%s: trained for %s", outcome.job_name, "an unknown time" if seconds is None else f"{seconds:.1f} s"
+        )
+    else:
+        logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason)

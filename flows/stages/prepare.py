@@ -1,0 +1,304 @@
+"""What a sweep needs before its first job: a dataset that holds what it promises, in S3, and an image in ECR."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from prefect.futures import PrefectFuture
+
+from configs.catalogue import load_catalogue
+from configs.dataset import DatasetConfig
+from configs.models import BenchmarkConfig, ImageConfig
+from scaling import names
+from scaling.planning.request import ResolvedInputs
+from scaling.report.sources import at_start_text
+from tasks.dataset.files import (
+    channel_folders,
+    describe_remote_dataset,
+    download_remote_dataset,
+    scan_directory,
+    split_uri,
+    upload_dataset,
+)
+from tasks.dataset.validation import check_age, keep_data_docs, validate_files
+from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
+from tasks.image.bases import pin_base_images, pin_container, with_container
+from tasks.image.build import start_image_build, wait_for_image_build
+from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
+from tasks.image.packages import REQUIREMENTS_FILE, Requirements, find_why_no_push, read_requirements, write_layer
+from tasks.jobs.source import pack_code, upload_source
+from tasks.polling import STOP
+
+logger = logging.getLogger("nodesweep.prepare")
+_STOP_BUILD_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class _SentDataset:
+    """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it where there is none."""
+
+    uri: str | None
+    digest: str | None
+    folders: tuple[str, ...]
+
+
+def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
+    """Validate, then upload beside building: nothing is spent on a dataset that breaks an expectation."""
+    packages = _packages(config)
+    layer = packages if packages is not None and packages.at_start is None else None
+    existing = _existing_image(config)
+    context = None if existing else _read_context(config)
+    found = context and find_image.submit(config.platform, config.image, context)
+    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+        send = _validated_dataset(config, sweep, Path(scratch))
+        known = found.result() if found else None
+        building = _start_build(config, context) if context and known is None else None
+        try:
+            dataset = send()
+            source_uri = _send_source(config, with_requirements=layer is None)
+            image = building.result() if building else known or Image(str(existing), None, built=False)
+        except BaseException:
+            STOP.set()
+            if building:
+                building.wait(_STOP_BUILD_SECONDS)
+            raise
+    made_of: dict[str, str] = {}
+    if layer is not None:
+        made_of["image_base_uri"] = pin_container(config.platform, image.uri)
+        image = _with_packages(config, made_of["image_base_uri"], layer)
+    elif packages is not None:
+        made_of["requirements_at_start"] = str(packages.at_start)
+    logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
+    inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
+    return inputs, {**_provenance(config, inputs, dataset.digest), **made_of}
+
+
+def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
+    """What of code, local data and image is another here now than what a sweep was started with, each in words.
+
+    What its jobs run stays what was recorded: code, data and images lie in the bucket and in ECR under their digests.
+    """
+    return [
+        text
+        for text in (
+            _code_change(config, inputs, provenance),
+            _data_change(config, provenance),
+            _image_change(config, inputs, provenance),
+        )
+        if text
+    ]
+
+
+def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> None:
+    """Nothing brings back objects that were used where they lie in S3: raises PreflightRefused where they changed."""
+    section = config.dataset
+    if section is None or not section.is_remote:
+        return
+    digest, _ = describe_remote_dataset(config.platform, section)
+    if digest != recorded_digest:
+        raise PreflightRefused(
+            (
+                f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
+                f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep",
+            )
+        )
+
+
+def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+    training = config.training
+    if training.source_dir is None or inputs.source_uri is None:
+        return None
+    try:
+        packed = pack_code(config, with_requirements="image_base_uri" not in provenance)
+    except PreflightRefused as error:
+        return error.problems[0]
+    key = names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
+    if inputs.source_uri == f"s3://{config.platform.bucket}/{key}":
+        return None
+    return f"training.source_dir: the code in {training.source_dir} has changed"
+
+
+def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
+    """Of a local dataset; one that lies in S3 has been looked at by check_same_objects()."""
+    section = config.dataset
+    if section is None or section.is_remote:
+        return None
+    try:
+        digest = scan_directory(section).digest
+    except DatasetMissing as error:
+        return str(error)
+    return (
+        None
+        if digest == provenance["dataset_digest"]
+        else f"dataset.source: the files in {section.source} have changed"
+    )
+
+
+def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+    """Of the image below the layer of packages, where there is one; then of the layer itself."""
+    began_with = provenance.get("image_base_uri") or inputs.image_uri
+    existing = _existing_image(config)
+    if existing is not None:
+        if "image_base_uri" in provenance:
+            existing = pin_container(config.platform, existing)
+        if existing != began_with:
+            return f"image: {existing} is another container than the sweep's {began_with}"
+    else:
+        context = _read_context(config)
+        found = find_image(config.platform, config.image, context)
+        if found is None or found.uri != began_with:
+            return (
+                f"image.context: what {config.image.build_context} makes now, {context.tag}, is not the sweep's image "
+                f"{began_with}"
+            )
+    return _packages_change(config, inputs, began_with) if "image_base_uri" in provenance else None
+
+
+def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: str) -> str | None:
+    try:
+        packages = read_requirements(config)
+    except PreflightRefused as error:
+        return error.problems[0]
+    if packages is not None and packages.at_start is None:
+        with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+            found = find_image(config.platform, config.image, _read_layer(config, base_uri, packages, Path(scratch)))
+        if found is not None and found.uri == inputs.image_uri:
+            return None
+    return f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed"
+
+
+def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset]:
+    """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing to bring)."""
+    section = config.dataset
+    if section is None:
+        return lambda: _SentDataset(None, None, ())
+    if section.is_remote:
+        return _remote_dataset(config, section, sweep, scratch)
+    dataset = scan_directory(section)
+    folders = channel_folders(section, [file.name for file in dataset.files])
+    logger.info("dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes)
+    if section.is_table:
+        _validate(config, section, sweep, [file.path for file in dataset.files])
+    else:
+        check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
+
+    def send() -> _SentDataset:
+        result = upload_dataset(config.platform, section, dataset)
+        logger.info("dataset in %s: %d bytes sent", result.uri, result.sent_bytes)
+        return _SentDataset(result.uri, result.digest, folders)
+
+    return send
+
+
+def _remote_dataset(
+    config: BenchmarkConfig, section: DatasetConfig, sweep: str, scratch: Path
+) -> Callable[[], _SentDataset]:
+    digest, objects = describe_remote_dataset(config.platform, section)
+    bucket, prefix = split_uri(section.source)
+    folders = channel_folders(section, [key.removeprefix(prefix) for key in objects])
+    logger.info("dataset %s: %d objects, used where they are", section.source, len(objects))
+    if section.is_table:
+        _validate(config, section, sweep, download_remote_dataset(config.platform, section, objects, scratch))
+    else:
+        check_age(section, {key: modified.timestamp() for key, modified in objects.items()})
+    return lambda: _SentDataset(f"s3://{bucket}/{prefix}", digest, folders)
+
+
+def _validate(config: BenchmarkConfig, section: DatasetConfig, sweep: str, paths: list[Path]) -> None:
+    report = validate_files(section, paths)
+    folder = Path(config.report.directory) / sweep
+    keep_data_docs(config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder)
+    report.raise_if_failed()
+    logger.info("dataset valid: %d rows in %d files", report.rows, len(report.files))
+
+
+def _existing_image(config: BenchmarkConfig) -> str | None:
+    """URI of the image that is there already: the one given, or the container that the user's code runs in as it is."""
+    if not config.runs_container_as_it_is:
+        return config.image.uri
+    container = str(_with_container(config).uri)
+    return pin_container(config.platform, container)
+
+
+def _with_container(config: BenchmarkConfig) -> ImageConfig:
+    image = with_container(config, load_catalogue().get(config.training.instance_type))
+    if config.image.framework is not None:
+        logger.info("container of PyTorch %s: %s", config.image.framework.version, image.uri or image.base_image)
+    return image
+
+
+def _read_context(config: BenchmarkConfig) -> BuildContext:
+    """The build context, its base images by their digests where those are known."""
+    image = _with_container(config)
+    return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
+
+
+def _packages(config: BenchmarkConfig) -> Requirements | None:
+    """What the code asks for; where that can be no layer of the image, the log says why.
+
+    A container that runs as it is, or an image that is given, needs no repository of one's own; a layer on it does.
+    """
+    packages = read_requirements(config)
+    if packages is None:
+        return None
+    needs_repository = config.image.uri is not None or config.runs_container_as_it_is
+    if packages.at_start is None and needs_repository and not config.platform.create_missing:
+        packages = replace(packages, at_start=find_why_no_push(config.platform, config.image.repository))
+    if packages.at_start is not None:
+        logger.warning("%s", at_start_text(packages.at_start))
+    return packages
+
+
+def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirements) -> Image:
+    """The image with the layer of packages on it, found in ECR or built."""
+    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
+        context = _read_layer(config, base_uri, packages, Path(scratch))
+        if found := find_image(config.platform, config.image, context):
+            return found
+        logger.info("the packages of %s become a layer on %s, built once for both", packages.path, base_uri)
+        building = _start_build(config, context)
+        try:
+            return building.result()
+        except ImageBuildFailed as error:
+            raise ImageBuildFailed(f"{packages.path} can't be installed on {base_uri}: {error}") from error
+        except BaseException:
+            STOP.set()
+            building.wait(_STOP_BUILD_SECONDS)
+            raise
+
+
+def _read_layer(config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path) -> BuildContext:
+    return read_context(write_layer(packages, base_uri, config.image, folder))
+
+
+def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFuture[Image]:
+    token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
+    started = start_image_build(config.platform, config.image, context, token)
+    logger.info("image %s:%s is not in ECR; building it (%s)", config.image.repository, context.tag, started.id)
+    return wait_for_image_build.submit(config.platform, config.image, context, started)
+
+
+def _send_source(config: BenchmarkConfig, with_requirements: bool) -> str | None:
+    return upload_source(config, with_requirements) if config.training.source_dir else None
+
+
+def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:
+    return {
+        "image_uri": inputs.image_uri,
+        "dataset_uri": inputs.dataset_uri,
+        "dataset_digest": dataset_digest,
+        "source_uri": inputs.source_uri,
+        "region": config.platform.region,
+        "config_digest": names.config_digest(config),
+        "order": config.sweep.order,
+        "order_seed": config.sweep.order_seed,
+        "versions": {name: version(name) for name in ("nodesweep", "boto3", "prefect", "great-expectations")},
+    }

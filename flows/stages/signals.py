@@ -1,0 +1,106 @@
+"""What SIGTERM and Ctrl-C do to a run: the first ends it in order, and none that follows cuts that off by accident.
+
+CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and to its leader). Where
+the second one raised, it did so in the middle of stopping the jobs. So a further SIGTERM does nothing while the run
+ends, which has its deadlines; a second Ctrl-C is somebody who will not wait: it ends the process at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+_ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
+_ENDED_AT_ONCE = (
+    b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on with --resume\n"
+)
+
+
+class EndSignals:
+    """The handler of a command's SIGINT and SIGTERM: the first raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self._interrupted = False
+        self.raised = False
+        self.shielded = False
+        """The flow is ending because of a SIGTERM that Prefect got."""
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGINT:
+            if self._interrupted:
+                _say(_ENDED_AT_ONCE)
+                os._exit(128 + signum)
+            self._interrupted = True
+            _say(_ENDING)
+        if not self.raised and not self.shielded:
+            self.raised = True
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def ended_once() -> Iterator[None]:
+    """Inside a flow, where Prefect has a SIGTERM handler of its own: only the first SIGTERM gets through to it.
+
+    None does after a Ctrl-C. Outside the main thread, which gets no signals, this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    command = signal.getsignal(signal.SIGINT)
+    signals = command if isinstance(command, EndSignals) else EndSignals()
+    previous: Any = signal.getsignal(signal.SIGTERM)
+
+    begun = False
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        nonlocal begun
+        if not begun and not signals.raised:
+            begun = signals.shielded = True
+            _first(previous)(signum, frame)
+
+    _handle_sigterm(terminate, instead_of=previous)
+    try:
+        yield
+    finally:
+        signals.shielded = False
+        if not begun and not signals.raised:  # else it stays, for what Prefect has still to say of the run
+            _handle_sigterm(previous, instead_of=terminate)
+
+
+def _handle_sigterm(handler: Any, instead_of: Any) -> None:
+    """Install a handler; where the former is the one by which Prefect knows that it hears a cancellation, as that one.
+
+    Prefect's runner asks a run's process whether its SIGTERM will be understood as a cancellation. The process says so
+    while the handler in force is prefect.utilities.engine's own, and a run that does not is Crashed in place of
+    Cancelled (Prefect 3.8, can_ack_control_intent).
+    tests/flows/stages/test_signals.py holds it against the installed Prefect.
+    """
+    engine: Any = sys.modules.get("prefect.utilities.engine")
+    if engine is None or engine._prefect_sigterm_handler is not instead_of:
+        signal.signal(signal.SIGTERM, handler)
+        return
+    with engine._prefect_sigterm_bridge_lock:
+        signal.signal(signal.SIGTERM, handler)
+        engine._prefect_sigterm_handler = handler
+
+
+def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
+    """What the first SIGTERM does: what it would have done; where that is the system's default, it raises."""
+    if callable(previous):
+        return previous
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    return interrupt
+
+
+def _say(words: bytes) -> None:
+    with suppress(OSError):
+        os.write(2, words)

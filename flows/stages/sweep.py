@@ -1,0 +1,276 @@
+"""The sweep: one training job per point, in the planned order; a failed point does not lose the others.
+
+What is decided stands in scaling/planning/queue.py; here it is carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from configs.models import BenchmarkConfig
+from flows.stages.ending import end_sweep
+from flows.stages.outcomes import collect_outcome, refused_outcome, say_outcome, with_warm_pool
+from scaling.outcome.outcome import TERMINAL, JobOutcome
+from scaling.planning.plan import PlannedPoint, SweepPlan
+from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
+from scaling.planning.request import ResolvedInputs, build_request
+from tasks.errors import JobRefused
+from tasks.jobs.quota import NodeSlots
+from tasks.jobs.training_jobs import (
+    JobLimits,
+    QuotaReached,
+    describe_training_jobs,
+    list_training_jobs,
+    submit_training_job,
+    watch_training_jobs,
+)
+from tasks.polling import Clock, intervals, utc_now
+from tasks.report.publish import announce_budget
+from tasks.storage import is_code_proven
+from tasks.sweeps.board import SweepBoard
+from tasks.sweeps.claims import claim_job, withdraw_claim
+from tasks.sweeps.owner import SweepOwner
+from tasks.sweeps.stopping import release_pools_now, stop_training_jobs
+
+logger = logging.getLogger("nodesweep.sweep")
+_STOP_GRACE_SECONDS = 600  # beyond max runtime: the upload of its output, and the platform's own slack
+_LONGEST_QUOTA_PAUSE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One outcome per attempt, and why the sweep was given up before its last point; None: it was not."""
+
+    outcomes: list[JobOutcome]
+    given_up: str | None
+
+
+def run_sweep(
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    inputs: ResolvedInputs,
+    owner: SweepOwner,
+    earlier_mark: str | None = None,
+) -> SweepRun:
+    """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as flows/stages/ending.py says.
+
+    A sweep that is stopped (`nodesweep stop`, another mark than `earlier_mark`) meanwhile submits nothing more: its
+    remaining points have no outcome.
+    """
+    sweep = _Sweep(config, plan, inputs, earlier_mark)
+
+    def release_pools() -> None:
+        if config.training.keep_alive_seconds:
+            release_pools_now(config.platform, inputs.sweep_id, sweep.queue.known)
+
+    try:
+        sweep.run()
+        release_pools()
+    except BaseException as error:
+        try:
+            end_sweep(config, inputs.sweep_id, list(sweep.queue.active), error, owner)
+        finally:
+            release_pools()  # of what has ended, where the others run on
+        raise
+    finally:
+        sweep.slots.give_back_all()
+    outcomes = sweep.queue.outcomes
+    if config.training.keep_alive_seconds:
+        outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
+    outcomes = sorted(outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+    return SweepRun(outcomes, sweep.queue.given_up)
+
+
+class _Sweep:
+    """Carries out what the queue of attempts decides, and tells it what came of that."""
+
+    def __init__(
+        self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, earlier_mark: str | None
+    ) -> None:
+        self.config, self.plan, self.inputs = config, plan, inputs
+        self.queue = SweepQueue(config, plan, inputs)
+        self.slots = NodeSlots(config.sweep.concurrency_limit)
+        self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
+        self._board = SweepBoard(inputs.sweep_id, len(plan.points))
+        self._followed_until = utc_now()
+        self._is_budget_told = False
+        self._quota_pauses: dict[str, Iterator[float]] = {}
+
+    def run(self) -> None:
+        """Until every point has its outcome, or none is left to try."""
+        self._count_earlier()
+        queue = self.queue
+        queue.is_proven = queue.is_proven or is_code_proven(self.config.platform, queue.code_digest)
+        while not isinstance(self._fill(), Done):
+            self._board.show(queue.outcomes)
+            if queue.active:
+                self._settle_ended()
+        self._board.show(queue.outcomes, last=True)
+
+    def _count_earlier(self) -> None:
+        earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
+        descriptions: list[dict[str, Any]] = []
+        if earlier and self.config.sweep.budget_usd is not None:
+            descriptions = describe_training_jobs(self.config.platform, sorted(earlier))
+        self.queue.count_earlier(earlier, descriptions)
+
+    def _fill(self) -> Wait | Done:
+        """Start jobs until the queue says to wait, or that it is done."""
+        while True:
+            order = self.queue.next()
+            if isinstance(order, Submit):
+                answer = self._claim_and_submit(order)
+                if isinstance(answer, Refuse):
+                    self._refuse(answer)
+                elif answer is not None:
+                    return answer
+            else:
+                return order
+
+    def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
+        """The job is claimed before it is sent. None: what comes next is the queue's to say."""
+        name, queue = order.job_name, self.queue
+        claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant, order.counts_others)
+        if claim.stop_mark not in (None, self._earlier_mark):
+            self._withdraw(name)
+            logger.warning("sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, queue.stop())
+            return None
+        answer = queue.confirm(order, claim.jobs)
+        if not isinstance(answer, Submit):
+            self._withdraw(name)
+            return answer
+        try:
+            self.slots.take(name, order.attempt.point.nodes)
+            description = _submit(self.config, self.plan, order.attempt, order.request)
+        except JobRefused as error:
+            self.slots.give_back(name)
+            self._withdraw(name)
+            return self._refused_by_the_platform(order, error)
+        if queue.was_ended_before(order, description["TrainingJobStatus"]):
+            self.slots.give_back(name)
+            outcome = self._collect(order.attempt, description)
+            logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)
+            queue.settle_earlier(description, outcome)
+        return None
+
+    def _refused_by_the_platform(self, order: Submit, error: JobRefused) -> Wait | Refuse:
+        """A refusal for lack of quota may pass; where no job of ours can free any by its end, time is let pass here.
+
+        As long as between two looks at a job, longer each time, up to a minute.
+        """
+        is_quota = isinstance(error, QuotaReached)
+        if is_quota:
+            logger.warning("quota reached: %s", error)
+        answer = self.queue.refused(order, str(error), time.monotonic() if is_quota else None)
+        if isinstance(answer, Wait):
+            first_seconds = min(self.config.sweep.poll_interval_seconds, _LONGEST_QUOTA_PAUSE_SECONDS)
+            pauses = self._quota_pauses.setdefault(
+                order.job_name, intervals(first_seconds, _LONGEST_QUOTA_PAUSE_SECONDS)
+            )
+            if not self.queue.active:
+                Clock().sleep(next(pauses))
+        return answer
+
+    def _refuse(self, order: Refuse) -> None:
+        """An attempt that isn't made is an outcome, too. The first one that the budget refuses is an event."""
+        if order.is_over_budget and not self._is_budget_told:
+            announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
+            self._is_budget_told = True
+        outcome = refused_outcome(self.config, order.job_name, order.attempt.point, order.attempt.number, order.reason)
+        self.queue.outcomes.append(outcome)
+        say_outcome(outcome)
+
+    def _withdraw(self, name: str) -> None:
+        withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
+
+    def _collect(self, attempt: Attempt, description: Mapping[str, Any]) -> JobOutcome:
+        return collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
+
+    def _settle_ended(self) -> None:
+        """Wait for the next job to end, or for a first step where others wait for that, and collect what ended."""
+        queue = self.queue
+        followed = self._followed_until
+        ended = watch_training_jobs(
+            self.config.platform,
+            self.inputs.sweep_id,
+            list(queue.active),
+            self.config.sweep.poll_interval_seconds,
+            job_limits(self.config),
+            followed,
+            self._earlier_mark,
+            self.config.training.metric_definitions if queue.awaits_first_step else None,
+        )
+        self._followed_until = utc_now()
+        if not ended:
+            logger.info("the code has reached its first step; the other points may start")
+            queue.is_proven = True
+        for description in ended:
+            name = description["TrainingJobName"]
+            self.slots.give_back(name)
+            if description["TrainingJobStatus"] not in TERMINAL:
+                self._refuse(Refuse(queue.lose(name), name, description["FailureReason"]))
+                continue
+            outcome = self._collect(queue.active[name], description)
+            queue.settle(description, outcome)
+            say_outcome(outcome)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Where the program can't run, start nothing more and stop what runs; what has ended is kept."""
+        given_up = self.queue.give_up()
+        if given_up is None:
+            return
+        reason, left = given_up
+        logger.error(
+            "sweep %s goes no further, %d jobs are not started and %d are stopped: %s",
+            self.inputs.sweep_id, left, len(self.queue.active), reason,
+        )  # fmt: skip
+        try:
+            stop_training_jobs(self.config.platform, list(self.queue.active))
+        except JobRefused as error:
+            logger.warning("%s", error)
+
+
+def job_limits(config: BenchmarkConfig) -> JobLimits:
+    """How long a job may wait and run.
+
+    A spot job may wait for capacity in between: then the platform's own limit is on running and waiting together.
+    """
+    training = config.training
+    longest = training.spot.max_wait_seconds if training.spot is not None else training.max_runtime_seconds
+    return JobLimits(config.sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
+
+
+def submit_point(
+    config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, point: PlannedPoint
+) -> dict[str, Any] | None:
+    """Start or adopt the first attempt at a point; returns the job's description, None where the sweep was stopped.
+
+    Raises JobRefused.
+    """
+    request = build_request(config, point, inputs, 1)
+    name, claimant = request["TrainingJobName"], uuid4().hex[:12]
+    claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
+    if claim.stop_mark is not None:
+        withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
+        return None
+    try:
+        return _submit(config, plan, Attempt(point, 1, 0), request)
+    except JobRefused:
+        withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
+        raise
+
+
+def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Start or adopt the attempt's job; says its point's place among the points, whatever the attempt."""
+    point = attempt.point
+    again = f", attempt {attempt.number}" if attempt.number > 1 else ""
+    place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
+    logger.info("job %s: %d x %s, repeat %d%s", place, point.nodes, config.training.instance_type, point.repeat, again)
+    label = f"train-{point.nodes}n-r{point.repeat}" + (f"-a{attempt.number}" if attempt.number > 1 else "")
+    return submit_training_job(config.platform, request, label)

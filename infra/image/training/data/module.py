@@ -1,0 +1,179 @@
+"""The Lightning data module: a mapped table, batches by row number, and a clock on every wait for a batch."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from training.arguments import TrainingArguments
+from training.cluster import Cluster
+from training.data.batching import BatchPlan, EpochPlan, ShardedBatches, plan_epoch, split_rows
+from training.data.tables import Table, load_table, prepare_table
+from training.distributed.process_group import gather_numbers
+from training.errors import UserError
+
+Batch = tuple[Tensor, Tensor]
+EVALUATION_BATCH_ROWS = 4096  # bounds memory; a validation set is only a part of the table
+_BLOCK_BYTES = 1 << 22  # of float64, in sums over the table
+
+
+class TableRows(Dataset[Batch]):
+    """Some rows of a table, by array of row numbers: one gather per batch, no Python per sample.
+
+    Features are as the table holds them; `TableData` normalises a batch where it is trained on.
+    """
+
+    def __init__(self, table: Table, rows: np.ndarray) -> None:
+        self._features, self._rows = np.asarray(table.features), rows
+        self._labels = torch.from_numpy(table.labels[rows])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: np.ndarray) -> Batch:
+        return torch.from_numpy(self._features[self._rows[rows]]), self._labels[torch.from_numpy(rows)]
+
+
+class TimedLoader:
+    """Hands on a loader's batches, calls `on_request` when one is asked for, and adds up the seconds waited."""
+
+    def __init__(self, loader: DataLoader[Batch]) -> None:
+        self._loader = loader
+        self.waited_seconds = 0.0
+        self.on_request: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches: Iterator[Batch] | None = None
+        while True:
+            self.on_request()
+            asked = time.perf_counter()
+            batches = iter(self._loader) if batches is None else batches
+            batch = next(batches, None)
+            self.waited_seconds += time.perf_counter() - asked
+            if batch is None:
+                return
+            yield batch
+
+
+class TableData(pl.LightningDataModule):
+    """Training and validation batches of this rank."""
+
+    def __init__(self, arguments: TrainingArguments, cluster: Cluster, batch: BatchPlan, prepared: Path) -> None:
+        super().__init__()
+        self.prepare_data_per_node = True
+        self._arguments, self._cluster, self._batch, self._prepared = arguments, cluster, batch, prepared
+        self._training_rows: TableRows
+        self._validation_rows: TableRows
+        self._training_batches: ShardedBatches
+        self._scale: tuple[Tensor, Tensor]
+        self.epoch_plan: EpochPlan
+        self.training_loader: TimedLoader
+        self.sample_shape: tuple[int, ...]
+        self.classes: int
+
+    @property
+    def row_count(self) -> int:
+        """Training rows, those of all ranks: each rank holds every one and takes its share of a batch."""
+        return len(self._training_rows)
+
+    def prepare_data(self) -> None:
+        prepare_table(self._arguments.data, self._arguments.format, self._arguments.label_column, self._prepared)
+
+    def setup(self, stage: str) -> None:
+        """Read the node's prepared table, cut it into this rank's part, and plan the epoch."""
+        arguments, batch = self._arguments, self._batch
+        table = load_table(self._prepared, arguments.image_channels)
+        self._check_same_on_every_node(table)
+        rows, held_out = split_rows(len(table.labels), arguments.validation_fraction, arguments.seed)
+        self._scale = scale_of(table, rows)
+        self._training_rows = TableRows(table, rows)
+        self._validation_rows = TableRows(table, held_out[self._cluster.rank :: self._cluster.world_size])
+        self.sample_shape, self.classes = table.features.shape[1:], table.classes
+        passes = arguments.passes_per_epoch
+        self.epoch_plan = plan_epoch(len(rows), passes, batch.global_batch_size, arguments.incomplete_batch)
+        self._training_batches = self._cut_batches(len(rows))
+        self.training_loader = TimedLoader(self._loader(self._training_rows, self._training_batches))
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Lightning's hook: normalise on the device, which bytes reach in a quarter of the time that floats take."""
+        features, labels = batch
+        mean, deviation = (part.to(features.device) for part in self._scale)
+        self._scale = mean, deviation  # moved once
+        return (features.float() - mean) / deviation, labels
+
+    def start_at(self, step: int) -> None:
+        """Leave out the batches of the first `step` optimiser steps: a checkpoint's run has done them."""
+        self._training_batches.start_at(step)
+
+    def teardown(self, stage: str) -> None:
+        """Give the node's disk back; what ranks still map stays readable to them."""
+        if self._cluster.local_rank == 0:
+            shutil.rmtree(self._prepared, ignore_errors=True)
+
+    def train_dataloader(self) -> TimedLoader:
+        return self.training_loader
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        rows = np.arange(len(self._validation_rows))
+        cuts = range(EVALUATION_BATCH_ROWS, len(rows), EVALUATION_BATCH_ROWS)
+        return self._loader(self._validation_rows, np.split(rows, cuts))
+
+    def _cut_batches(self, rows: int) -> ShardedBatches:
+        cluster, arguments = self._cluster, self._arguments
+        return ShardedBatches(
+            rows,
+            arguments.passes_per_epoch,
+            self._batch,
+            self.epoch_plan,
+            rank=cluster.rank,
+            world_size=cluster.world_size,
+            seed=arguments.seed,
+        )
+
+    def _loader(self, rows: TableRows, batches: ShardedBatches | list[np.ndarray]) -> DataLoader[Batch]:
+        workers = self._arguments.num_workers
+        return DataLoader(
+            rows,
+            sampler=batches,
+            batch_size=None,  # the sampler's items are whole batches of row numbers
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def _check_same_on_every_node(self, table: Table) -> None:
+        facts = [len(table.labels), int(table.labels.sum()), float(table.features[:, ...].sum(dtype=np.float64))]
+        by_rank = gather_numbers(facts)
+        if any(other != by_rank[0] for other in by_rank):
+            rows = sorted({int(other[0]) for other in by_rank})
+            raise UserError(
+                f"the nodes' training channels differ (rows: {rows}): every node needs the whole table, "
+                "so give the channel S3DataDistributionType FullyReplicated"
+            )
+
+
+def scale_of(table: Table, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    """(mean, deviation) of the training rows: of every column, or of all pixels of an image together.
+
+    Both as float32 in two passes over blocks of rows, so that no copy of the table is made.
+    """
+    axis, values = (None, table.features[0].size) if table.is_image else (0, 1)
+    size = max(1, _BLOCK_BYTES // (8 * table.features[0].size))
+    blocks = [rows[at : at + size] for at in range(0, len(rows), size)]
+    count = len(rows) * values
+    mean = sum(table.features[block].sum(axis=axis, dtype=np.float64) for block in blocks) / count
+    squares = sum(((table.features[block] - mean) ** 2).sum(axis=axis) for block in blocks)
+    deviation = np.sqrt(squares / count)
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    return torch.as_tensor(mean, dtype=torch.float32), torch.as_tensor(deviation, dtype=torch.float32)

@@ -1,0 +1,78 @@
+"""How the ranks share the work: Lightning's strategy for the cluster, the backend and --strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
+from torch import nn
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+from training.cluster import Cluster
+from training.distributed.backends import xla_model
+from training.distributed.process_group import SageMakerEnvironment
+from training.errors import UserError
+from training.model.models import BasicBlock
+from training.torch_versions import FSDP2, FSDP2_ON_CPUS, require
+
+
+class XlaDDPStrategy(DDPStrategy):
+    """DDP on an XLA device (Trainium): one device per process, and the graph is cut and run after every step."""
+
+    @property
+    def root_device(self) -> torch.device:
+        device: torch.device = xla_model().xla_device()
+        return device
+
+    def determine_ddp_device_ids(self) -> None:
+        return None
+
+    def optimizer_step(self, *arguments: Any, **options: Any) -> Any:
+        result = super().optimizer_step(*arguments, **options)
+        xla_model().mark_step()
+        return result
+
+
+def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
+    """The strategy of the Trainer: `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker,
+    which is set up already)."""
+    if kind == "fsdp":
+        require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
+        if not torch.cuda.is_available():
+            require(FSDP2_ON_CPUS, "--strategy fsdp without a GPU", "use ddp, or a container with a later PyTorch")
+    if kind == "smp" and not torch.cuda.is_available():
+        raise UserError("--strategy smp needs a GPU per process, and torch finds none here: use ddp or fsdp")
+    if kind != "ddp" and backend == "xla":
+        raise UserError(f"--strategy {kind} does not go with --backend xla: use ddp")
+    if cluster.world_size == 1:
+        return "auto"  # one device needs no gradient exchange: an honest baseline
+    environment = SageMakerEnvironment(cluster)
+    if kind == "fsdp":
+        sharded = ModelParallelStrategy(
+            data_parallel_size=cluster.world_size,
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=False,
+            process_group_backend=backend,
+        )
+        sharded.cluster_environment = environment
+        return sharded
+    if kind == "smp":
+        return FSDPStrategy(
+            cluster_environment=environment,
+            process_group_backend=backend,
+            auto_wrap_policy=size_based_auto_wrap_policy,
+            state_dict_type="full",
+        )
+    strategy = XlaDDPStrategy if backend == "xla" else DDPStrategy
+    return strategy(cluster_environment=environment, process_group_backend=backend, gradient_as_bucket_view=True)
+
+
+def shard(model: nn.Module, mesh: Any) -> None:
+    """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`, layer by layer (FSDP 2)."""
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.modules():
+        if isinstance(layer, (BasicBlock, nn.Linear)):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)

@@ -1,0 +1,139 @@
+"""The Lightning callback that measures a run and tells about it as it goes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import asdict
+from typing import Any
+
+import pytorch_lightning as pl
+
+from training.data.batching import BatchPlan
+from training.data.module import TableData
+from training.distributed.process_group import barrier
+from training.errors import UserError
+from training.measuring.metrics import RankSteps, Validation, key_value_line
+from training.measuring.step_clock import StepTimer, clock_for_device
+from training.model.module import FINAL_METRIC, Classifier
+
+PROGRESS_EVERY_SECONDS = 5.0
+
+
+class Measurement(pl.Callback):
+    """Clocks from run_start to run_stop, both taken after a barrier, and every step between them."""
+
+    def __init__(self, batch: BatchPlan, max_steps: int | None) -> None:
+        self._batch, self._max_steps = batch, max_steps
+        self._timer = StepTimer(clock_for_device())
+        self._last_step: int | None = None
+        self.steps = 0
+        self.validations: list[Validation] = []
+        self.run_start_unix_seconds = self.run_stop_unix_seconds = 0.0
+        self.train_seconds = 0.0
+        self.interruptions = 0
+        self.resumed_at_step: int | None = None
+        self._seconds_before = 0.0  # of the train clock, up to the checkpoint that this process resumed from
+        self._segment_start_unix_seconds = self._started = self._next_progress = 0.0
+
+    def start_run(self) -> None:
+        """run_start: every rank is up, nothing has touched the data yet."""
+        barrier()
+        self.run_start_unix_seconds, self._started = time.time(), time.perf_counter()
+        self._segment_start_unix_seconds = self.run_start_unix_seconds
+        self._next_progress = self._started + PROGRESS_EVERY_SECONDS
+
+    def read_steps(self) -> RankSteps:
+        """This rank's steps, after the run."""
+        return self._timer.read()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run goes on from: part of last.ckpt."""
+        return {
+            "steps": self.steps,
+            "train_seconds": self._elapsed_seconds(),
+            "run_start_unix_seconds": self.run_start_unix_seconds,
+            "interruptions": self.interruptions,
+            "validations": [asdict(validation) for validation in self.validations],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.steps = self.resumed_at_step = state_dict["steps"]
+        self._seconds_before = state_dict["train_seconds"]
+        self.run_start_unix_seconds = state_dict["run_start_unix_seconds"]
+        self.interruptions = state_dict["interruptions"] + 1
+        self.validations = [Validation(**validation) for validation in state_dict["validations"]]
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        table_data(trainer).start_at(checkpoint["callbacks"][self.state_key]["steps"])
+
+    def leave_out_pause(self, trainer: pl.Trainer) -> None:
+        """A checkpoint between two steps is part of neither."""
+        self._timer.restart(table_data(trainer).training_loader.waited_seconds)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        # Lightning's handler only sets a flag that is looked at between batches, which a rank that waits in a
+        # collective for a dead peer never reaches. A node that is told to stop must stop.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        data = table_data(trainer)
+        epoch_limit = data.epoch_plan.steps * (trainer.max_epochs or 1)
+        self._last_step = min(epoch_limit, self._max_steps or epoch_limit)
+        if self.resumed_at_step is not None:
+            self._check_work_is_left()
+            # Lightning counts anew; an evaluation every so many batches goes by this total.
+            trainer.fit_loop.epoch_loop.batch_progress.total.ready += self.steps * self._batch.accumulate_grad_batches
+        data.training_loader.on_request = self._timer.data_requested
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % self._batch.accumulate_grad_batches:
+            return
+        self._timer.step_ended(table_data(trainer).training_loader.waited_seconds)
+        self.steps += 1
+        if self.steps == self._last_step:
+            trainer.should_stop = True  # makes Lightning evaluate after the last step, whatever the cadence
+        if trainer.is_global_zero and time.perf_counter() >= self._next_progress:
+            self._next_progress = time.perf_counter() + PROGRESS_EVERY_SECONDS
+            self._report_progress(trainer, module)
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._timer.paused()
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.is_global_zero and isinstance(module, Classifier):
+            value, elapsed = module.validation_values[FINAL_METRIC], self._elapsed_seconds()
+            samples = self.steps * self._batch.global_batch_size
+            self.validations.append(Validation(self.steps, samples, elapsed, value))
+            self._tell(trainer, module.validation_values)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        barrier()
+        self.train_seconds = self._elapsed_seconds()
+        segment_seconds = self.train_seconds - self._seconds_before
+        self.run_stop_unix_seconds = self._segment_start_unix_seconds + segment_seconds
+
+    def _elapsed_seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._started
+
+    def _check_work_is_left(self) -> None:
+        if self._last_step is not None and self.steps >= self._last_step:
+            raise UserError(
+                f"the checkpoint was made after step {self.steps} and this run ends after step {self._last_step}: "
+                "remove it, or ask for more --epochs or --max-steps"
+            )
+
+    def _report_progress(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if isinstance(module, Classifier) and module.last_loss is not None:
+            self._tell(trainer, {"loss": module.last_loss.item()})
+
+    def _tell(self, trainer: pl.Trainer, values: dict[str, float]) -> None:
+        print(key_value_line({"step": self.steps, **values, "elapsed_seconds": self._elapsed_seconds()}), flush=True)
+        if trainer.logger is not None:
+            trainer.logger.log_metrics(values, self.steps)
+
+
+def table_data(trainer: pl.Trainer) -> TableData:
+    """The trainer's data module, which in this program is always the table."""
+    data: TableData = trainer.datamodule  # type: ignore[attr-defined]
+    return data

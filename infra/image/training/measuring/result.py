@@ -1,0 +1,109 @@
+"""Gathers the ranks' measurements, once, and puts metrics.json together."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from training.arguments import TrainingArguments
+from training.cluster import Cluster
+from training.data.batching import BatchPlan, EpochPlan, count_samples
+from training.data.module import TableData
+from training.distributed.process_group import gather_numbers
+from training.hardware import describe_device
+from training.measuring.callback import Measurement
+from training.measuring.metrics import (
+    SCHEMA_VERSION,
+    RankSteps,
+    data_wait_share,
+    rank_step_spread,
+    slowest_rank,
+    steady_window,
+)
+from training.model.module import FINAL_METRIC, FINAL_METRIC_GOAL, Classifier
+
+
+def collect_metrics(
+    arguments: TrainingArguments,
+    cluster: Cluster,
+    batch: BatchPlan,
+    data: TableData,
+    measurement: Measurement,
+    module: Classifier,
+    precision: str,
+    quota: float | None,
+    backend: str,
+) -> dict[str, Any]:
+    """metrics.json as a value; every rank must call it, for it gathers."""
+    steps, epoch_plan = measurement.steps, data.epoch_plan
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_start_unix_seconds": measurement.run_start_unix_seconds,
+        "run_stop_unix_seconds": measurement.run_stop_unix_seconds,
+        "train_seconds": measurement.train_seconds,
+        "interruptions": measurement.interruptions,
+        "resumed_at_step": measurement.resumed_at_step,
+        "steps": steps,
+        "epochs": steps / epoch_plan.steps,
+        **_step_section(arguments, epoch_plan, _gather_steps(measurement.read_steps())),
+        "dataset_rows": data.row_count,
+        "samples": asdict(count_samples(steps, epoch_plan, batch.global_batch_size)),
+        "final_metric": {
+            "name": FINAL_METRIC,
+            "value": module.validation_values.get(FINAL_METRIC),
+            "goal": FINAL_METRIC_GOAL,
+        },
+        "validations": [asdict(validation) for validation in measurement.validations],
+        "world": {
+            "nodes": cluster.nodes,
+            "processes_per_node": cluster.processes_per_node,
+            "world_size": cluster.world_size,
+            "backend": backend if cluster.world_size > 1 else None,
+            "launcher": cluster.launcher,
+            "strategy": arguments.strategy if cluster.world_size > 1 else None,
+        },
+        "batch": asdict(batch),
+        "learning_rate": arguments.learning_rate,
+        "learning_rate_rule": arguments.learning_rate_rule,
+        "base_global_batch_size": arguments.base_global_batch_size,
+        "warmup_steps": arguments.warmup_steps,
+        "optimizer": arguments.optimizer,
+        "seed": arguments.seed,
+        "precision": precision,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "lightning": version("pytorch-lightning"),
+            "sagemaker_training": _version_or_none("sagemaker-training"),
+        },
+        "device": describe_device(cluster.processes_per_node, quota),
+        "model": {"name": arguments.model, "parameters": sum(p.numel() for p in module.parameters())},
+    }
+
+
+def _step_section(arguments: TrainingArguments, epoch_plan: EpochPlan, ranks: list[RankSteps]) -> dict[str, Any]:
+    by_rank = [rank.step_seconds for rank in ranks]
+    step_seconds = slowest_rank(by_rank)
+    exclude_steps = max(arguments.warmup_exclude_steps, arguments.warmup_exclude_epochs * epoch_plan.steps)
+    steady = steady_window(step_seconds, exclude_steps, arguments.warmup_exclude_seconds)
+    return {
+        "step_seconds": [round(seconds, 6) for seconds in step_seconds],
+        "rank_step_spread_seconds": rank_step_spread(by_rank),
+        "steady": asdict(steady),
+        "data_wait_share": data_wait_share(ranks, steady.first_step),
+    }
+
+
+def _gather_steps(own: RankSteps) -> list[RankSteps]:
+    steps = len(own.step_seconds)
+    gathered = gather_numbers([*own.step_seconds, *own.data_wait_seconds])
+    return [RankSteps(numbers[:steps], numbers[steps:]) for numbers in gathered]
+
+
+def _version_or_none(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

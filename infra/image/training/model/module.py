@@ -1,0 +1,80 @@
+"""The Lightning module: a classifier, its optimiser, and its metric over the whole validation set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
+
+from training.arguments import TrainingArguments
+from training.distributed.process_group import sum_over_ranks
+from training.distributed.strategies import shard
+from training.model.models import build_model
+from training.torch_versions import FUSED_OPTIMIZERS, torch_has
+
+FINAL_METRIC = "validation_accuracy"
+FINAL_METRIC_GOAL = "maximize"
+
+
+class Classifier(pl.LightningModule):
+    """Cross-entropy training of any of the models."""
+
+    model: nn.Module
+
+    def __init__(self, arguments: TrainingArguments) -> None:
+        super().__init__()
+        self._arguments = arguments
+        self.last_loss: Tensor | None = None
+        self.validation_values: dict[str, float] = {}
+        self._validation_sums = torch.zeros(3)
+
+    def configure_model(self) -> None:
+        """Built here because the table, read by the data module's set-up, gives its size."""
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        self.model = build_model(self._arguments, data.sample_shape, data.classes)
+        if self.device_mesh is not None:
+            shard(self.model, self.device_mesh["data_parallel"])
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
+        features, labels = batch
+        loss = functional.cross_entropy(self.model(features), labels)
+        self.last_loss = loss.detach()  # read only when a progress line is due: reading waits for the accelerator
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self._validation_sums = torch.zeros(3, device=self.device)
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> None:
+        features, labels = batch
+        scores = self.model(features).float()
+        loss = functional.cross_entropy(scores, labels, reduction="sum")
+        right = (scores.argmax(dim=1) == labels).sum()
+        self._validation_sums += torch.stack((loss, right, torch.tensor(len(labels), device=self.device)))
+
+    def on_validation_epoch_end(self) -> None:
+        """Sums over all ranks, so unequal shards count by their rows."""
+        loss, right, rows = sum_over_ranks(self._validation_sums.tolist())
+        self.validation_values = {FINAL_METRIC: right / rows, "validation_loss": loss / rows}
+        self.log(FINAL_METRIC, right / rows, logger=False)  # for the checkpoint, which keeps the best
+
+    def configure_optimizers(self) -> Any:
+        optimizer, warmup = build_optimizer(self._arguments, self.parameters()), self._arguments.warmup_steps
+        if warmup == 0:
+            return optimizer
+        schedule = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
+    """One fused kernel per step, where this PyTorch has it: more nodes don't make this part of a step faster."""
+    options: dict[str, Any] = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
+    if arguments.backend != "xla" and torch_has(FUSED_OPTIMIZERS):
+        options["fused"] = True
+    if arguments.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=arguments.momentum, **options)
+    kind = torch.optim.Adam if arguments.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, **options)

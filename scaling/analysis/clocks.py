@@ -1,0 +1,95 @@
+"""One clock over the node counts: medians, intervals, speedup, efficiency, doubling ratio, Karp-Flatt.
+
+docs/method.md, "Clocks", "Speedup" and "Repeats and intervals".
+
+The four clocks go through the same arithmetic and are never mixed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from scaling.analysis.intervals import Interval, median_interval, ratio_interval
+from scaling.parts import Part
+
+ClockName = Literal["train", "steady", "billable", "submit_to_end"]
+
+
+class ClockStatistics(Part):
+    """One node count on one clock. Every statistic is null where it is unknown, never 0."""
+
+    n: int = Field(description="Runs these statistics are made of.")
+    seconds: float | None = Field(description="Median T(N); on the steady clock seconds per sample.")
+    seconds_interval: Interval | None = Field(description="95 % interval of T(N); null for fewer than 3 runs.")
+    speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
+    speedup_interval: Interval | None = Field(description="95 % interval of S(N), over the runs at N0 and at N both.")
+    efficiency: float | None = Field(description="E(N) = S(N) x N0/N.")
+    efficiency_interval: Interval | None = Field(description="95 % interval of E(N).")
+    doubling_ratio: float | None = Field(
+        description="S(N)/S(N/2), on the row of N, the doubled count; null where N/2 was not measured. 2 is perfect."
+    )
+    doubling_ratio_interval: Interval | None = Field(description="95 % interval of the doubling ratio.")
+    karp_flatt: float | None = Field(
+        description="Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline. Rising: growing overhead."
+    )
+
+
+class RowClocks(Part):
+    """One node count on each of the four clocks."""
+
+    train: ClockStatistics = Field(description="The training itself: the headline.")
+    steady: ClockStatistics = Field(description="Seconds per sample in the steady window: the inner loop.")
+    billable: ClockStatistics = Field(description="Billed time: what decides the cost; its ratio is not a speedup.")
+    submit_to_end: ClockStatistics = Field(description="Job accepted to terminal status: what a person waits.")
+
+
+def clock_statistics(
+    seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None
+) -> dict[int, ClockStatistics]:
+    """Statistics at every key of `seconds_by_nodes` (node count -> seconds of its runs, all above zero).
+
+    `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
+    """
+    return {nodes: _at(nodes, seconds_by_nodes, baseline) for nodes in seconds_by_nodes}
+
+
+def karp_flatt(speedup: float, times_nodes: float) -> float | None:
+    """Experimentally determined serial fraction at `times_nodes` = N/N0; None at the baseline itself.
+
+    Karp and Flatt, CACM 33(5), 1990, with N/N0 in place of N where the baseline is not one node.
+    """
+    if times_nodes <= 1:
+        return None
+    return (1 / speedup - 1 / times_nodes) / (1 - 1 / times_nodes)
+
+
+def _at(nodes: int, seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None) -> ClockStatistics:
+    runs = seconds_by_nodes[nodes]
+    base = seconds_by_nodes.get(baseline, ()) if baseline is not None else ()
+    half = seconds_by_nodes.get(nodes // 2, ()) if nodes % 2 == 0 else ()
+    speedup = _ratio(base, runs)
+    share = baseline / nodes if baseline is not None else None
+    # At N0 a ratio of the runs with themselves is 1 and has no spread.
+    interval = ratio_interval(base, runs) if nodes != baseline else None
+    return ClockStatistics(
+        n=len(runs),
+        seconds=statistics.median(runs) if runs else None,
+        seconds_interval=median_interval(runs),
+        speedup=speedup,
+        speedup_interval=interval,
+        efficiency=None if speedup is None or share is None else speedup * share,
+        efficiency_interval=None if interval is None or share is None else interval.scaled(share),
+        doubling_ratio=_ratio(half, runs) if base else None,
+        doubling_ratio_interval=ratio_interval(half, runs) if base else None,
+        karp_flatt=None if speedup is None or share is None else karp_flatt(speedup, 1 / share),
+    )
+
+
+def _ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float | None:
+    if not numerator or not denominator:
+        return None
+    return statistics.median(numerator) / statistics.median(denominator)

@@ -1,0 +1,479 @@
+"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity.
+
+docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation".
+
+T(N) is the median train time of the used runs at N: completed, on demand, with a time on the report's train clock. N0,
+the baseline, is the smallest N that has one. All other attempts are counted and left out. Scaling is never assumed
+monotone.
+
+Sources are never mixed in a curve. Train time, step time and final metric each come from the best source (metrics.json,
+then the log, then for the train time the platform's Training phase) that some run of every node count with a completed
+run has; a run without it is left out. A Training phase holds start-up as well, so its times make no ratio.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from configs.models import ParityConfig
+from scaling.analysis.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
+from scaling.analysis.cost import Price, RunCosts, run_costs, seconds_to_target
+from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
+from scaling.parts import Part
+
+T = TypeVar("T")
+Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed"]
+Source = Literal["program", "logged"]
+"""Where a number of the program is from: its metrics.json or its log."""
+# T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders of magnitude.
+_ROUNDING = 1e-9
+_STARTUP_PHASES = ("Starting", "Pending", "Downloading")
+# Steady step time by source.
+_STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
+    "program": attrgetter("clocks.steady_step_seconds"),
+    "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
+}
+# What two runs of one curve must share; where one is not known there is nothing to refuse.
+_MUST_AGREE = {
+    "instance_type": "instance types",
+    "platform_kind": "platforms",
+    "region": "regions",
+    "image_uri": "images",
+    "batch_policy": "batch policies",
+    "learning_rate_rule": "learning-rate rules",
+}
+
+
+class MixedOutcomesError(ValueError):
+    """The outcomes can't stand in one table: they come from different instance types, platforms, images or policies."""
+
+
+class SummaryRow(Part):
+    """One node count. Every statistic is null where it is unknown, never 0."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    n: int = Field(description="Used runs: those the statistics are made of.")
+    n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
+    n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
+    world_size: int | None = Field(description="Processes over all nodes; null where no run confirmed it.")
+    global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
+    per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
+    learning_rate: float | None = Field(description="Learning rate at this node count.")
+    clocks: RowClocks = Field(description="Times, speedup and efficiency on each of the four clocks, never mixed.")
+    accelerator_efficiency: float | None = Field(
+        description="T of one process / (world size x T(N)); null where one process on one node was not measured."
+    )
+    steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
+    startup_seconds: float | None = Field(description="Median of Starting + Pending + Downloading.")
+    data_wait_share: float | None = Field(description="Median share of train time spent waiting for data, 0 to 1.")
+    phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
+    epochs: float | None = Field(description="Epochs trained, median.")
+    seconds_to_target: float | None = Field(description="Median train time until the target metric was reached.")
+    costs: RunCosts
+    final_metric: FinalMetric | None = Field(description="Median final metric; null where a run gave none or another.")
+    parity: Parity
+    flags: tuple[Flag, ...] = Field(
+        description="superlinear: E > 1; retrograde: slower than some smaller node count; "
+        "throughput_only: the final metric is not shown to be the baseline's, so T is not a time-to-train; "
+        "world_size_unconfirmed: nothing in a used run says how many processes worked together."
+    )
+
+    @property
+    def train(self) -> ClockStatistics:
+        return self.clocks.train
+
+    @property
+    def train_seconds(self) -> float | None:
+        return self.clocks.train.seconds
+
+    @property
+    def speedup(self) -> float | None:
+        return self.clocks.train.speedup
+
+    @property
+    def efficiency(self) -> float | None:
+        return self.clocks.train.efficiency
+
+    @property
+    def superlinear_by_noise(self) -> bool:
+        """Flagged superlinear, but the interval of the efficiency holds 1: the runs vary as much."""
+        interval = self.clocks.train.efficiency_interval
+        return "superlinear" in self.flags and interval is not None and interval.low <= 1
+
+    @property
+    def doubling_ratio(self) -> float | None:
+        return self.clocks.train.doubling_ratio
+
+    @property
+    def billable_seconds(self) -> float | None:
+        return self.clocks.billable.seconds
+
+    @property
+    def cost_usd(self) -> float | None:
+        return self.costs.run_usd
+
+
+class Baseline(Part):
+    """What the speedups are relative to."""
+
+    nodes: int = Field(description="N0, the smallest node count with a used run.")
+    train_seconds: float = Field(description="T(N0).")
+    relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")
+
+
+class Run(NamedTuple):
+    """One attempt as the report counts it: computed once, for its row of the summary and for its point."""
+
+    outcome: JobOutcome
+    used: bool
+    metric: FinalMetric | None
+    seconds_to_target: float | None
+    costs: RunCosts
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """An outcome with its train time on the report's clock, its final metric, and whether it is used."""
+
+    outcome: JobOutcome
+    seconds: float | None
+    metric: FinalMetric | None
+    used: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The attempts at one node count."""
+
+    nodes: int
+    attempts: Sequence[_Attempt]
+
+    @property
+    def outcomes(self) -> list[JobOutcome]:
+        return [attempt.outcome for attempt in self.attempts]
+
+    @cached_property
+    def used(self) -> list[JobOutcome]:
+        return [attempt.outcome for attempt in self.attempts if attempt.used]
+
+    @property
+    def train_seconds(self) -> list[float]:
+        return _known(attempt.seconds for attempt in self.attempts if attempt.used)
+
+    @cached_property
+    def metric_values(self) -> list[float]:
+        """The used runs' own final metrics."""
+        return [attempt.metric.value for attempt in self.attempts if attempt.used and attempt.metric is not None]
+
+    @cached_property
+    def metric(self) -> FinalMetric | None:
+        """The median of the used runs' final metric where they all give the same one."""
+        used = [attempt.metric for attempt in self.attempts if attempt.used]
+        kinds = {(metric.name, metric.goal) for metric in used if metric is not None}
+        if len(kinds) != 1 or len(self.metric_values) != len(self.used):
+            return None
+        name, goal = kinds.pop()
+        return FinalMetric(name=name, goal=goal, value=statistics.median(self.metric_values))
+
+    def runs(self, price: Price | None, target: float | None) -> list[Run]:
+        """The attempts in their order."""
+        runs = []
+        for each in self.attempts:
+            to_target = seconds_to_target(each.outcome, target)
+            costs = run_costs(each.outcome, price, each.seconds, to_target)
+            runs.append(Run(each.outcome, each.used, each.metric, to_target, costs))
+        return runs
+
+
+def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
+    """The one clock for all: the best that every node count has in a completed on-demand run; None without any time.
+
+    Better none than two: where no clock is known at every count, it is the whole Training phase.
+    """
+    clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
+    clocks.discard(None)
+    if len(clocks) < 2:
+        return clocks.pop() if clocks else None
+    timed = [outcome for outcome in _measured(outcomes) if outcome.train_clock is not None]
+    for clock in (*OWN_CLOCKS, *PHASE_CLOCKS):
+        if _every_count(timed, partial(_has_time_on, clock)):
+            return clock
+    return "training_phase"
+
+
+def _has_time_on(clock: TrainClock, outcome: JobOutcome) -> bool:
+    return train_seconds_on(outcome, clock) is not None
+
+
+def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
+    """An attempt's train time on that clock; None where it was not read, never another clock's number."""
+    if clock is None or not outcome.completed:
+        return None
+    if outcome.train_clock == clock:
+        return outcome.clocks.train_seconds
+    seconds = outcome.train_seconds_by.get(clock)
+    if seconds is None and clock == "training_phase":
+        seconds = outcome.phases.get("Training")
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
+    """What can make a curve: completed, on demand, and more than a walk of the launch path."""
+    return [each for each in outcomes if each.completed and not each.spot and each.launch_path_only is None]
+
+
+def _every_count(outcomes: Sequence[JobOutcome], knows: Callable[[JobOutcome], bool]) -> bool:
+    """Whether some run at each of the node counts knows it."""
+    return {outcome.nodes for outcome in outcomes} == {outcome.nodes for outcome in outcomes if knows(outcome)}
+
+
+def _choose_source(outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], bool]) -> Source:
+    """The log where it has that number at every node count and metrics.json has not; else metrics.json."""
+    measured = _measured(outcomes)
+    by_log = _every_count(measured, lambda outcome: logged in outcome.logged)
+    return "logged" if by_log and not _every_count(measured, in_file) else "program"
+
+
+def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
+    """The run's own, by metrics.json or by its log, which has no name of the metric and no goal."""
+    if source == "program":
+        metric = outcome.final_metric
+        return None if metric is None else FinalMetric(**metric)
+    value = outcome.logged.get("final_metric")
+    return None if value is None else FinalMetric(name=None, value=value, goal=None)
+
+
+def summarise(
+    outcomes: Sequence[JobOutcome],
+    price: Price | None = None,
+    planned_nodes: Iterable[int] = (),
+    parity: ParityConfig | None = None,
+) -> tuple[SummaryRow, ...]:
+    """One row per node count that was planned or tried, ascending. Raises MixedOutcomesError."""
+    return summarise_runs(outcomes, price, planned_nodes, parity)[0]
+
+
+def summarise_runs(
+    outcomes: Sequence[JobOutcome],
+    price: Price | None = None,
+    planned_nodes: Iterable[int] = (),
+    parity: ParityConfig | None = None,
+) -> tuple[tuple[SummaryRow, ...], list[Run]]:
+    """summarise()'s rows, and every attempt as they count it, by node count. Raises MixedOutcomesError."""
+    refuse_mixed(outcomes)
+    clock = choose_train_clock(outcomes)
+    metric_source = _choose_source(outcomes, "final_metric", lambda outcome: outcome.final_metric is not None)
+    steps = _choose_source(
+        outcomes, "steady_step_seconds", lambda outcome: outcome.clocks.steady_step_seconds is not None
+    )
+    groups = _group(outcomes, planned_nodes, clock, metric_source)
+    base = next((group for group in groups if group.used), None)
+    clocks = _row_clocks(groups, base.nodes if base else None, clock, steps)
+    parity = parity or ParityConfig()
+    alone = _one_process_seconds(groups, clocks)
+    rows: list[SummaryRow] = []
+    all_runs: list[Run] = []
+    fastest: float | None = None
+    for group in groups:
+        on = clocks[group.nodes]
+        verdict = _parity(group, base, parity)
+        runs = group.runs(price, target_for(group.metric, base.metric if base else None, parity.target_metric))
+        row = _row(group, on, runs, verdict, alone, steps)
+        rows.append(row.model_copy(update={"flags": _flags(group, on.train, verdict, fastest)}))
+        all_runs += runs
+        if on.train.seconds is not None:
+            fastest = on.train.seconds if fastest is None else min(fastest, on.train.seconds)
+    return tuple(rows), all_runs
+
+
+def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
+    """The baseline of summarise()'s rows (ascending), or None where nothing completed."""
+    for row in rows:
+        if row.train_seconds is not None:
+            relative = row.nodes > 1 or row.nodes != rows[0].nodes
+            return Baseline(nodes=row.nodes, train_seconds=row.train_seconds, relative=relative)
+    return None
+
+
+def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
+    """Raise MixedOutcomesError where the outcomes differ in what one curve must share."""
+    for field, described in _MUST_AGREE.items():
+        found = sorted({value for outcome in outcomes if (value := getattr(outcome, field)) is not None})
+        if len(found) > 1:
+            raise MixedOutcomesError(
+                f"{field}: the outcomes come from {len(found)} {described} ({', '.join(found)}); "
+                "a speedup compares like with like, so report each by itself"
+            )
+
+
+def _group(
+    outcomes: Sequence[JobOutcome], planned_nodes: Iterable[int], clock: TrainClock | None, metric_source: Source
+) -> list[_Group]:
+    by_nodes: dict[int, list[JobOutcome]] = {nodes: [] for nodes in planned_nodes}
+    for outcome in outcomes:
+        by_nodes.setdefault(outcome.nodes, []).append(outcome)
+    return [
+        _Group(nodes, [_attempt(outcome, clock, metric_source) for outcome in at])
+        for nodes, at in sorted(by_nodes.items())
+    ]
+
+
+def _attempt(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> _Attempt:
+    """Spot runs never make the headline (docs/method.md, "Repeats and intervals")."""
+    seconds = train_seconds_on(outcome, clock)
+    used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
+    return _Attempt(outcome, seconds, _final_metric(outcome, metric_source), used)
+
+
+def _row_clocks(
+    groups: Sequence[_Group], baseline: int | None, clock: TrainClock | None, steps: Source
+) -> dict[int, RowClocks]:
+    """The statistics on each clock. Train times that hold start-up are compared with nothing, so they have no N0."""
+    readers: dict[ClockName, Callable[[_Group], list[float]]] = {
+        "train": lambda group: group.train_seconds,
+        "steady": lambda group: _known(map(partial(seconds_per_sample, source=steps), group.used)),
+        "billable": lambda group: _known(outcome.clocks.billable_seconds for outcome in group.used),
+        "submit_to_end": lambda group: _known(outcome.clocks.submit_to_end_seconds for outcome in group.used),
+    }
+    bases: dict[ClockName, int | None] = dict.fromkeys(readers, baseline)
+    bases["train"] = None if clock in PHASE_CLOCKS else baseline
+    on = {
+        name: clock_statistics({group.nodes: read(group) for group in groups}, bases[name])
+        for name, read in readers.items()
+    }
+    return {group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers}) for group in groups}
+
+
+def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
+    """Steady step time over the global batch, so that counts of different batch sizes compare; None without a batch."""
+    step = _STEP_SECONDS[source](outcome)
+    return None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
+
+
+def _row(
+    group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity, alone: float | None, steps: Source
+) -> SummaryRow:
+    used = group.used
+    used_runs = [run for run in runs if run.used]
+    # What failed tells the batch of a point that nothing else tells.
+    known = used or group.outcomes
+    world = None if _is_world_unknown(group) else _agreed(outcome.world_size for outcome in known)
+    seconds = clocks.train.seconds
+    to_target = [run.seconds_to_target for run in used_runs]
+    return SummaryRow(
+        nodes=group.nodes,
+        n=len(used),
+        n_failed=sum(not outcome.completed for outcome in group.outcomes),
+        n_spot=sum(outcome.spot and outcome.completed for outcome in group.outcomes),
+        world_size=world,
+        global_batch_size=_agreed(outcome.global_batch_size for outcome in known),
+        per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
+        learning_rate=_agreed(outcome.learning_rate for outcome in known),
+        clocks=clocks,
+        accelerator_efficiency=None
+        if not (alone and world and seconds and clocks.train.speedup)
+        else alone / (world * seconds),
+        steady_step_seconds=_median(used, _STEP_SECONDS[steps]),
+        startup_seconds=_median(used, _startup_seconds),
+        data_wait_share=_median_metric(used, "data_wait_share"),
+        phases=_phases(used),
+        epochs=_median_metric(used, "epochs"),
+        seconds_to_target=None if None in to_target else _middle(to_target),
+        costs=_costs([run.costs for run in used_runs]),
+        final_metric=group.metric,
+        parity=verdict,
+        flags=(),
+    )
+
+
+def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None) -> tuple[Flag, ...]:
+    """`fastest` is the shortest time at any smaller node count."""
+    flags: list[Flag] = []
+    if _is_world_unknown(group):
+        flags.append("world_size_unconfirmed")
+    if train.seconds is None or train.efficiency is None:
+        return tuple(flags)
+    if train.efficiency > 1 + _ROUNDING:
+        flags.append("superlinear")
+    if fastest is not None and train.seconds > fastest * (1 + _ROUNDING):
+        flags.append("retrograde")
+    if verdict.verdict == "different":
+        flags.append("throughput_only")
+    return tuple(flags)
+
+
+def _is_world_unknown(group: _Group) -> bool:
+    """Whether a used run of it is unconfirmed."""
+    return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
+
+
+def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool:
+    """Whether a job was planned with a world size and nothing in its run says what it was."""
+    return world_size is None and "world_size" in planned
+
+
+def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
+    if group is base:
+        return Parity(verdict="baseline", reason="the baseline itself")
+    if base is None or not group.used:
+        return Parity(verdict="unknown", reason="no completed run")
+    return judge_parity(group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used))
+
+
+def _costs(each: Sequence[RunCosts]) -> RunCosts:
+    """The median of each cost over the used runs; of a target not every run reached, none."""
+    medians = {name: _middle(getattr(costs, name) for costs in each) for name in RunCosts.model_fields}
+    if any(costs.target_usd is None for costs in each):
+        medians["target_usd"] = None
+    return RunCosts(**medians)
+
+
+def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
+    """T of one process on one node, the yardstick of an accelerator's efficiency; None where it was not measured."""
+    for group in groups:
+        if group.nodes == 1 and group.used and _agreed(outcome.world_size for outcome in group.used) == 1:
+            return clocks[1].train.seconds
+    return None
+
+
+def _startup_seconds(outcome: JobOutcome) -> float | None:
+    known = [outcome.phases[phase] for phase in _STARTUP_PHASES if phase in outcome.phases]
+    return sum(known) if known else None
+
+
+def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
+    """Median seconds of each phase over the runs that had it, in order of first appearance."""
+    found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
+    return {phase: statistics.median(o.phases[phase] for o in used if phase in o.phases) for phase in found}
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _median(outcomes: Sequence[JobOutcome], read: Callable[[JobOutcome], float | None]) -> float | None:
+    return _middle(map(read, outcomes))
+
+
+def _median_metric(outcomes: Sequence[JobOutcome], name: str) -> float | None:
+    """Of a number at the top of metrics.json, over the runs that have it there."""
+    return _middle(outcome.metric_number(name) for outcome in outcomes)
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return statistics.median(known) if known else None
+
+
+def _agreed(values: Iterable[T | None]) -> T | None:
+    """The one value that all know, or None."""
+    known = {value for value in values if value is not None}
+    return known.pop() if len(known) == 1 else None

@@ -1,8 +1,0 @@
-"""python -m scaling.distribution > docs/distribution.md"""
-
-from __future__ import annotations
-
-from scaling.distribution.table import distribution_document
-
-if __name__ == "__main__":
-    print(distribution_document(), end="")

@@ -1,0 +1,233 @@
+"""What a program said of itself in its log: `name=value;` lines, read of every rank, and DescribeTrainingJob's metrics.
+
+A program that writes no metrics.json is measured by these (docs/own-code.md). FinalMetricDataList has the last
+value that a metric definition matched, whichever node it came from; the log itself tells the ranks apart, so that the
+slowest one counts. Where the log has a value, FinalMetricDataList has nothing to add.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, NamedTuple
+
+import re2
+
+from configs.training import compile_metric
+from scaling.names import METRICS_FILE
+
+NUMBERS = (
+    "train_seconds",
+    "steps",
+    "steady_step_seconds",
+    "final_metric",
+    "epochs",
+    "samples_processed",
+    "world_size",
+)
+"""The names that are read, from lines and from metric definitions of the same name."""
+_PER_RANK = ("train_seconds", "steady_step_seconds")  # the slowest rank's; of the others the latest line's
+_MOST_LINE_CHARACTERS = 10_000
+_WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
+# How launchers and frameworks say how many processes found each other; a program's own line is `world_size=N;`.
+_FRAMEWORKS = (
+    re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
+    re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
+)
+
+
+class LogLine(NamedTuple):
+    """A line of one node's log and when the platform took it."""
+
+    unix_milliseconds: int
+    host: str
+    text: str
+
+    @property
+    def at(self) -> str:
+        """That time in UTC, as ISO 8601 spells it to the millisecond."""
+        moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class UnmatchedMetric(NamedTuple):
+    """A metric definition that found no number in the whole log of a job; `nearest`: the line most like it, or None."""
+
+    name: str
+    regex: str
+    nearest: str | None = None
+
+
+class Logged(NamedTuple):
+    """What the log says. `world_sizes` are all numbers of processes in it; a time is None where no line tells it.
+
+    `unmatched` are the metric definitions that found nothing, neither for the platform nor here; none where no line of
+    the log could be read.
+    """
+
+    numbers: Mapping[str, float] = {}
+    world_sizes: frozenset[int] = frozenset()
+    start_unix_seconds: float | None = None
+    first_step_unix_seconds: float | None = None
+    unmatched: tuple[UnmatchedMetric, ...] = ()
+
+
+def needs_log(metrics: Mapping[str, Any] | None) -> bool:
+    """Whether metrics.json leaves open what only the log can tell: the train time, or how many processes there were."""
+    world = metrics.get("world") if isinstance(metrics, Mapping) else None
+    known = isinstance(world, Mapping) and world.get("world_size") is not None
+    return not known or not isinstance(metrics, Mapping) or metrics.get("train_seconds") is None
+
+
+def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
+    """Name and expression of the metric definitions for which FinalMetricDataList has no value."""
+    found = {metric["MetricName"] for metric in description.get("FinalMetricDataList") or ()}
+    return {name: regex for name, regex in _definitions(description).items() if name not in found}
+
+
+def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
+    """Read a DescribeTrainingJob answer and the job's log lines, of all nodes and in time order.
+
+    A metric definition of one of the NUMBERS replaces the search for `name=value;`, so that any wording can be read.
+    """
+    defined, missing = _definitions(description), missing_metrics(description)
+    patterns = {name: compile_metric(regex) for name, regex in defined.items() if name in (*NUMBERS, *missing)}
+    likely = {name: _Nearest(name, regex) for name, regex in missing.items()}
+    by_rank: dict[str, dict[tuple[str, str], float]] = {name: {} for name in NUMBERS}
+    steps: dict[int, float] = {}
+    worlds: set[int] = set()
+    start = first_step = None
+    matched: set[str] | None = None
+    for line in lines:
+        text = searchable(line.text)
+        fields = _fields(text)
+        rank = line.host, next(filter(str.isdecimal, fields.get("rank", ())), "")
+        values = {name: _finite(fields[name]) for name in NUMBERS if name in fields and name not in patterns}
+        values |= {name: _finite(match[1] for match in pattern.finditer(text)) for name, pattern in patterns.items()}
+        for name in by_rank.keys() & values.keys():
+            for value in values[name]:
+                by_rank[name].pop(rank, None)  # so that the latest line's is the last
+                by_rank[name][rank] = value
+                if name == "world_size":
+                    worlds |= _whole(value)
+        matched = (matched or set()) | {name for name in missing if values[name]}
+        for name in missing.keys() - matched:
+            likely[name].look_at(f"{line.host}: {text}")
+        for pattern in _FRAMEWORKS:
+            worlds.update(int(found) for found in pattern.findall(text))
+        if start is None:
+            start = next(iter(_finite(fields.get(_START, ()))), None)
+        if (step := next(filter(str.isdecimal, fields.get(_STEP, ())), None)) is not None:
+            first_step = line.unix_milliseconds / 1000 if first_step is None else first_step
+            for seconds in _finite(fields.get(_STEP_SECONDS, ())):
+                steps[int(step)] = max(seconds, steps.get(int(step), 0.0))
+    numbers = {
+        metric["MetricName"]: float(metric["Value"])
+        for metric in description.get("FinalMetricDataList") or ()
+        if metric["MetricName"] in NUMBERS and math.isfinite(metric["Value"])
+    }
+    worlds |= _whole(numbers.get("world_size", math.nan))
+    steady = [seconds for step, seconds in sorted(steps.items())][_WARM_UP_STEPS:]
+    if steady:
+        numbers.setdefault("steady_step_seconds", median(steady))
+    for name, found in by_rank.items():
+        if found:
+            numbers[name] = max(found.values()) if name in _PER_RANK else list(found.values())[-1]
+    unmatched = [] if matched is None else [likely[name].unmatched for name in missing if name not in matched]
+    return Logged(numbers, frozenset(worlds), start, first_step, tuple(unmatched))
+
+
+def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
+    """Why a job did not run as one of `planned` processes, by what the places in `said` say; None where it did."""
+    others = [(number, place) for place, numbers in said.items() for number in numbers if number != planned]
+    if not others:
+        return None
+    told = " and ".join(f"{number} (by its {place})" for number, place in others)
+    asked = "1 process was" if planned == 1 else f"{planned} processes were"
+    return (
+        f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, the program ran with {told}. Its "
+        "time is not that of the planned job: have the program join the process group of its launcher "
+        "(training.distribution), or plan what it starts (training.distribution.processes_per_node)"
+    )
+
+
+LOG = "log"
+FILE = METRICS_FILE
+
+
+_STEP, _STEP_SECONDS, _START = "step", "step_seconds", "run_start_unix_seconds"
+# `name=value` as a word of its own, ended by a semicolon, a comma, a blank or the line.
+_FIELD = re.compile(
+    rf"(?:^|[\s;,])({'|'.join((*NUMBERS, 'rank', _STEP, _STEP_SECONDS, _START))})=([-+0-9.eE]+)(?=[;,\s]|$)"
+)
+
+
+def searchable(line: str) -> str:
+    """What is searched of a line: its first 10,000 characters, and of those nothing that UTF-8 has no bytes for."""
+    return line[:_MOST_LINE_CHARACTERS].rstrip().encode(errors="replace").decode()
+
+
+class _Nearest:
+    """Of the lines it was shown the latest one that has most of a metric definition's words, and a number."""
+
+    def __init__(self, name: str, regex: str) -> None:
+        literal = _NOT_LITERAL.sub(" ", regex)
+        self._words = {word.lower() for word in _LETTERS.findall(f"{literal} {name.replace('_', ' ')}")}
+        self._likeness = 0
+        self.unmatched = UnmatchedMetric(name, regex)
+
+    def look_at(self, line: str) -> None:
+        text = line.lower()
+        likeness = sum(len(word) for word in self._words if word in text)
+        if likeness and likeness >= self._likeness and _DIGIT.search(text.partition(": ")[2]):
+            self._likeness = likeness
+            self.unmatched = self.unmatched._replace(nearest=line[:_NEAREST_CHARACTERS])
+
+
+# Of an expression: classes of characters, what is escaped, and what begins a group.
+_NOT_LITERAL = re.compile(r"\\[pP]\{\w*\}|\\.|\[[^\]]*\]|\(\?[^:)>]*[:)>]")
+_LETTERS = re.compile(r"[A-Za-z]{3,}")
+_DIGIT = re.compile(r"\d")
+_NEAREST_CHARACTERS = 200
+
+
+def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
+    """Name and expression of the job's metric definitions, less those that RE2 can't search: of an older config."""
+    given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
+    return {each["Name"]: each["Regex"] for each in given if _is_compiled(each["Regex"])}
+
+
+def _is_compiled(regex: str) -> bool:
+    try:
+        compile_metric(regex)
+    except re2.error:
+        return False
+    return True
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    """Every value of each name in a line."""
+    fields: dict[str, list[str]] = {}
+    for name, value in _FIELD.findall(text):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def _finite(values: Iterable[str | None]) -> list[float]:
+    """Those that are finite numbers, as the platform reads them."""
+    numbers = []
+    for value in values:
+        try:
+            number = float(value or "")
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            numbers.append(number)
+    return numbers
+
+
+def _whole(value: float) -> set[int]:
+    return {int(value)} if math.isfinite(value) and value.is_integer() and value > 0 else set()

@@ -1,0 +1,401 @@
+"""DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one point.
+
+The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and one that is not
+known is None.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from scaling.outcome.failure import name_host, read_failure
+from scaling.outcome.logged import FILE, LOG, Logged, UnmatchedMetric, contradiction
+from scaling.outcome.program_error import ProgramError
+from scaling.parts import Part
+from scaling.secrets import hide_in_text
+
+PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
+"""`measured`: the numbers were given by the user as a table; who ran them, and on what, is not known here."""
+TrainClock = Literal[
+    "program",
+    "logged",
+    "phase_from_start_line",
+    "phase_from_first_step",
+    "training_phase",
+    "measured",
+    "throughput",
+]
+"""Where a train time is from. Of a job, best first: `program`, its metrics.json, run_start to run_stop inside the
+training program; `logged`, the train_seconds of its log, which a metric definition may have matched; then the
+platform's Training phase, which holds start-up too: from the program's start line on, from its first step on, or whole.
+Of a table: `measured`, given as it is; `throughput`, seconds per sample, the inverse of a given rate."""
+OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged")
+PHASE_CLOCKS: tuple[TrainClock, ...] = ("phase_from_start_line", "phase_from_first_step", "training_phase")
+TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
+# Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that are not AWS use them.
+EMULATED_ACCOUNT = "000000000000"
+SIMULATED_ACCOUNT = "000000000001"
+_LAUNCH_PATH_ONLY = re.compile(r"launch path only: (?P<text>[^;\n]+)")
+_ISOLATION = re.compile(r"Emulated nodes: (?P<text>[^\n]+)")
+# What the program reports of a planned number: its place in metrics.json.
+_REPORTED: dict[str, tuple[str, ...]] = {
+    "global_batch_size": ("batch", "global_batch_size"),
+    "per_replica_batch_size": ("batch", "per_replica_batch_size"),
+    "learning_rate": ("learning_rate",),
+}
+# Only these pass by themselves; AlgorithmError and ClientError come back the same.
+_TRANSIENT_FAILURES = ("CapacityError", "InternalServerError")
+
+
+class Clocks(Part):
+    """The four clocks in seconds, never mixed; null where one was not read."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    submit_to_end_seconds: float | None = Field(
+        default=None, description="Job accepted to terminal status: what a person waits."
+    )
+    billable_seconds: float | None = Field(default=None, description="Billed wall time, not multiplied by nodes: cost.")
+    train_seconds: float | None = Field(
+        default=None, description="The training itself, on the clock that `train_clock` names."
+    )
+    steady_step_seconds: float | None = Field(
+        default=None, description="Median step time in the steady window: throughput."
+    )
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is, the best that is known;
+    `train_seconds_by` has the train time on every clock of the job, `logged` the numbers that its log gave.
+
+    `world_size` is what the run itself confirmed; None: nothing did. Batch sizes and the learning rate are those the
+    program reported, where it did; `planned` has what it was asked for. `log_tail` has the last lines of the node that
+    failed first, `failed_host`, where that is known; else of all nodes.
+    """
+
+    nodes: int
+    repeat: int
+    attempt: int
+    job_name: str
+    status: str
+    platform_kind: PlatformKind
+    instance_type: str | None = None
+    reason: str | None = None
+    log_tail: tuple[str, ...] = ()
+    failed_host: str | None = None
+    other_log_tail: tuple[str, ...] = ()
+    failed_rank: int | None = None
+    program_error: ProgramError | None = None
+    clocks: Clocks = field(default_factory=Clocks)
+    train_clock: TrainClock | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    isolation: str | None = None
+    launch_path_only: str | None = None
+    metrics: Mapping[str, Any] | None = None
+    world_size: int | None = None
+    global_batch_size: int | None = None
+    per_replica_batch_size: int | None = None
+    learning_rate: float | None = None
+    created_at: str | None = None
+    batch_policy: str | None = None
+    learning_rate_rule: str | None = None
+    planned: Mapping[str, float] = field(default_factory=dict)
+    image_uri: str | None = None
+    region: str | None = None
+    launcher: str | None = None
+    output_uri: str | None = None
+    spot: bool = False
+    training_time_seconds: float | None = None
+    retained_billable_seconds: float | None = None
+    reused_by_job: str | None = None
+    keep_alive: bool | None = None
+    given_cost_usd: float | None = None
+    utilisation: Mapping[str, float] = field(default_factory=dict)
+    train_seconds_by: Mapping[TrainClock, float] = field(default_factory=dict)
+    logged: Mapping[str, float] = field(default_factory=dict)
+    unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "Completed"
+
+    @property
+    def final_metric(self) -> dict[str, Any] | None:
+        """{name, value, goal} of the program, or None; a user's own file may give the bare number."""
+        if not isinstance(self.metrics, dict):
+            return None
+        given = self.metrics.get("final_metric")
+        if given is None:
+            return None
+        parts = given if isinstance(given, dict) else {"value": given}
+        value = _finite(parts.get("value"))
+        if value is None:
+            return None
+        name, goal = parts.get("name"), parts.get("goal")
+        return {
+            "name": None if name is None else str(name),
+            "value": value,
+            "goal": None if goal is None else str(goal),
+        }
+
+    def metric_number(self, *path: str) -> float | None:
+        """A number of metrics.json by its keys; None where a key is missing or holds something else."""
+        return _finite(_dig(self.metrics, path)) if self.metric_known(path[0]) else None
+
+    def metric_known(self, name: str) -> bool:
+        """Whether metrics.json has that key at its top."""
+        return isinstance(self.metrics, dict) and self.metrics.get(name) is not None
+
+    def metric_text(self, *path: str) -> str | None:
+        value = _dig(self.metrics, path)
+        return value if isinstance(value, str) else None
+
+    def metric_flag(self, *path: str) -> bool | None:
+        value = _dig(self.metrics, path)
+        return value if isinstance(value, bool) else None
+
+    @property
+    def validations(self) -> tuple[tuple[float, float], ...]:
+        """(seconds on the program's train clock, final metric) of every validation, in time order."""
+        given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
+        entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        read = ((_positive(_dig(entry, ("elapsed_seconds",))), _finite(_dig(entry, ("value",)))) for entry in entries)
+        return tuple(sorted((at, value) for at, value in read if at is not None and value is not None))
+
+    @property
+    def failure_is_transient(self) -> bool:
+        """Whether another attempt could end differently: lack of capacity or an internal error of the platform."""
+        return self.status == "Failed" and (self.reason or "").startswith(_TRANSIENT_FAILURES)
+
+
+def read_outcome(
+    description: Mapping[str, Any],
+    metrics: Mapping[str, Any] | None,
+    log_tail: Sequence[str] = (),
+    logged: Logged | None = None,
+    **point: Any,
+) -> JobOutcome:
+    """Read a terminal DescribeTrainingJob answer.
+
+    `log_tail` has the last log lines of every node, "algo-N: text", in time order; `logged` what was read of the log.
+    `point` gives nodes, repeat, attempt, the policies, and what was planned: world_size, global_batch_size,
+    per_replica_batch_size and learning_rate. The batch sizes and the rate are replaced by the program's own where it
+    wrote them. The world size counts only where the run confirms it; a run of another one failed.
+    """
+    logged = logged or Logged()
+    planned = {name: point[name] for name in ("world_size", *_REPORTED) if point.get(name) is not None}
+    phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
+    status = description["TrainingJobStatus"]
+    train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
+    reason = failure_reason(description)
+    kind = platform_kind(description["TrainingJobArn"])
+    world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
+    if kind == "simulated":  # nothing ran, so there is nothing to confirm or to contradict
+        world, wrong_world = world or planned.get("world_size"), None
+    if status == "Completed" and wrong_world is not None:
+        status, reason = "Failed", wrong_world
+    failure = read_failure(reason, log_tail, failed=status == "Failed")
+    several = description["ResourceConfig"].get("InstanceCount", 1) != 1
+    clock = next((clock for clock in (*OWN_CLOCKS, *PHASE_CLOCKS) if clock in train_seconds_by), None)
+    return JobOutcome(
+        job_name=description["TrainingJobName"],
+        status=status,
+        platform_kind=kind,
+        instance_type=description["ResourceConfig"].get("InstanceType"),
+        reason=name_host(reason, failure.host) if several else reason,
+        log_tail=failure.lines,
+        failed_host=failure.host,
+        other_log_tail=failure.other_lines,
+        failed_rank=failure.rank,
+        program_error=failure.error,
+        clocks=Clocks(
+            submit_to_end_seconds=_submit_to_end(description),
+            billable_seconds=_positive(description.get("BillableTimeInSeconds")),
+            train_seconds=None if clock is None else train_seconds_by[clock],
+            steady_step_seconds=_positive(_dig(metrics, ("steady", "step_seconds"))),
+        ),
+        train_clock=clock,
+        train_seconds_by=train_seconds_by,
+        logged=logged.numbers,
+        unmatched_metrics=() if kind == "simulated" else logged.unmatched,
+        phases=phases,
+        isolation=isolation(description),
+        launch_path_only=launch_path_only(description),
+        metrics=metrics,
+        created_at=description["CreationTime"].isoformat(),
+        planned=planned,
+        image_uri=(description.get("AlgorithmSpecification") or {}).get("TrainingImage"),
+        region=description["TrainingJobArn"].split(":")[3] or None,
+        launcher=_text(_dig(metrics, ("world", "launcher"))),
+        output_uri=_output_uri(description),
+        spot=description.get("EnableManagedSpotTraining") is True,
+        training_time_seconds=_positive(description.get("TrainingTimeInSeconds")),
+        keep_alive=bool(description["ResourceConfig"].get("KeepAlivePeriodInSeconds")),
+        **warm_pool_facts(description),
+        **{**point, **_reported(metrics), "world_size": world},
+    )
+
+
+def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    """What the program says it used, by the name it was planned under; only a learning rate may be a fraction."""
+    found = {name: _positive(_dig(metrics, path)) for name, path in _REPORTED.items()}
+    rate = {"learning_rate": found.pop("learning_rate")}
+    whole = {name: int(value) for name, value in found.items() if value is not None and value.is_integer()}
+    return {**whole, **{name: value for name, value in rate.items() if value is not None}}
+
+
+def _world_size(
+    metrics: Mapping[str, Any] | None, logged: Logged, planned: int | None, nodes: int
+) -> tuple[int | None, str | None]:
+    """(processes that the run is known to have had, why that contradicts the plan).
+
+    A plan is no evidence: nodes that never found each other look like a planned job that does not scale. Only a job
+    planned as one process needs no word of the program.
+    """
+    written = _positive(_dig(metrics, ("world", "world_size")))
+    in_file = [int(written)] if written is not None and written.is_integer() else []
+    said = {FILE: in_file, LOG: sorted(logged.world_sizes)}
+    wrong = None if planned is None else contradiction(planned, nodes, said)
+    known = [number for numbers in said.values() for number in numbers if number != planned]
+    known += [number for numbers in said.values() for number in numbers]
+    return (known[0] if known else 1 if planned == 1 else None), wrong
+
+
+def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of the instances that the job kept, by JobOutcome's names; it may still change when the job ended."""
+    warm_pool = description.get("WarmPoolStatus") or {}
+    return {
+        "retained_billable_seconds": _finite(warm_pool.get("ResourceRetainedBillableTimeInSeconds")),
+        "reused_by_job": _text(warm_pool.get("ReusedByJob")),
+    }
+
+
+def _output_uri(description: Mapping[str, Any]) -> str | None:
+    """Where the job's output.tar.gz with its metrics.json lies."""
+    path = (description.get("OutputDataConfig") or {}).get("S3OutputPath")
+    return f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz" if path else None
+
+
+def platform_kind(arn: str) -> PlatformKind:
+    """Which kind of platform made this ARN, told by its account id."""
+    account = arn.split(":")[4] if arn.count(":") >= 5 else ""
+    kinds: dict[str, PlatformKind] = {EMULATED_ACCOUNT: "emulated", SIMULATED_ACCOUNT: "simulated"}
+    return kinds.get(account, "aws")
+
+
+def isolation(description: Mapping[str, Any]) -> str | None:
+    """How an emulated platform kept its nodes apart ("0.2 vCPU per node by …", "not isolated (…)"); None on AWS."""
+    return _said(description, _ISOLATION)
+
+
+def launch_path_only(description: Mapping[str, Any]) -> str | None:
+    """Why an emulated platform could do no more than launch the job (a library that exists on AWS only), or None."""
+    return _said(description, _LAUNCH_PATH_ONLY)
+
+
+def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | None:
+    """`text` of the first status message that the pattern is found in."""
+    for transition in description.get("SecondaryStatusTransitions", ()):
+        if match := pattern.search(transition.get("StatusMessage") or ""):
+            return match["text"].strip()
+    return None
+
+
+def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Seconds in each secondary status, summed over its visits; the open and the terminal ones are left out."""
+    phases: dict[str, float] = {}
+    for transition in transitions:
+        start, end = transition.get("StartTime"), transition.get("EndTime")
+        if start is None or end is None or transition["Status"] in TERMINAL:
+            continue
+        phases[transition["Status"]] = phases.get(transition["Status"], 0.0) + (end - start).total_seconds()
+    return phases
+
+
+def failure_reason(description: Mapping[str, Any]) -> str | None:
+    """FailureReason, or for a stopped job why it was stopped; None for a completed one."""
+    status = description["TrainingJobStatus"]
+    if status == "Completed":
+        return None
+    if reason := description.get("FailureReason"):
+        return hide_in_text(str(reason))
+    if description.get("SecondaryStatus") == "MaxRuntimeExceeded":
+        limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
+        return f"MaxRuntimeExceeded: the job ran into its limit of {limit} s (training.max_runtime_seconds)"
+    return "stopped on request" if status == "Stopped" else None
+
+
+def _submit_to_end(description: Mapping[str, Any]) -> float | None:
+    """CreationTime -> start of the terminal status; both are the platform's clock, so an adopted job has it too."""
+    created: datetime = description["CreationTime"]
+    ends = [
+        transition["StartTime"]
+        for transition in description.get("SecondaryStatusTransitions", ())
+        if transition["Status"] in TERMINAL or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
+    ]
+    end = ends[-1] if ends else description.get("LastModifiedTime")
+    return _positive((end - created).total_seconds()) if end is not None else None
+
+
+def _train_seconds_by(
+    description: Mapping[str, Any], metrics: Mapping[str, Any] | None, logged: Logged, phases: Mapping[str, float]
+) -> dict[TrainClock, float]:
+    """The train time on every clock that is known, best first; only a completed job has one by the platform's phase."""
+    times: dict[TrainClock, float | None] = {
+        "program": _positive(_dig(metrics, ("train_seconds",))),
+        "logged": _positive(logged.numbers.get("train_seconds")),
+    }
+    if description["TrainingJobStatus"] == "Completed":
+        times["phase_from_start_line"] = _phase_from(description, logged.start_unix_seconds)
+        times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
+        times["training_phase"] = _positive(phases.get("Training"))
+    return {clock: seconds for clock, seconds in times.items() if seconds is not None}
+
+
+def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
+    """The Training phase without what came before that moment; None where the moment is not within the one phase."""
+    visits = [
+        (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())
+        for transition in description.get("SecondaryStatusTransitions", ())
+        if transition["Status"] == "Training" and transition.get("EndTime") is not None
+    ]
+    if start_unix_seconds is None or len(visits) != 1:
+        return None
+    [(began, ended)] = visits
+    return ended - start_unix_seconds if began <= start_unix_seconds < ended else None
+
+
+def _dig(metrics: Any, path: Sequence[str]) -> Any:
+    """metrics[a][b]… of a file that a user's own program may have written, so any part may be missing or odd."""
+    for key in path:
+        metrics = metrics.get(key) if isinstance(metrics, dict) else None
+    return metrics
+
+
+def _finite(value: Any) -> float | None:
+    """The value as a float, or None where it is missing or not a finite number (json reads NaN)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _positive(value: Any) -> float | None:
+    """Like _finite, and None where the number is not above zero."""
+    number = _finite(value)
+    return number if number is not None and number > 0 else None

@@ -1,0 +1,141 @@
+"""Which lines of a node's log its program wrote: not the SageMaker toolkit's, and not torchrun's own frame.
+
+A node's log holds what the toolkit says and the environment that it dumps with the launcher's command, the program's
+lines (standard output and standard error in one stream), what torchrun says of the failure (a traceback of its own and
+a summary), and the toolkit's report, which repeats parts of all that. In which order is not certain: what the program
+says passes through the toolkit's standard output, which may be written after its log. The toolkit may also take the
+spaces from a line's beginning (it reads what is there and strips it), so nothing is told by them.
+Forms: sagemaker-training 5.1.4
+(logging_config.py, process.py, trainer.py), torch 1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_INVOKES = "Invoking user script"
+_COMMAND_FOLLOWS = "Invoking script with the following command:"
+_TOOLKIT = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:sagemaker|botocore|boto3|s3transfer)[\w.-]* +[A-Z]+ +(?P<said>.*)"
+)
+_REPORTED, _COMMAND = "ExecuteUserScriptError:", 'Command "'
+# "E1122 12:00:00.123456 51 torch/distributed/elastic/multiprocessing/api.py:984] failed …", and as older ones say it.
+_TORCHRUN_SAYS = re.compile(
+    r"(?:\[rank\d+\]:)?(?:[WEI]\d{4} |\[\d{4}-|WARNING:|ERROR:|INFO:).{0,80}"
+    r"torch[./]distributed[./](?:run|elastic|launcher)"
+    r"|Setting OMP_NUM_THREADS environment variable for each process"
+)
+_TORCHRUN_FILE = re.compile(r' *File "[^"]*(?:/torchrun|torch/distributed/(?:run|launch|launcher/api)\.py)"')
+_TRACEBACK = "Traceback (most recent call last):"
+_RULE = re.compile(r"[=*]{20,}")
+_ROOT_CAUSE = "Root Cause"
+_SUMMARY_PROGRAM = re.compile(r"\s*(?P<program>\S+\.py) FAILED\s*")
+_SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d+)")
+_SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
+# "[rank1]: Traceback …" of torch from 2.3 on; "[1,mpirank:1,algo-2]<stderr>:" as the toolkit writes mpirun's "[1,1]".
+_RANK_TAG = re.compile(r"\[(?:rank(?P<torch>\d+)\]:|\d+,(?:mpirank:)?(?P<mpi>\d+)(?:,[\w-]+)?\]<std(?:out|err)>:) ?")
+
+
+@dataclass(frozen=True)
+class ProgramLog:
+    """The places of a node's lines that its program wrote, and the rank that torchrun says failed first.
+
+    `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that torchrun started. None
+    where there is no torchrun, or it says nothing.
+    """
+
+    places: tuple[int, ...]
+    failed_rank: int | None = None
+    exit_code: int | None = None
+    program: str | None = None
+
+
+def find_program_lines(lines: Sequence[str]) -> ProgramLog:
+    """Read one node's log, without its node's name before each line.
+
+    Of the ranks' own lines, where they are marked as such, only those of the rank that failed first are kept.
+    """
+    frame = _torchrun_frame(lines)
+    said = [lines[place] for place in frame]
+    failed_rank, exit_code = _root_cause(said)
+    program = next((found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None)
+    left_out = {*frame, *_environment(lines), *_report(lines)}
+    places = []
+    for place, line in enumerate(lines):
+        if place in left_out or not line.strip() or _TOOLKIT.match(line) or _TORCHRUN_SAYS.match(line):
+            continue
+        if failed_rank is None or rank_of(line) in (None, failed_rank):
+            places.append(place)
+    return ProgramLog(tuple(places), failed_rank, exit_code, program)
+
+
+def rank_of(line: str) -> int | None:
+    """The rank that a line says it is of, None where it says none."""
+    tag = _RANK_TAG.match(line)
+    return int(tag["torch"] or tag["mpi"]) if tag else None
+
+
+def without_rank(line: str) -> str:
+    """The line without the mark of its rank."""
+    return _RANK_TAG.sub("", line, count=1)
+
+
+def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
+    """The node that a rank runs on; None where the job has no such rank.
+
+    Ranks are counted node by node, in the order in which the toolkit lists the nodes: as text, algo-10 before algo-2.
+    """
+    hosts = sorted(f"algo-{number}" for number in range(1, nodes + 1))
+    place = rank // processes_per_node
+    return hosts[place] if place < nodes else None
+
+
+def _torchrun_frame(lines: Sequence[str]) -> range:
+    """From torchrun's own traceback to the second double rule after it, which ends its summary; empty without one.
+
+    Its file is named within a few lines: below the runner of "python -m torch.distributed.run", where that started it.
+    """
+    for place, line in enumerate(lines):
+        if line.strip() == _TRACEBACK and any(map(_TORCHRUN_FILE.match, lines[place + 1 : place + 6])):
+            rules = [later for later in range(place, len(lines)) if _RULE.fullmatch(lines[later].strip())]
+            return range(place, rules[1] + 1 if len(rules) > 1 else len(lines))
+    return range(0)
+
+
+def _environment(lines: Sequence[str]) -> set[int]:
+    """The toolkit's dumps of the environment, each up to the launcher's command; the first may begin before the log."""
+    places: set[int] = set()
+    begin = 0
+    for place, line in enumerate(lines):
+        if _toolkit_says(line, _INVOKES):
+            begin = place
+        elif line.startswith(_COMMAND_FOLLOWS):
+            command = next((later for later in range(place + 1, len(lines)) if lines[later].strip()), place)
+            places |= set(range(begin, command + 1))
+            begin = command + 1
+    return places
+
+
+def _report(lines: Sequence[str]) -> set[int]:
+    """The toolkit's report of a failure, a message of several lines that ends with the command."""
+    places: set[int] = set()
+    for place, line in enumerate(lines):
+        if _toolkit_says(line, _REPORTED):
+            command = (later for later in range(place, len(lines)) if lines[later].startswith(_COMMAND))
+            places |= set(range(place, next(command, place) + 1))
+    return places
+
+
+def _toolkit_says(line: str, words: str) -> bool:
+    found = _TOOLKIT.match(line)
+    return found is not None and found["said"].startswith(words)
+
+
+def _root_cause(frame: Sequence[str]) -> tuple[int | None, int | None]:
+    """(rank, exit code) below "Root Cause (first observed failure)"."""
+    begin = next((place for place, line in enumerate(frame) if line.startswith(_ROOT_CAUSE)), len(frame))
+    ranks = [int(found["rank"]) for line in frame[begin:] if (found := _SUMMARY_RANK.match(line))]
+    codes = [int(found["code"]) for line in frame[begin:] if (found := _SUMMARY_EXIT.match(line))]
+    return (ranks[0] if ranks else None), (codes[0] if codes else None)

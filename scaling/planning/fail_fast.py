@@ -1,0 +1,114 @@
+"""What a sweep starts next and when it gives up, decided from what is known; flows/stages/sweep.py carries it out.
+
+Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a point is tried at a
+small size: until one job has reached its first step or completed, jobs run one at a time, the smallest first. (2) Two
+failures of the program in a row with the same cause end the sweep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from configs.models import BenchmarkConfig
+from configs.training import compile_metric
+from scaling import names
+from scaling.outcome.failure import memory_that_ran_out
+from scaling.outcome.logged import searchable
+from scaling.outcome.outcome import JobOutcome
+from scaling.outcome.program_error import failure_cause
+from scaling.planning.request import ResolvedInputs
+
+# What SageMaker's FailureReason begins with where the program, or what it was given, is at fault.
+_PROGRAMS_FAULT = ("AlgorithmError", "ClientError")
+# Of programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
+_STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
+
+
+class Candidate(NamedTuple):
+    """An attempt that waits: its node count, and whether its job is there already, started by an earlier run."""
+
+    nodes: int
+    is_there: bool
+
+
+def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
+    """What runs: image, code, entry point, the arguments' names and the launcher; new where any of them is.
+
+    Values of arguments are left out: a learning rate does not keep a program from starting.
+    """
+    training = config.training
+    return names.canonical_digest(
+        {
+            "image": inputs.image_uri,
+            "source": inputs.source_uri,
+            "entry_point": training.entry_point,
+            "arguments": sorted(training.hyperparameters),
+            "distribution": training.distribution.model_dump(mode="json"),
+        }
+    )
+
+
+def needs_smoke(config: BenchmarkConfig) -> bool:
+    """Whether the sweep is one that a small job can spare a larger one, and the config wants it to."""
+    return config.sweep.smoke == "auto" and len(config.sweep.node_counts) > 1
+
+
+def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:
+    """The place of the attempt to start now, None: wait for those that run. `is_proven`: the code reached a first step.
+
+    Jobs that are there already cost nothing more and come first, in their order. Raises ValueError where none waits.
+    """
+    if not waiting:
+        raise ValueError("no attempt waits")
+    if is_proven:
+        return 0
+    there = next((place for place, candidate in enumerate(waiting) if candidate.is_there), None)
+    if there is not None or running:
+        return there
+    return min(range(len(waiting)), key=lambda place: waiting[place].nodes)
+
+
+def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
+    """Whether a log line tells of a step: a metric definition finds something in it, or it names a step's number."""
+    text = searchable(line)
+    return bool(_STEP.search(text)) or any(compile_metric(regex).search(text) for regex in metric_definitions.values())
+
+
+def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
+    """Why a sweep goes no further, from the outcomes of this run in the order in which its jobs ended.
+
+    Only failures of the program count, and a completed job begins the count anew; lack of capacity, an internal error
+    and a stop say nothing of the program and are passed over. A lack of memory is the same cause only at the same
+    batch size, since another node count may have the room.
+    """
+    failed: list[JobOutcome] = []
+    for outcome in ended:
+        if outcome.completed:
+            failed.clear()
+        elif is_programs_fault(outcome):
+            failed.append(outcome)
+    if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
+        return None
+    error = failed[-1].program_error
+    said = error.text if error else failed[-1].reason
+    return f"the program failed twice in a row with the same cause: {said}"
+
+
+def given_up_caveat(planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]) -> str | None:
+    """What a report says of a sweep that was given up: which of the (nodes, repeat) were never tried, and why."""
+    tried = {(outcome.nodes, outcome.repeat) for outcome in outcomes}
+    left = sum(point not in tried for point in planned)
+    reason = reason_to_give_up(sorted(outcomes, key=lambda outcome: outcome.created_at or ""))
+    return f"{left} of {len(planned)} planned points were not run: {reason}." if left and reason else None
+
+
+def is_programs_fault(outcome: JobOutcome) -> bool:
+    """Whether the job failed for a reason that the next one will meet too."""
+    return outcome.status == "Failed" and (outcome.reason or "").startswith(_PROGRAMS_FAULT)
+
+
+def _cause(outcome: JobOutcome) -> tuple[str, int | None]:
+    lack = memory_that_ran_out(outcome.reason, [*outcome.log_tail, *outcome.other_log_tail])
+    return failure_cause(outcome.reason, outcome.program_error), outcome.per_replica_batch_size if lack else None

@@ -1,0 +1,169 @@
+"""Rules about an AWS container and the instance type that it is to run on, for every kind of distribution.
+
+A rule refuses where what is in the image is known: an AWS container that runs as it is, or the shipped program on one.
+Where somebody has built more on it, the same sentence is a hint. Images of other names are unknown: nothing is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaling.rules.distribution.images import NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
+from scaling.rules.distribution.option import Job
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by the CUDA versions that have code for it; `last` None: no CUDA has dropped it yet."""
+
+    capability: str
+    first: Version
+    first_container: str
+    last: Version | None = None
+    last_container: str = ""
+
+
+_AMPERE = ((11, 0), "pytorch-training 1.7.1")
+_HOPPER = ((11, 8), "pytorch-training 2.0.0")
+_BLACKWELL = ((12, 8), "pytorch-training 2.7.1")
+GPUS = {
+    "K80": Gpu("3.7", (6, 5), "", (11, 8), "pytorch-training 2.0.1 (CUDA 11.8)"),
+    "V100": Gpu("7.0", (9, 0), "", (12, 6), "pytorch-training 2.6.0 (CUDA 12.6)"),
+    "T4": Gpu("7.5", (9, 0), ""),
+    "A100": Gpu("8.0", *_AMPERE),
+    "A10G": Gpu("8.6", *_AMPERE),
+    "L4": Gpu("8.9", *_AMPERE),
+    "L40S": Gpu("8.9", *_AMPERE),
+    "H100": Gpu("9.0", *_HOPPER),
+    "H200": Gpu("9.0", *_HOPPER),
+    "B200": Gpu("10.0", *_BLACKWELL),
+    "GB200": Gpu("10.0", *_BLACKWELL),
+    "B300": Gpu("10.3", *_BLACKWELL),
+    "RTX PRO Server 6000": Gpu("12.0", *_BLACKWELL),
+    "RTX PRO 4500": Gpu("12.0", *_BLACKWELL),
+}
+"""The catalogue's GPUs. Sources:
+
+- capability: developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus; K80: the comment in AWS's Dockerfiles of PyTorch
+  2.5 and 2.6 ("older archs are not supported on CUDA12.1 like 3.7 for P2 instance").
+- first CUDA: release notes of CUDA 9.0 (Volta), 11.0 (Ampere), 11.8 (Hopper), 12.8 (Blackwell). Code for a capability
+  runs on later ones of the same first number (CUDA C++ programming guide, "Binary compatibility"): an A10G (8.6) runs
+  what was compiled for an A100 (8.0).
+- last CUDA: CUDA 12.0 dropped Kepler. CUDA 13.0 dropped Maxwell, Pascal and Volta, but AWS's containers of PyTorch 2.7
+  and 2.8 install PyTorch's own wheels of CUDA 12.8 and 12.9 (aws/deep-learning-containers, their Dockerfile.gpu), which
+  have no code for Volta already (pytorch/pytorch#147607; release notes of 2.8, "Removed support for Maxwell, Pascal,
+  and Volta architectures with CUDA 12.8 and 12.9 builds"). A job ends with "no kernel image is available".
+- containers: the folders of aws/deep-learning-containers, pytorch/training/docker.
+"""
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+def _misfit(job: Job) -> list[str]:
+    """The sentence about a GPU that the container's CUDA has no code for."""
+    image, instance = job.image, job.instance
+    gpu = GPUS.get(instance.accelerator or "")
+    if image is None or image.cuda is None or gpu is None:
+        return []
+    cuda = image.cuda_version
+    if gpu.last is not None and cuda > gpu.last:
+        remedy = f"{gpu.last_container} is the newest AWS container for it: use that"
+    elif cuda < gpu.first:
+        remedy = f"it needs CUDA {_text(gpu.first)} or later: use {gpu.first_container} or later"
+    else:
+        return []
+    return [
+        f"{image.field}: {image.uri} holds CUDA {_text(cuda)}, which has no code for the {instance.accelerator} of "
+        f"{instance.instance_type} (compute capability {gpu.capability}); {remedy}, or another instance type"
+    ]
+
+
+def gpu_runs_the_cuda(job: Job) -> list[str]:
+    """What CUDA has code for is a matter of the GPU; see `GPUS` for the sources."""
+    return [] if job.image is None or job.image.extended else _misfit(job)
+
+
+def gpu_runs_the_base(job: Job) -> list[str]:
+    """The hint beside it: what was built on the container may have brought another PyTorch."""
+    return _misfit(job) if job.image is not None and job.image.extended else []
+
+
+def cuda_is_known(job: Job) -> list[str]:
+    """What the rule about CUDA could not look at; said of AWS's GPU containers alone."""
+    image, instance = job.image, job.instance
+    if image is None or image.device != "gpu" or instance.accelerators == 0 or instance.emulated:
+        return []
+    if instance.accelerator is None:
+        return [
+            f"training.instance_type: which GPUs {instance.instance_type} has is unknown, so it is not checked whether "
+            f"the CUDA of {image.uri} has code for them"
+        ]
+    gpu = GPUS.get(instance.accelerator)
+    if image.cuda is not None or gpu is None:
+        return []
+    allowed = f"CUDA {_text(gpu.first)}" + (f" to {_text(gpu.last)}" if gpu.last else " or later")
+    return [
+        f"{image.field}: the name {image.uri} does not tell its CUDA, and the {instance.accelerator} of "
+        f"{instance.instance_type} needs {allowed}; name the container with its CUDA (…-cu124-…)"
+    ]
+
+
+def processor_runs_the_container(job: Job) -> list[str]:
+    """AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
+
+    Those for Arm are repositories of their own, pytorch-training-arm64. Nothing built on an x86 container changes that.
+    """
+    if job.image is None or job.instance.architecture != "arm64":
+        return []
+    return [
+        f"{job.image.field}: {job.image.uri} is for x86 processors, and {job.instance.instance_type} has Arm ones, on "
+        "which it does not start; use an image for arm64, or another instance type"
+    ]
+
+
+def smddp_came_later(job: Job) -> list[str]:
+    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image; see `SMDDP_BY_PATCH` for the sources."""
+    image = job.image
+    asked = job.distribution.kind == "smddp" or job.training.hyperparameters.get("backend") == "smddp"
+    if not asked or image is None or image.repository not in PYTORCH or image.version not in SMDDP_BY_PATCH:
+        return []
+    return [
+        f"{image.field}: the container of PyTorch {image.version_text} came without SMDDP, which later patches of it "
+        "have; see that yours does (pip list, smdistributed-dataparallel), or use 2.3.0"
+    ]
+
+
+def device_is_used(job: Job) -> list[str]:
+    """A container for another device starts (its PyTorch falls back to the CPU) and leaves the accelerators idle."""
+    image, instance = job.image, job.instance
+    if image is None or instance.emulated:
+        return []
+    made_for = {"gpu": "GPUs", "cpu": "CPUs", "neuron": "NeuronCores"}[image.device]
+    has = _device_of(job, image)
+    if has is None or has == image.device:
+        return []
+    if has == "cpu":
+        return [
+            f"{image.field}: {image.uri} is made for {made_for}, and {instance.instance_type} has none; a CPU "
+            "container is smaller and starts sooner"
+        ]
+    return [
+        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} of {instance.instance_type} "
+        "stay idle, and are paid for; use the container for them"
+    ]
+
+
+def _device_of(job: Job, image: ImageFacts) -> str | None:
+    """gpu, cpu or neuron; None where it is unknown, and where another rule says it already (`image_is`)."""
+    instance = job.instance
+    if job.distribution.kind == "trainium" and image.repository not in NEURON:
+        return None
+    if instance.accelerators == 0:
+        return "cpu"
+    if instance.accelerator is None:
+        return None
+    return "neuron" if instance.accelerator.startswith("Trainium") else "gpu"

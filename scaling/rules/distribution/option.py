@@ -1,0 +1,75 @@
+"""What a distribution option knows of itself, and what its rules look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from configs.catalogue import InstanceType
+from configs.distribution import DistributionConfig, SmpV1, SmpV2
+from configs.training import TrainingConfig
+from scaling.rules.distribution.images import ImageFacts
+
+Value = bool | int | float | str | dict[str, bool | int | float | str]
+Launcher = Literal["plain", "torchrun", "mpirun"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the rules look at: one training job at all its node counts."""
+
+    training: TrainingConfig
+    node_counts: tuple[int, ...]
+    instance: InstanceType
+    image: ImageFacts | None
+    ships_program: bool
+    processes_per_node: int
+
+    @property
+    def distribution(self) -> DistributionConfig:
+        return self.training.distribution
+
+    @property
+    def custom_mpi_options(self) -> list[str]:
+        """What the user adds to mpirun, as the toolkit splits it."""
+        return str(getattr(self.distribution, "custom_mpi_options", "")).split()
+
+
+Rule = Callable[[Job], list[str]]
+"""Sentences about one job, each naming its field; none where all is well."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way of distributing a training job. `rules` refuse a job, `hints` go with its plan.
+
+    `hyperparameters` takes the typed config of this kind and the instance type, and gives what the SDK v2 sends beside
+    the user's own, before JSON-encoding.
+    """
+
+    kind: str
+    sdk_argument: str
+    launcher: Launcher
+    runs_as: str
+    instances: str
+    image_family: str
+    program_must: tuple[str, ...]
+    known_wrong: tuple[str, ...]
+    hyperparameters: Callable[[Any, InstanceType], dict[str, Value]]
+    rules: tuple[Rule, ...] = ()
+    hints: tuple[Rule, ...] = ()
+
+
+def ranks_per_replica(distribution: DistributionConfig) -> int:
+    """Ranks that work on the same samples: 1, except where a model is split.
+
+    SMP v1: partitions, times the tensor-parallel degree where the batch is prescaled (without, ranks that share a layer
+    get different samples); SMP v2: tensor x context degree (sharding and experts are over different samples).
+    """
+    if isinstance(distribution, SmpV1):
+        shared = (distribution.tensor_parallel_degree or 1) if distribution.prescaled_batch else 1
+        return distribution.partitions * shared
+    if isinstance(distribution, SmpV2):
+        return (distribution.tensor_parallel_degree or 1) * (distribution.context_parallel_degree or 1)
+    return 1

@@ -1,0 +1,71 @@
+"""What the shipped training program (infra/image) needs of the container that it runs in.
+
+Said only where the program is the shipped one and the container's own torch is kept: own code brings its own needs, and
+`requirements.txt` brings its own torch.
+"""
+
+from __future__ import annotations
+
+from scaling.rules.distribution.option import Job
+from scaling.rules.distribution.options import LIBRARIES
+
+PROGRAM_TORCH = (2, 1)
+"""The oldest PyTorch that the shipped program runs on."""
+FSDP_TORCH = (2, 6)
+"""`torch.distributed.fsdp.fully_shard`, FSDP 2, is there from PyTorch 2.6 on (its release notes)."""
+FSDP_TORCH_ON_CPUS = (2, 7)
+"""Without a GPU it ends at its first step on 2.6 (benchmarks/training_matrix.py)."""
+
+_ARGUMENT_OF_KIND = {"smddp": ("backend", "smddp"), "smp_v2": ("strategy", "smp"), "trainium": ("backend", "xla")}
+
+
+def program_has_its_torch(job: Job) -> list[str]:
+    """The program ends with an ImportError on an older torch; infra/image/README.md says which it was run on."""
+    image = job.image
+    if not job.ships_program or image is None or image.extended:
+        return []
+    if image.version < PROGRAM_TORCH:
+        return [
+            f"{image.field}: {image.uri} holds PyTorch {image.version_text}, and the shipped program runs on 2.1 and "
+            "later; use a newer container, or your own code (training.source_dir)"
+        ]
+    needs = FSDP_TORCH_ON_CPUS if image.device == "cpu" else FSDP_TORCH
+    if job.training.hyperparameters.get("strategy") == "fsdp" and image.version < needs:
+        where, first = " on CPUs" if image.device == "cpu" else "", ".".join(map(str, needs))
+        return [
+            f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch has{where} from {first} "
+            f"on, and {image.uri} holds {image.version_text}; use strategy ddp, or a container of {first} or later"
+        ]
+    return []
+
+
+def program_uses_the_library(job: Job) -> list[str]:
+    """The program takes nccl and DDP unless it is told to use AWS's library, whatever launched it."""
+    argument = _ARGUMENT_OF_KIND.get(job.distribution.kind)
+    if not job.ships_program or argument is None:
+        return []
+    option, value = argument
+    given = job.training.hyperparameters.get(option)
+    if given == value:
+        return []
+    return [
+        f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program does not use the library "
+        f"of kind {job.distribution.kind}, and what is measured is PyTorch's own; set {option}: {value}"
+    ]
+
+
+def program_has_its_libraries(job: Job) -> list[str]:
+    """--backend smddp, --backend xla and --strategy smp import AWS's libraries, which only some containers hold."""
+    image = job.image
+    if not job.ships_program or image is None or image.extended:
+        return []
+    problems = []
+    for option in ("backend", "strategy"):
+        value = job.training.hyperparameters.get(option)
+        library = LIBRARIES.get((option, str(value)))
+        if library is not None and not library[0](image):
+            problems.append(
+                f"training.hyperparameters: {option} {value} needs {library[1]}; {image.field} is {image.uri}; use "
+                f"such an image, or another {option}"
+            )
+    return problems

@@ -1,0 +1,205 @@
+"""Rules for spot, warm pools, network, keys and channels.
+
+Source, unless a rule names its own: the API reference of CreateTrainingJob and the developer guide's pages on managed
+spot training and warm pools. The SDKs check none of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from configs.distribution import SmpV1, SmpV2
+from configs.job import FileSystemConfig, S3ChannelConfig
+from scaling.rules.distribution.images import is_shipped_program
+from scaling.rules.sweep import Sweep
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+def spot_waits_as_long_as_it_runs(sweep: Sweep) -> list[str]:
+    """MaxWaitTimeInSeconds holds waiting and running, so it is at least MaxRuntimeInSeconds."""
+    spot, runtime = sweep.training.spot, sweep.training.max_runtime_seconds
+    if spot is None or spot.max_wait_seconds >= runtime:
+        return []
+    return [
+        f"training.spot.max_wait_seconds: {spot.max_wait_seconds} is less than max_runtime_seconds {runtime}, and it "
+        f"covers waiting and running together; use {runtime} or more, or lower max_runtime_seconds"
+    ]
+
+
+def spot_has_no_warm_pool(sweep: Sweep) -> list[str]:
+    """Nodes that can be taken away are not kept."""
+    if sweep.training.spot is None or not sweep.training.keep_alive_seconds:
+        return []
+    return [
+        f"training.keep_alive_seconds: {sweep.training.keep_alive_seconds}, but spot nodes can't be kept in a warm "
+        "pool; leave out keep_alive_seconds or spot"
+    ]
+
+
+def file_systems_are_in_a_vpc(sweep: Sweep) -> list[str]:
+    """A file system is reached through the VPC it lies in."""
+    if sweep.training.vpc is not None:
+        return []
+    return [
+        f"training.extra_channels.{name}: {channel.type} {channel.id} is reached through a VPC only; set training.vpc "
+        "to the file system's subnet and a security group that lets the nodes reach it"
+        for name, channel in sweep.training.extra_channels.items()
+        if isinstance(channel, FileSystemConfig)
+    ]
+
+
+def volume_key_has_a_volume(sweep: Sweep) -> list[str]:
+    """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its hardware."""
+    if sweep.training.volume_kms_key_id is None or not sweep.instance.instance_store:
+        return []
+    return [
+        f"training.volume_kms_key_id: {sweep.instance.instance_type} trains on its own NVMe disks, which its hardware "
+        "encrypts and for which SageMaker takes no key; leave it out"
+    ]
+
+
+def channels_have_one_name(sweep: Sweep) -> list[str]:
+    """The toolkit makes SM_CHANNEL_<NAME> of a name, in capitals."""
+    dataset = sweep.config.dataset
+    own = [dataset.channel] if dataset is not None and dataset.channel else []
+    counts = Counter(name.upper() for name in (*own, *sweep.training.extra_channels))
+    return [
+        f"training.extra_channels: {count} channels (dataset.channel is one) become SM_CHANNEL_{name}; rename one"
+        for name, count in counts.items()
+        if count > 1
+    ]
+
+
+def shipped_program_reads_files(sweep: Sweep) -> list[str]:
+    """The program in infra/image reads Parquet and CSV files; under Pipe the channel's folder holds none."""
+    dataset = sweep.config.dataset
+    if not is_shipped_program(sweep.config):
+        return []
+    if dataset is None or not dataset.is_table:
+        return [
+            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped training program learns from "
+            "tables; give a dataset of format parquet or csv, or bring your own program by training.source_dir"
+        ]
+    if dataset.input_mode != "Pipe":
+        return []
+    return [
+        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
+        "starts as early, or File"
+    ]
+
+
+def shipped_program_splits_no_model(sweep: Sweep) -> list[str]:
+    """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP v1."""
+    chosen = sweep.training.distribution
+    if not is_shipped_program(sweep.config):
+        return []
+    if isinstance(chosen, SmpV1):
+        return [
+            "training.distribution.kind: the shipped training program has nothing of smp_v1; bring your own by "
+            "training.source_dir or image.uri, or use kind smp_v2"
+        ]
+    degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+    return [
+        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program shards states and "
+        "splits nothing else, and would end on this argument; leave it out, or bring your own program by "
+        "training.source_dir"
+        for name in degrees
+        if isinstance(chosen, SmpV2) and (getattr(chosen, name) or 1) > 1
+    ]
+
+
+# -- hints -------------------------------------------------------------------------------------------------------------
+
+
+def spot_resumes_from_checkpoints(sweep: Sweep) -> list[str]:
+    """An interrupted job starts again, with what CheckpointConfig kept."""
+    if sweep.training.spot is None or sweep.training.checkpoints is not None:
+        return []
+    return [
+        "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
+        "where the program can resume"
+    ]
+
+
+def volume_key_is_checked(sweep: Sweep) -> list[str]:
+    """The rule about the key needs to know of the type's own disks."""
+    if sweep.training.volume_kms_key_id is None or sweep.instance.instance_store is not None:
+        return []
+    return [
+        f"training.volume_kms_key_id: whether {sweep.instance.instance_type} trains on disks of its own is unknown; if "
+        "so, SageMaker refuses the key"
+    ]
+
+
+def retries_are_in_one_clock(sweep: Sweep) -> list[str]:
+    """RetryStrategy repeats inside one job, after InternalServerError alone; both limits cover all its attempts."""
+    attempts, spot = sweep.training.retry_attempts, sweep.training.spot
+    if attempts is None:
+        return []
+    limit = "max_runtime_seconds and spot.max_wait_seconds cover" if spot else "max_runtime_seconds covers"
+    return [
+        f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks then hold every start, "
+        f"and {limit} all of them together; sweep.max_attempts starts a new job with clocks of its own"
+    ]
+
+
+def warm_pool_is_reused(sweep: Sweep) -> list[str]:
+    """A pool goes to the next job of the same instance count (and type, role, VPC, volume), and is billed meanwhile."""
+    keep, runtime = sweep.training.keep_alive_seconds, sweep.training.max_runtime_seconds
+    if not keep:
+        return []
+    if sweep.config.sweep.repeats == 1:
+        return [
+            f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat "
+            f"each occurs once: nothing is reused, and every job's nodes are billed up to {keep} s longer; leave it "
+            "out, or raise sweep.repeats"
+        ]
+    between = _most_jobs_between(sweep.node_order)
+    if between * runtime <= keep:
+        return []
+    jobs = "1 job runs" if between == 1 else f"{between} jobs run"
+    return [
+        f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to {jobs} between two "
+        f"of them, each for up to {runtime} s, so a pool kept {keep} s may end unused and its time is paid for "
+        "nothing; one node count per sweep reuses it always"
+    ]
+
+
+def _most_jobs_between(node_order: tuple[int, ...]) -> int:
+    """Between two neighbouring jobs of one node count; the ends of the sweep don't count."""
+    last: dict[int, int] = {}
+    most = 0
+    for place, nodes in enumerate(node_order):
+        most = max(most, place - last.get(nodes, place - 1) - 1)
+        last[nodes] = place
+    return most
+
+
+def encryption_slows(sweep: Sweep) -> list[str]:
+    """The API reference: training might take longer, the more the nodes exchange."""
+    if not sweep.training.encrypt_inter_container_traffic or max(sweep.config.sweep.node_counts) == 1:
+        return []
+    return [
+        "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange gradients, so the curve "
+        "is that of encrypted training; don't compare it with one without"
+    ]
+
+
+def own_program_reads_a_stream(sweep: Sweep) -> list[str]:
+    """Pipe mode gives a FIFO per epoch in place of files."""
+    dataset = sweep.config.dataset
+    modes = {}
+    if dataset is not None and not is_shipped_program(sweep.config):
+        modes[dataset.channel or "<folder>"] = ("dataset", dataset.input_mode)
+    modes |= {
+        name: (f"training.extra_channels.{name}", channel.input_mode)
+        for name, channel in sweep.training.extra_channels.items()
+        if isinstance(channel, S3ChannelConfig)
+    }
+    return [
+        f"{section}.input_mode: Pipe gives the program /opt/ml/input/data/{name}_<epoch>, a stream that is read once, "
+        "and no files; FastFile starts as early and gives files"
+        for name, (section, mode) in modes.items()
+        if mode == "Pipe"
+    ]

@@ -1,0 +1,86 @@
+"""Hints about what a larger job does to learning, and about a larger instance in place of more of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from configs.catalogue import InstanceType, load_catalogue
+from scaling.rules.sweep import Sweep
+
+_OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
+BATCH_NORM_SAMPLES = 16
+"""Fewest samples per replica that batch normalisation does well with.
+
+ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, table 2): 32: 23.6 %, 16: 23.7 %,
+8: 24.8 %, 4: 27.3 %, 2: 34.7 %. Below 16 it grows.
+"""
+
+
+def rule_goes_with_the_optimiser(sweep: Sweep) -> list[str]:
+    """SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv 2205.10287).
+
+    Said only where the global batch grows: under fixed_global every rule leaves the rate as it is.
+    """
+    training = sweep.training
+    if training.batch is None or training.learning_rate is None:
+        return []
+    rule, grows = training.learning_rate.rule, len(sweep.config.sweep.node_counts) > 1
+    if training.batch.policy == "fixed_global" or not grows:
+        return []
+    optimiser = next(
+        (str(value).lower() for key, value in training.hyperparameters.items() if key.lower() in _OPTIMISER_NAMES), ""
+    )
+    fitting = "linear" if optimiser.startswith("sgd") else "sqrt" if optimiser.startswith("adam") else None
+    if fitting is None or rule == fitting:
+        return []
+    return [
+        f"training.learning_rate.rule: {rule} with optimizer {optimiser}, while the global batch grows with the nodes; "
+        f"{fitting} is the rule for it, or the points may not reach the baseline's metric"
+    ]
+
+
+def batch_normalisation_has_samples(sweep: Sweep) -> list[str]:
+    """A fixed global batch leaves fewer samples to each replica; batch normalisation takes its statistics of those."""
+    sizes, batch = sweep.per_replica_batch_sizes, sweep.training.batch
+    if batch is None or batch.policy != "fixed_global" or len(sizes) == 1:
+        return []
+    least, most = min(sizes), max(sizes)
+    if not 0 < sizes[most] < BATCH_NORM_SAMPLES:
+        return []
+    return [
+        f"training.batch.size: {batch.size} over the {most * sweep.processes_per_node} ranks of {most} "
+        f"nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); batch normalisation loses "
+        f"accuracy below {BATCH_NORM_SAMPLES}; if the model has it, use SyncBatchNorm or group normalisation, a larger "
+        "batch, or fewer nodes"
+    ]
+
+
+def larger_instance_first(sweep: Sweep) -> list[str]:
+    """Accelerators of one node need no network between them (AWS: choose a larger instance before more instances)."""
+    found = one_instance_instead(sweep.instance, sweep.config.sweep.node_counts)
+    if found is None:
+        return []
+    nodes, row = found
+    return [
+        f"training.instance_type: {nodes} nodes of {sweep.instance.instance_type} are "
+        f"{nodes * (sweep.instance.devices or 0)} accelerators, which one {row.instance_type} ({row.devices}) holds "
+        "without a network between them; choose the larger instance before more instances"
+    ]
+
+
+def one_instance_instead(instance: InstanceType, node_counts: Sequence[int]) -> tuple[int, InstanceType] | None:
+    """(largest node count whose accelerators one node of the same family holds, the smallest such type), or None."""
+    devices = instance.devices
+    if not devices:  # none, or unknown how many
+        return None
+    family = [row for row in load_catalogue().instances if row.family == instance.family]
+    fitting = [
+        (nodes, row) for nodes in node_counts if nodes > 1 and (row := _smallest_that_holds(nodes * devices, family))
+    ]
+    return fitting[-1] if fitting else None
+
+
+def _smallest_that_holds(devices: int, rows: list[InstanceType]) -> InstanceType | None:
+    holding = [row for row in rows if (row.devices or 0) >= devices]
+    return min(holding, key=lambda row: (row.devices or 0, row.on_demand_usd_per_hour or math.inf), default=None)

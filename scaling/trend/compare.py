@@ -1,0 +1,375 @@
+"""Two reports -> Comparison: whether the second sweep is slower than the first, per node count.
+
+A is the reference (before), B the candidate (after). Per node count: the ratio T(B)/T(A) of the median train times with
+its bootstrap interval, a two-sided Mann-Whitney test, and a verdict that only the interval decides. Sweeps measured
+under different conditions are refused, by the name of the condition; docs/compare.md has the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from configs.section import NOT_COMPARED, marked_fields
+from configs.training import TrainingConfig
+from scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
+from scaling.analysis.parity import FinalMetric
+from scaling.analysis.speedup import SummaryRow
+from scaling.formats import join_words, nodes_text
+from scaling.parts import Part
+from scaling.report.caveats import CALIBRATED_FROM_REPEATS
+from scaling.report.model import Conditions, PlatformFacts, ScalingReport
+
+Verdict = Literal["regression", "improvement", "no difference", "not established"]
+DEFAULT_TOLERANCE = 0.05
+SIGNIFICANCE = 0.05
+# The exact test counts all orders of the runs; beyond this many per sweep the normal approximation is as good.
+MOST_RUNS_OF_THE_EXACT_TEST = 50
+_NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
+_OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
+# Known from used runs alone: a sweep in which none completed does not differ in them.
+_OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device"})
+_MORE_CONDITIONS = ("isolation", "device", "code", "dataset.distribution", "training")
+
+
+class ComparisonError(ValueError):
+    """The two sweeps can't be compared; the message says why and what to do."""
+
+
+class IncomparableError(ComparisonError):
+    """They were measured under different conditions; `differences` names every one that was not accepted."""
+
+    def __init__(self, differences: Sequence[ConditionDifference]) -> None:
+        self.differences = tuple(differences)
+        lines = "\n".join(f"  - {difference.text}" for difference in differences)
+        allowed = " ".join(f"--allow {difference.field}" for difference in differences)
+        super().__init__(
+            f"the sweeps were measured under different conditions, so their times don't compare:\n{lines}\n"
+            f"Where a difference is what you want to measure, accept it by name ({allowed}); "
+            "--force compares whatever differs and labels the result"
+        )
+
+
+class ConditionDifference(Part):
+    """One condition that is not the same on both sides, or not known on one of them."""
+
+    field: str = Field(description="Name of the condition; training.* are fields of the config.")
+    a: str | None = Field(description="Its value in A; null: not known.")
+    b: str | None = Field(description="Its value in B; null: not known.")
+    accepted: Literal["allowed", "forced"] | None = Field(
+        default=None, description="allowed: by name; forced: with all others; null: refused."
+    )
+
+    @property
+    def text(self) -> str:
+        return f"{self.field}: A {_shown(self.a)}, B {_shown(self.b)}"
+
+
+class ComparedSweep(Part):
+    """What is compared."""
+
+    sweep_id: str
+    title: str = Field(description="Heading of its report.")
+    generated_at: str = Field(description="ISO time its report was made, UTC.")
+    platform: PlatformFacts
+
+
+class ComparedRow(Part):
+    """One node count on the train clock. Null where unknown."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    n_a: int = Field(description="Used runs in A.")
+    n_b: int = Field(description="Used runs in B.")
+    a_seconds: float | None = Field(description="Median T(N) in A.")
+    b_seconds: float | None = Field(description="Median T(N) in B.")
+    ratio: float | None = Field(description="T(B)/T(A); above 1, B is slower.")
+    ratio_interval: Interval | None = Field(description="95 % interval of the ratio; null for fewer than 3 runs.")
+    p_value: float | None = Field(description="Two-sided Mann-Whitney test that neither sweep tends to be slower.")
+    p_value_reason: str | None = Field(description="Why there is no p-value; null where there is one.")
+    a_speedup: float | None = Field(description="S(N) in A.")
+    b_speedup: float | None = Field(description="S(N) in B.")
+    a_total_usd: float | None = Field(description="Median cost of a run and the warm pool kept after it in A.")
+    b_total_usd: float | None = Field(description="Median cost of a run and the warm pool kept after it in B.")
+    cost_ratio: float | None = Field(description="Cost in B over cost in A.")
+    a_final_metric: FinalMetric | None = Field(description="Median final metric in A.")
+    b_final_metric: FinalMetric | None = Field(description="Median final metric in B.")
+    verdict: Verdict = Field(
+        description="regression: the interval lies above 1 + tolerance; improvement: below 1/(1 + tolerance); "
+        "no difference: between the two; not established: none of these."
+    )
+    reason: str = Field(description="What the verdict rests on.")
+
+
+class Comparison(Part):
+    """B against A."""
+
+    schema_version: Literal[1] = 1
+    a: ComparedSweep = Field(description="The reference, before.")
+    b: ComparedSweep = Field(description="The candidate, after.")
+    tolerance: float = Field(description="Share by which B may be slower before it counts.")
+    label: str | None = Field(description="Stands over every rendering of a forced comparison; null where not forced.")
+    rows: tuple[ComparedRow, ...] = Field(description="One row per node count that both sweeps have, ascending.")
+    regressions: tuple[int, ...] = Field(description="Node counts with an established regression.")
+    lost: tuple[int, ...] = Field(
+        description="Node counts where A has a used run and B has attempts, none of them used."
+    )
+    only_in_a: tuple[int, ...] = Field(description="Node counts that B does not have.")
+    only_in_b: tuple[int, ...] = Field(description="Node counts that A does not have.")
+    differences: tuple[ConditionDifference, ...] = Field(description="Conditions that differ and were accepted.")
+    unknown_conditions: tuple[str, ...] = Field(description="Conditions not known on both sides.")
+    notes: tuple[str, ...] = Field(description="What limits the comparison; only what applies.")
+
+
+def compare(
+    a: ScalingReport,
+    b: ScalingReport,
+    tolerance: float = DEFAULT_TOLERANCE,
+    allowed: frozenset[str] = frozenset(),
+    force: bool = False,
+) -> Comparison:
+    """Compare B with A.
+
+    `allowed` names the conditions that may differ. Raises IncomparableError where another one does and `force` is not
+    set, ComparisonError where no node count is in both, a name in `allowed` is no condition or the tolerance is not a
+    number from 0 on.
+    """
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise ComparisonError(f"tolerance: got {tolerance}; expected a share from 0 on, e.g. 0.05 for 5 %")
+    differences = _accepted(find_differences(a, b), allowed, force)
+    in_a, in_b = ({row.nodes: row for row in report.summary} for report in (a, b))
+    common = sorted(in_a.keys() & in_b.keys())
+    if not common:
+        raise ComparisonError(
+            f"no node count is in both sweeps: A has {join_words(in_a)}, B has {join_words(in_b)}; "
+            "measure them at the same node counts"
+        )
+    of_a, of_b = _times(a), _times(b)
+    rows = tuple(
+        _compared(in_a[nodes], in_b[nodes], of_a.get(nodes, []), of_b.get(nodes, []), tolerance) for nodes in common
+    )
+    forced = [difference.field for difference in differences if difference.accepted == "forced"]
+    return Comparison(
+        a=_side(a),
+        b=_side(b),
+        tolerance=tolerance,
+        label=f"forced: {join_words(forced)} differ{'s' if len(forced) == 1 else ''}" if forced else None,
+        rows=rows,
+        regressions=tuple(row.nodes for row in rows if row.verdict == "regression"),
+        lost=tuple(row.nodes for row in rows if row.n_a and not row.n_b),
+        only_in_a=tuple(sorted(in_a.keys() - in_b.keys())),
+        only_in_b=tuple(sorted(in_b.keys() - in_a.keys())),
+        differences=differences,
+        unknown_conditions=_unknown_on_both(a.conditions, b.conditions),
+        notes=_notes(a, b, rows),
+    )
+
+
+def measured_under(report: ScalingReport) -> dict[str, str | None]:
+    """Every condition that a sweep's times depend on, by name; None: not known.
+
+    Those of Conditions, plus what only the report itself has: isolation and processor of emulated nodes (on AWS the
+    instance type stands for the processor), the digest of the user's own code, and the fields of the config that change
+    the work.
+    """
+    emulated = report.platform.kind == "emulated"
+    devices = {point.device.name for point in report.points if point.used and point.device and point.device.name}
+    source = report.provenance.get("source_uri")
+    return {
+        **{name: getattr(report.conditions, name) for name in Conditions.model_fields},
+        "isolation": report.platform.isolation,
+        "device": ("+".join(sorted(devices)) or None) if emulated else None,
+        # …/code/<digest>/sourcedir.tar.gz
+        "code": source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None,
+        **_configured(report.config),
+    }
+
+
+def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
+    """Every condition that is not known to be the same on both sides; not known on both sides is no difference."""
+    in_a, in_b = measured_under(a), measured_under(b)
+    if (a.config is None) != (b.config is None):
+        in_a, in_b = (
+            {name: value for name, value in side.items() if not name.startswith(("training.", "dataset."))}
+            | {"training": None if report.config is None else "as configured"}
+            for side, report in ((in_a, a), (in_b, b))
+        )
+    unset = None if a.config is None else "not set"
+    pairs = {
+        name: (in_a.get(name, unset), in_b.get(name, unset)) for name in dict.fromkeys((*in_a, *in_b))
+    } | _row_conditions(a.summary, b.summary)
+    unmeasured = _OF_USED_RUNS if a.baseline is None or b.baseline is None else frozenset[str]()
+    return tuple(
+        ConditionDifference(field=name, a=value_a, b=value_b)
+        for name, (value_a, value_b) in pairs.items()
+        if value_a != value_b and not (name in unmeasured and None in (value_a, value_b))
+    )
+
+
+def _configured(config: Mapping[str, Any] | None) -> dict[str, str]:
+    if config is None:
+        return {}
+    training, dataset = (
+        section if isinstance(section, Mapping) else {} for section in (config.get("training"), config.get("dataset"))
+    )
+    fields = {name: text for name, text in _leaves(training) if name not in _NOT_COMPARED}
+    distribution = dataset.get("distribution")
+    return {f"training.{name}": text for name, text in fields.items()} | {"dataset.distribution": str(distribution)}
+
+
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted name, text) of every value of a nested mapping."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)
+
+
+def _row_conditions(a: Sequence[SummaryRow], b: Sequence[SummaryRow]) -> dict[str, tuple[str, str]]:
+    """What both sweeps know of a node count and know differently, at the smallest such count."""
+    in_b = {row.nodes: row for row in b}
+    found: dict[str, tuple[str, str]] = {}
+    for row in a:
+        if row.nodes not in in_b:
+            continue
+        for name in _OF_A_ROW:
+            values = getattr(row, name), getattr(in_b[row.nodes], name)
+            if None not in values and values[0] != values[1] and name not in found:
+                at = f"at {nodes_text(row.nodes)}"
+                found[name] = f"{values[0]} {at}", f"{values[1]} {at}"
+    return found
+
+
+def _accepted(
+    differences: Sequence[ConditionDifference], allowed: frozenset[str], force: bool
+) -> tuple[ConditionDifference, ...]:
+    found = {difference.field for difference in differences}
+    known = {*Conditions.model_fields, *_MORE_CONDITIONS, *_OF_A_ROW, *found}
+    if unknown := sorted(name for name in allowed - known if not name.startswith("training.")):
+        raise ComparisonError(
+            f"--allow {unknown[0]}: no such condition; those that differ here: {', '.join(sorted(found)) or 'none'}"
+        )
+    refused = [difference for difference in differences if difference.field not in allowed]
+    if refused and not force:
+        raise IncomparableError(refused)
+    return tuple(
+        difference.model_copy(update={"accepted": "allowed" if difference.field in allowed else "forced"})
+        for difference in differences
+    )
+
+
+def _compared(
+    a: SummaryRow, b: SummaryRow, a_times: Sequence[float], b_times: Sequence[float], tolerance: float
+) -> ComparedRow:
+    interval = ratio_interval(b_times, a_times)
+    p_value, p_value_reason = mann_whitney(a_times, b_times)
+    verdict, reason = _judge(interval, len(a_times), len(b_times), tolerance)
+    return ComparedRow(
+        nodes=a.nodes,
+        n_a=len(a_times),
+        n_b=len(b_times),
+        a_seconds=a.train_seconds,
+        b_seconds=b.train_seconds,
+        ratio=_ratio(b.train_seconds, a.train_seconds),
+        ratio_interval=interval,
+        p_value=p_value,
+        p_value_reason=p_value_reason,
+        a_speedup=a.speedup,
+        b_speedup=b.speedup,
+        a_total_usd=a.costs.total_usd,
+        b_total_usd=b.costs.total_usd,
+        cost_ratio=_ratio(b.costs.total_usd, a.costs.total_usd),
+        a_final_metric=a.final_metric,
+        b_final_metric=b.final_metric,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> tuple[Verdict, str]:
+    if interval is None:
+        if missing := [name for name, n in (("A", n_a), ("B", n_b)) if n == 0]:
+            return "not established", f"no used run in {join_words(missing)}"
+        return "not established", f"n = {n_a} in A, {n_b} in B: an interval needs {MIN_REPEATS} runs in each"
+    low, high = 1 / (1 + tolerance), 1 + tolerance
+    if interval.low > high:
+        return "regression", f"the interval lies above {high:.3g}"
+    if interval.high < low:
+        return "improvement", f"the interval lies below {low:.3g}"
+    if low <= interval.low and interval.high <= high:
+        return "no difference", f"the interval lies within {low:.3g} to {high:.3g}"
+    across = [f"{bound:.3g}" for bound in (low, high) if interval.low < bound < interval.high]
+    return "not established", f"the interval reaches across {join_words(across)}"
+
+
+def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
+    """(two-sided p-value, None), or (None, why there is none).
+
+    Of n and m runs the smallest p there can be is 2/C(n + m, n); where that is not below 0.05 the test can't tell
+    anything. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's distribution, or where times
+    are tied, for which that does not hold, by permutation (all of them, or 9999 drawn with a fixed seed).
+    """
+    n, m = len(a), len(b)
+    smallest = 2 / math.comb(n + m, n) if n and m else 1.0
+    if smallest >= SIGNIFICANCE:
+        return None, f"n = {n} and {m}: no outcome of the test could be below p = {min(1.0, smallest):.2g}"
+    from scipy.stats import PermutationMethod, mannwhitneyu
+
+    method: Any = "exact"
+    if max(n, m) > MOST_RUNS_OF_THE_EXACT_TEST:
+        method = "asymptotic"
+    elif len({*a, *b}) < n + m:
+        import numpy as np
+
+        method = PermutationMethod(rng=np.random.default_rng(SEED))
+    return float(mannwhitneyu(a, b, alternative="two-sided", method=method).pvalue), None
+
+
+def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> tuple[str, ...]:
+    notes = []
+    if a.points == b.points:
+        notes.append("A and B hold the same runs: this is a sweep compared with itself.")
+    few = [row.nodes for row in rows if row.ratio_interval and min(row.n_a, row.n_b) < CALIBRATED_FROM_REPEATS]
+    if few:
+        notes.append(
+            f"At {join_words(map(nodes_text, few))} a sweep has fewer than {CALIBRATED_FROM_REPEATS} runs: the 95 % "
+            "interval is too narrow, so a verdict is wrong more often than 1 time in 20."
+        )
+    for name, report in (("A", a), ("B", b)):
+        unlike = [row.nodes for row in report.summary if "throughput_only" in row.flags]
+        if unlike:
+            at = join_words(map(nodes_text, unlike))
+            notes.append(f"Throughput only at {at} in {name}: a time there is not a time-to-train.")
+    if len(rows) > 1:
+        notes.append(f"Each of the {len(rows)} rows is a test of its own; nothing is corrected for their number.")
+    return tuple(notes)
+
+
+def _unknown_on_both(a: Conditions, b: Conditions) -> tuple[str, ...]:
+    return tuple(name for name in Conditions.model_fields if getattr(a, name) is None and getattr(b, name) is None)
+
+
+def _times(report: ScalingReport) -> dict[int, list[float]]:
+    """Train seconds of the used runs at each count, on the report's clock."""
+    times: dict[int, list[float]] = {}
+    for point in report.points:
+        if (seconds := report.train_seconds(point)) is not None:
+            times.setdefault(point.nodes, []).append(seconds)
+    return times
+
+
+def _side(report: ScalingReport) -> ComparedSweep:
+    return ComparedSweep(
+        sweep_id=report.sweep_id, title=report.title, generated_at=report.generated_at, platform=report.platform
+    )
+
+
+def _ratio(numerator: float | None, denominator: float | None) -> float | None:
+    return None if numerator is None or not denominator else numerator / denominator
+
+
+def _shown(value: str | None) -> str:
+    return "not known" if value is None else value

@@ -1,0 +1,66 @@
+"""report.json -> ScalingReport, for whoever compares reports: only one that is whole is read."""
+
+from __future__ import annotations
+
+import json
+from math import isclose
+from statistics import median
+
+from pydantic import ValidationError
+
+from scaling import names
+from scaling.report.model import SCHEMA_VERSION, ScalingReport
+from scaling.trend.compare import ComparisonError
+
+_ROUNDING = 1e-9
+_MAKE_ANEW = "make it anew with `nodesweep report SWEEP_ID` (of a table: --csv FILE)"
+
+
+class ReportUnreadable(ComparisonError):
+    """No report where one was named, or a file that is none."""
+
+
+def parse_report(body: bytes, origin: str) -> ScalingReport:
+    """report.json's bytes. Raises ReportUnreadable naming `origin` and what is wrong."""
+    try:
+        raw = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ReportUnreadable(f"{origin}: damaged, not JSON; {_MAKE_ANEW}") from None
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version is None:
+        raise ReportUnreadable(f"{origin}: no {names.REPORT_JSON} of a sweep, it has no schema_version")
+    if not isinstance(version, int):
+        raise ReportUnreadable(f"{origin}: damaged at schema_version: {version!r} is no whole number; {_MAKE_ANEW}")
+    if version != SCHEMA_VERSION:
+        raise ReportUnreadable(
+            f"{origin}: report of schema version {version}, this nodesweep reads version {SCHEMA_VERSION}; {_MAKE_ANEW}"
+        )
+    try:
+        return _whole(ScalingReport.model_validate(raw), origin)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ReportUnreadable(f"{origin}: damaged at {field}: {first['msg']}; {_MAKE_ANEW}") from None
+
+
+def _refuse_constant(name: str) -> None:
+    """JSON has no NaN and no infinity; Python reads them."""
+    raise ValueError(name)
+
+
+def _whole(report: ScalingReport, origin: str) -> ScalingReport:
+    """The report, if what its numbers are made of is there. Raises ReportUnreadable."""
+    if not report.summary:
+        raise ReportUnreadable(f"{origin}: damaged at summary: it has no row; {_MAKE_ANEW}")
+    for place, point in enumerate(report.points):
+        if point.used and not (report.train_seconds(point) or 0) > 0:
+            raise ReportUnreadable(
+                f"{origin}: damaged at points.{place}: a used run without a time on the train clock; {_MAKE_ANEW}"
+            )
+    for place, row in enumerate(report.summary):
+        times = [report.train_seconds(point) or 0 for point in report.points if point.used and point.nodes == row.nodes]
+        if row.n != len(times) or (times and not isclose(row.train_seconds or 0, median(times), rel_tol=_ROUNDING)):
+            raise ReportUnreadable(
+                f"{origin}: damaged at summary.{place}: n and T({row.nodes}) are not those of its runs; {_MAKE_ANEW}"
+            )
+    return report

@@ -1,0 +1,317 @@
+"""Checks a dataset's files against the config's expectations, before anything is spent.
+
+    report = validate_dataset(sorted(directory.glob("*.parquet")), config.dataset, now=datetime.now(UTC))
+    report.raise_if_failed()                 # ValidationFailed lists every problem
+
+Great Expectations judges each file by itself, one ephemeral context per file: a checkpoint over several files mixes
+their results, and memory stays at one file. What no single file can tell (rows in total, uniqueness across files, age)
+is checked here. Whatever can't be judged counts as failed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefect import task
+from prefect.artifacts import create_link_artifact
+from prefect.cache_policies import NO_CACHE
+
+from configs.dataset import DatasetConfig, ExpectationConfig
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.dataset.data_docs import render_data_docs
+from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
+from tasks.dataset.validation_report import Failure, FileReport, InvalidExpectations, NoFiles, ValidationReport
+from tasks.errors import DatasetRefused
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.storage import browser_url, put_bytes
+from tasks.sweeps.folder import write_atomic
+
+# great_expectations takes 4 s to import and pandas half a second; `nodesweep --help` must not pay for them
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.core import ExpectationValidationResult
+    from great_expectations.expectations.expectation import Expectation
+
+SECONDS_PER_DAY = 86_400.0
+
+
+def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: datetime) -> ValidationReport:
+    """Check local `files`; broken data is reported, not raised. Raises InvalidExpectations or NoFiles.
+
+    Freshness goes by the files' modification times: who downloads them has to keep the times of the origin.
+    """
+    if not files:
+        raise NoFiles(f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source}; check the source")
+    _build_expectations(dataset.expectations)  # refuse a bad suite before the first file is read
+    root = Path(os.path.commonpath([path.parent for path in files]))
+    reports, keys = [], []
+    for path in files:
+        report, key = _check_file(path, path.relative_to(root).as_posix(), dataset)
+        reports.append(report)
+        keys.append(key)
+    rows = sum(report.rows or 0 for report in reports)
+    over_all = _row_total_failures(dataset, rows) if any(report.rows is not None for report in reports) else []
+    over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
+    over_all += _age_failures(dataset, {path.name: path.stat().st_mtime for path in files}, now)
+    return ValidationReport(
+        dataset=dataset.name,
+        validated_at=now,
+        suite=dataset.expectations,
+        success=not over_all and all(report.success for report in reports),
+        rows=rows,
+        files=tuple(reports),
+        dataset_failures=tuple(over_all),
+    )
+
+
+def _build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
+    """The expectation objects, numbered in `meta`. Raises InvalidExpectations naming every bad one.
+
+    Each is built by its own class: given a list, ExpectationSuite drops what it doesn't know and goes on.
+    """
+    import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
+    from great_expectations.exceptions import ExpectationNotFoundError
+    from great_expectations.expectations.metadata_types import FailureSeverity
+    from great_expectations.expectations.registry import get_expectation_impl
+    from pydantic.v1 import ValidationError
+
+    if not specs:
+        raise InvalidExpectations(
+            "the list of expectations is empty, and an empty suite always succeeds; add at least one"
+        )
+    built, problems = [], []
+    for index, spec in enumerate(specs):
+        where = f"expectations[{index}] {spec.type}"
+        try:
+            expectation = get_expectation_impl(spec.type)
+            built.append(expectation(**spec.kwargs, severity=FailureSeverity(spec.severity), meta={"index": index}))
+        except ExpectationNotFoundError:
+            problems.append(f"{where}: no such expectation; nearest: {', '.join(_nearest_types(spec.type))}")
+        except (ValidationError, TypeError) as error:
+            problems.append(f"{where}: {_explain_arguments(error)}")
+    if problems:
+        raise InvalidExpectations("these expectations can't be used:\n" + "\n".join(f"  - {line}" for line in problems))
+    return built
+
+
+def _nearest_types(unknown: str) -> list[str]:
+    from great_expectations.expectations.registry import list_registered_expectation_implementations
+
+    known = list_registered_expectation_implementations()
+    return difflib.get_close_matches(unknown, known, n=3, cutoff=0.0)
+
+
+def _explain_arguments(error: Exception) -> str:
+    """`minn: extra fields not permitted; column: field required` from pydantic v1's error."""
+    details = error.errors() if hasattr(error, "errors") else []
+    lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix("__root__: ") for item in details]
+    return "; ".join(lines) or str(error)
+
+
+def _check_file(path: Path, name: str, dataset: DatasetConfig) -> tuple[FileReport, pd.DataFrame | None]:
+    """The file's report and its key columns, which the check across files needs."""
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        frame = pd.read_parquet(path) if dataset.format == "parquet" else pd.read_csv(path)
+    except (OSError, ValueError, pa.ArrowException) as error:  # pandas' parsing errors are ValueErrors
+        failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {_first_line(error)}")
+        return FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,)), None
+    results = _run_expectations(frame, dataset.expectations)
+    failures = [
+        _from_result(result, dataset.expectations[index], index, name, len(frame))
+        for index, result in sorted(results.items())
+        if not result.success
+    ]
+    for index in sorted(set(range(len(dataset.expectations))) - set(results)):
+        kind = dataset.expectations[index].type
+        failures.append(_failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})"))
+    missing = [column for column in dataset.unique_columns if column not in frame.columns]
+    if missing:
+        message = f"unique_columns names {', '.join(map(repr, missing))}, not in {name}; {_columns_of(frame)}"
+        failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
+    report = FileReport(
+        file=name,
+        rows=len(frame),
+        success=all(failure.severity != "critical" for failure in failures),
+        expectations=len(results),
+        failures=tuple(failures),
+    )
+    if missing or not dataset.unique_columns:
+        return report, None
+    return report, frame[list(dataset.unique_columns)].assign(**{_FILE: name})
+
+
+_FILE = "nodesweep file name"
+"""Column that carries each row's file through the check across files; spaces keep it apart from real columns."""
+
+
+def _run_expectations(
+    frame: pd.DataFrame, specs: Sequence[ExpectationConfig]
+) -> dict[int, ExpectationValidationResult]:
+    """Results by index of their spec, since Great Expectations gives them in an order of its own."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    quiet = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    context = gx.get_context(mode="ephemeral", project_config=quiet)
+    asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
+    suite = gx.ExpectationSuite(name="expectations", expectations=_build_expectations(specs))
+    definition = gx.ValidationDefinition(
+        name="file", data=asset.add_batch_definition_whole_dataframe("all"), suite=context.suites.add(suite)
+    )
+    outcome = context.validation_definitions.add(definition).run(
+        batch_parameters={"dataframe": frame},
+        result_format={"result_format": "SUMMARY", "partial_unexpected_count": 100},
+    )
+    configured = [(result.expectation_config, result) for result in outcome.results]
+    return {config.meta["index"]: result for config, result in configured if config is not None and config.meta}
+
+
+def _from_result(
+    result: ExpectationValidationResult, spec: ExpectationConfig, index: int, file: str, rows: int
+) -> Failure:
+    """A failure in our words. What could not be evaluated is critical whatever its severity: nothing was checked."""
+    details = _json_mapping(result.to_json_dict()["result"])
+    raised = _raised_message(result.exception_info)
+    finding = describe(spec, details, rows=rows, file=file, raised=raised)
+    return Failure(
+        expectation=spec.type,
+        index=index,
+        column=finding.column,
+        severity="critical" if raised else spec.severity,
+        file=file,
+        unexpected_count=details.get("unexpected_count"),
+        unexpected_percent=details.get("unexpected_percent_total", details.get("unexpected_percent")),
+        examples=finding.examples,
+        message=finding.message,
+    )
+
+
+def _json_mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
+    """The text of the exception inside a result: flat in some versions' results, one entry per metric in others."""
+    info = exception_info or {}
+    for entry in [info, *(value for value in info.values() if isinstance(value, Mapping))]:
+        if entry.get("raised_exception"):
+            return str(entry.get("exception_message") or "no reason given")
+    return None
+
+
+def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
+    failures = []
+    if rows == 0:
+        failures.append(_failure("rows", None, "no file has a row; there is nothing to train on"))
+    if dataset.min_rows is not None and rows < dataset.min_rows:
+        failures.append(
+            _failure("min_rows", None, f"{rows} rows in all files together, min_rows is {dataset.min_rows}")
+        )
+    if dataset.max_rows is not None and rows > dataset.max_rows:
+        failures.append(
+            _failure("max_rows", None, f"{rows} rows in all files together, max_rows is {dataset.max_rows}")
+        )
+    return failures
+
+
+def _uniqueness_failures(dataset: DatasetConfig, keys: Sequence[pd.DataFrame]) -> list[Failure]:
+    """Rows whose key occurs more than once over all files."""
+    import pandas as pd
+
+    if not keys:
+        return []
+    columns = list(dataset.unique_columns)
+    rows = pd.concat(keys, ignore_index=True)
+    repeated = rows[rows.duplicated(subset=columns, keep=False)]
+    if repeated.empty:
+        return []
+    surplus = int(rows.duplicated(subset=columns).sum())
+    examples = tuple(
+        ", ".join(str(value) for value in key)[:80]
+        for key in repeated[columns].drop_duplicates().to_numpy()[:MAX_EXAMPLES]
+    )
+    shown = ", ".join(columns[:3]) + (f" and {len(columns) - 3} more" if len(columns) > 3 else "")
+    where = ", ".join(sorted(repeated[_FILE].unique())[:MAX_EXAMPLES])
+    message = (
+        f"unique_columns ({shown}): {surplus} of {len(rows)} rows repeat another row's values, e.g. "
+        f"{'; '.join(examples)} (in {where})"
+    )
+    failure = _failure("unique_columns", None, message, column=", ".join(columns))
+    update = {"unexpected_count": surplus, "unexpected_percent": 100 * surplus / len(rows), "examples": examples}
+    return [failure.model_copy(update=update)]
+
+
+def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
+    """Whether files that are no tables, {name: modification, unix seconds}, are new enough. Raises DatasetRefused."""
+    for failure in _age_failures(dataset, modified, datetime.now(UTC)):
+        raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")
+
+
+def _age_failures(dataset: DatasetConfig, modified: Mapping[str, float], now: datetime) -> list[Failure]:
+    """Stale data: even the newest file is older than max_age_days."""
+    if dataset.max_age_days is None:
+        return []
+    newest = max(modified, key=lambda name: modified[name])
+    modified_at = datetime.fromtimestamp(modified[newest], UTC)
+    age_days = (now - modified_at).total_seconds() / SECONDS_PER_DAY
+    if age_days <= dataset.max_age_days:
+        return []
+    message = (
+        f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f} days "
+        f"ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
+    )
+    return [_failure("max_age_days", None, message)]
+
+
+def _failure(expectation: str, file: str | None, message: str, column: str | None = None) -> Failure:
+    return Failure(expectation=expectation, column=column, severity="critical", file=file, message=message)
+
+
+def _columns_of(frame: pd.DataFrame) -> str:
+    names = [str(column) for column in frame.columns]
+    return "its columns: " + ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def store_data_docs(s3: Any, bucket: str, key_prefix: str, report: ValidationReport, folder: Path) -> str:
+    """Write the Data Docs page into `folder` and under `key_prefix`; returns its s3:// URI."""
+    page = render_data_docs(report).encode()
+    write_atomic(folder / names.DATA_DOCS, page)
+    return put_bytes(s3, bucket, key_prefix + names.DATA_DOCS, page)
+
+
+@task(name="validate-dataset", cache_policy=NO_CACHE)
+def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationReport:
+    """This machine: the dataset's files against its expectations."""
+    return validate_dataset(files, dataset, now=datetime.now(UTC))
+
+
+@task(name="keep-data-docs", **TASK_OPTIONS)
+def keep_data_docs(platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path) -> str:
+    """S3 and this machine: the Data Docs page, linked from the run; returns its s3:// URI."""
+    uri = store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
+    verdict = "valid" if report.success else f"not valid, {len(report.problems)} problem(s)"
+    key = uri.removeprefix(f"s3://{platform.bucket}/")
+    url = browser_url(platform, key)
+    description = f"Data Docs of {report.dataset}: {verdict}"
+    create_link_artifact(url, link_text=names.DATA_DOCS, key="data-docs", description=description)
+    return uri

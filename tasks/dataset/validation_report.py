@@ -1,0 +1,108 @@
+"""What a validation found, and the errors that stop a run because of its data.
+
+DatasetRefused (tasks/errors.py)
+├── InvalidExpectations    the suite itself can't be used: unknown type, wrong arguments, nothing in it
+├── NoFiles                there is nothing to check
+└── ValidationFailed       the data broke an expectation; the message lists every problem
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from configs.dataset import ExpectationConfig
+from tasks.dataset.validation_messages import MAX_EXAMPLES
+from tasks.errors import DatasetRefused
+
+PROBLEMS_SHOWN = 100
+"""Lines in ValidationFailed's message: one wrong column in a thousand files must not drown the terminal."""
+
+
+class InvalidExpectations(DatasetRefused):
+    """The expectations can't be used as they stand; the message lists each one and why."""
+
+
+class NoFiles(DatasetRefused):
+    """There are no files to check."""
+
+
+class ValidationFailed(DatasetRefused):
+    """The data broke at least one critical expectation; `report` holds all of it."""
+
+    def __init__(self, report: ValidationReport) -> None:
+        self.report = report
+        shown = [failure.message for failure in report.problems[:PROBLEMS_SHOWN]]
+        if hidden := len(report.problems) - len(shown):
+            shown.append(f"and {hidden} more, in the Data Docs")
+        problems = "\n".join(f"  - {message}" for message in shown)
+        super().__init__(
+            f"dataset {report.dataset!r} broke {len(report.problems)} expectation(s) "
+            f"({len(report.files)} files, {report.rows} rows):\n{problems}"
+        )
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Failure(_Result):
+    """One broken expectation, in one file or over all of them."""
+
+    expectation: str = Field(description="Type of the expectation, or the config field of a check over all files.")
+    index: int | None = Field(default=None, description="Position in the suite; null for a check that isn't in it.")
+    column: str | None = Field(description="Column, several joined by a comma, or null for a whole table.")
+    severity: Literal["critical", "warning", "info"] = Field(
+        description="critical gates the run; warning and info are only shown."
+    )
+    file: str | None = Field(description="File name; null for a check over all files.")
+    unexpected_count: int | None = Field(default=None, description="Rows that broke it; null where rows don't count.")
+    unexpected_percent: float | None = Field(default=None, description="The same in per cent of the file's rows.")
+    examples: tuple[bool | int | float | str | None, ...] = Field(
+        default=(), max_length=MAX_EXAMPLES, description="Some of the offending values, each once."
+    )
+    message: str = Field(description="All of it in plain words.")
+
+
+class FileReport(_Result):
+    """What was found in one file."""
+
+    file: str
+    rows: int | None = Field(description="Rows in the file; null if it could not be read.")
+    success: bool = Field(description="No critical failure.")
+    expectations: int = Field(description="Expectations evaluated.")
+    failures: tuple[Failure, ...]
+
+
+class ValidationReport(_Result):
+    """What was found in the whole dataset."""
+
+    dataset: str
+    validated_at: datetime
+    suite: tuple[ExpectationConfig, ...] = Field(description="What every file was checked against.")
+    success: bool = Field(description="No critical failure in any file, nor over all of them.")
+    rows: int = Field(description="Rows of the files that could be read.")
+    files: tuple[FileReport, ...]
+    dataset_failures: tuple[Failure, ...] = Field(description="Failures of checks over all files together.")
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Every failure of any severity, those over all files first."""
+        return self.dataset_failures + tuple(failure for file in self.files for failure in file.failures)
+
+    @property
+    def problems(self) -> tuple[Failure, ...]:
+        """The failures that gate the run."""
+        return tuple(failure for failure in self.failures if failure.severity == "critical")
+
+    @property
+    def warnings(self) -> tuple[Failure, ...]:
+        """The failures that don't."""
+        return tuple(failure for failure in self.failures if failure.severity != "critical")
+
+    def raise_if_failed(self) -> None:
+        """Raise ValidationFailed, which lists every problem, unless the data is good."""
+        if not self.success:
+            raise ValidationFailed(self)

@@ -1,0 +1,228 @@
+"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is followed from here.
+
+A build of the same image that runs already, as one that a killed run left, is taken over instead of started twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from botocore.exceptions import ClientError
+
+from configs.models import ImageConfig, PlatformConfig
+from scaling import names
+from tasks.errors import ImageBuildFailed, best_effort, error_code
+from tasks.image.find import BuildContext, Image, arguments_to_send, pushed_image, zip_context
+from tasks.image.output import BuildOutput
+from tasks.platform import aws_client
+from tasks.polling import Clock, Progress, intervals
+from tasks.storage import put_once
+
+logger = logging.getLogger("nodesweep.image")
+_MAX_PAGES = 20  # of the log per poll, each up to 10,000 lines
+_STARTER = "NODESWEEP_STARTER"
+"""Variable of a build with the token it was started with: only that run stops it."""
+_QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild keeps
+
+
+class CodeBuildBuilder:
+    """Needs no Docker where the flow runs."""
+
+    def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
+        self._platform, self._config = platform, config
+
+    def start(self, context: BuildContext, repository: str, token: str) -> str:
+        """Take over a build of this image that runs, else send the context and start one; returns the build id."""
+        codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
+        return start(codebuild, s3, self._config, self._platform, context, repository, token)
+
+    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str) -> Image:
+        """Wait for the build, which is stopped only by who started it with this token; the image is what ECR has then.
+
+        Raises ImageBuildFailed.
+        """
+        codebuild, logs, ecr = (aws_client(service, self._platform) for service in ("codebuild", "logs", "ecr"))
+        deadline_seconds = self._config.build_timeout_minutes * 60 + _QUEUEING_SECONDS
+
+        def build() -> None:
+            wait(codebuild, logs, build_id, deadline_seconds, clock, token)
+
+        return pushed_image(ecr, self._config.repository, repository, context.tag, f"build {build_id}", build)
+
+
+def start(
+    codebuild: Any,
+    s3: Any,
+    config: ImageConfig,
+    platform: PlatformConfig,
+    context: BuildContext,
+    repository: str,
+    token: str,
+) -> str:
+    """Find a running build of the image, or put the context into S3 and call StartBuild; returns the build id."""
+    image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
+    if running := running_build(codebuild, config.codebuild_project, image):
+        logger.info("build %s of %s runs already and is taken over", running, context.tag)
+        return running
+    key = names.context_key(platform.prefix, context.tag)
+    put_once(s3, platform.bucket, key, zip_context(context))
+    variables = {
+        "AWS_DEFAULT_REGION": platform.region,
+        "IMAGE_REPO_NAME": config.repository,
+        **image,
+        _STARTER: token,
+        **{f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())},
+    }
+    own = _own_buildspec(codebuild, config.codebuild_project, context)
+    try:
+        build = codebuild.start_build(
+            projectName=config.codebuild_project,
+            idempotencyToken=token,
+            sourceTypeOverride="S3",
+            sourceLocationOverride=f"{platform.bucket}/{key}",
+            timeoutInMinutesOverride=config.build_timeout_minutes,
+            environmentVariablesOverride=[
+                {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
+            ],
+            **own,
+        )["build"]
+    except ClientError as error:
+        if own and error_code(error) == "AccessDeniedException":
+            raise ImageBuildFailed(
+                f"{config.codebuild_project} may not be given the context's buildspec.yml, which differs from its own: "
+                "update the stack of infra/aws, delete that file, or set the stack's OwnBuildspecs=true (docs/aws.md); "
+                f"{error}"
+            ) from error
+        raise
+    return str(build["id"])
+
+
+def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[str, str]:
+    """StartBuild's argument where the context's buildspec.yml does something else than the project's; else nothing.
+
+    The stack's pipeline role may not send one. Best effort: where the project can't be looked at, it is sent.
+    """
+    file = context.root / "buildspec.yml"
+    if not file.is_file():
+        return {}
+    text, known = file.read_text(), ""
+    with best_effort(f"the buildspec of {project} can't be read"):
+        projects = codebuild.batch_get_projects(names=[project])["projects"]
+        known = projects[0]["source"].get("buildspec", "") if projects else ""
+    return {} if known and _parsed(known) == _parsed(text) else {"buildspecOverride": text}
+
+
+def _parsed(buildspec: str) -> Any:
+    """What a buildspec says, whatever its comments and line breaks; the text itself where it is no YAML."""
+    try:
+        return yaml.safe_load(buildspec)
+    except yaml.YAMLError:
+        return buildspec
+
+
+def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:
+    """The id of a build in progress with these variables among the project's newest 100, or None.
+
+    The tag is made of all that the build depends on, so equal ones build the same image. Best effort: who may not list
+    starts a second build.
+    """
+    builds: list[Mapping[str, Any]] = []
+    with best_effort(f"builds of {project} that may still run can't be listed"):
+        ids = codebuild.list_builds_for_project(projectName=project, sortOrder="DESCENDING").get("ids")
+        builds = codebuild.batch_get_builds(ids=ids)["builds"] if ids else []
+    for build in builds:
+        if build["buildStatus"] == "IN_PROGRESS" and image.items() <= _variables(build).items():
+            return str(build["id"])
+    return None
+
+
+def _variables(build: Mapping[str, Any]) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in build.get("environment", {}).get("environmentVariables", ())}
+
+
+def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock, token: str) -> None:
+    """Wait for a build, saying each phase and its log's new lines.
+
+    At the deadline, or when the run is cancelled, a build that was started with this token is stopped; one that was
+    only taken over is left to who started it. Raises ImageBuildFailed with the phase and the last lines of the log.
+    """
+    is_ours = False
+    started = clock.monotonic()
+    progress = Progress(f"build {build_id}", logger, clock)
+    log = _BuildLog(logs)
+    try:
+        for pause in intervals(1.0, 15.0):
+            build = codebuild.batch_get_builds(ids=[build_id])["builds"][0]
+            is_ours = _variables(build).get(_STARTER) == token
+            elapsed = clock.monotonic() - started
+            if build["buildStatus"] != "IN_PROGRESS":
+                break
+            progress.note(build["currentPhase"])
+            log.poll(build)
+            if elapsed > deadline_seconds:
+                if is_ours:
+                    codebuild.stop_build(id=build_id)
+                what = "was stopped" if is_ours else "of another run was waited for in vain,"
+                where = f"in phase {build['currentPhase']}"
+                raise ImageBuildFailed(
+                    f"image build {build_id} {what} after {elapsed:.0f} s {where}{log.output.tail()}"
+                )
+            clock.sleep(pause)
+    except BaseException as error:
+        if is_ours and not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build
+            codebuild.stop_build(id=build_id)
+        raise
+    log.poll(build)
+    if build["buildStatus"] != "SUCCEEDED":
+        raise ImageBuildFailed(f"{_describe_failure(build)}{log.output.tail()}")
+
+
+class _BuildLog:
+    """Follows a build's log stream; one that can't be read is no longer followed."""
+
+    def __init__(self, logs: Any) -> None:
+        self._logs = logs
+        self._next: dict[str, str] = {}
+        self._readable = True
+        self.output = BuildOutput(logger)
+
+    def poll(self, build: Mapping[str, Any]) -> None:
+        """Log the lines that are new since the last poll, to the end of the log as it is now."""
+        place = build.get("logs", {})
+        if not self._readable or not place.get("groupName") or not place.get("streamName"):
+            return
+        self._readable = False
+        with best_effort(f"the log of build {build['id']} can't be followed"):
+            self.output.add(self._new_lines(place["groupName"], place["streamName"]))
+            self._readable = True
+
+    def _new_lines(self, group: str, stream: str) -> list[str]:
+        lines: list[str] = []
+        for _ in range(_MAX_PAGES):
+            try:
+                page = self._logs.get_log_events(
+                    logGroupName=group, logStreamName=stream, startFromHead=True, **self._next
+                )
+            except ClientError as error:
+                if error_code(error) == "ResourceNotFoundException":  # named before its first line is written
+                    break
+                raise
+            lines += [event["message"].rstrip() for event in page["events"]]
+            seen = self._next.get("nextToken")
+            self._next = {"nextToken": page["nextForwardToken"]}
+            if page["nextForwardToken"] == seen:  # the end of the log, as CloudWatch says it
+                break
+        return lines
+
+
+def _describe_failure(build: Mapping[str, Any]) -> str:
+    """Status and failing phase with its context."""
+    failed = [phase for phase in build.get("phases", ()) if phase.get("phaseStatus") not in (None, "SUCCEEDED")]
+    where = "; ".join(
+        f"phase {phase['phaseType']}: {phase.get('contexts', [{}])[0].get('message', phase['phaseStatus'])}"
+        for phase in failed
+    )
+    return f"image build {build['id']} ended {build['buildStatus']}; {where or 'no phase reported'}"

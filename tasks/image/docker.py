@@ -1,0 +1,171 @@
+"""Builds the image where the flow runs, with Docker or podman, and pushes it to ECR.
+
+The registry's password goes to the engine's standard input and into a private directory that is removed with the
+build: it is on no command line, in no log line and in no error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from configs.models import ImageConfig, PlatformConfig
+from tasks.errors import PreflightRefused
+from tasks.image.find import BuildContext, Image, arguments_to_send, context_file, pushed_image
+from tasks.image.process import BuildProcess
+from tasks.platform import aws_client
+from tasks.polling import Clock
+from tasks.preflight.storage import parse_ecr_image
+
+logger = logging.getLogger("nodesweep.image")
+_ENGINES = ("docker", "podman")
+_ANSWER_SECONDS = 30
+_PLATFORM = "linux/amd64"  # of every instance type that trains
+_PUSHED_DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
+_LOOPBACK = ("127.", "localhost", "[::1]")
+
+
+class DockerBuilder:
+    """Needs an engine where the flow runs, and the right to push to the repository."""
+
+    def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
+        self._platform, self._config = platform, config
+
+    def start(self, context: BuildContext, repository: str, token: str) -> str:
+        """Find an engine that answers; its path is the build's id. Raises PreflightRefused."""
+        return find_engine()
+
+    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = "") -> Image:
+        """Build and push here, for nobody else; the image is what ECR has then. Raises ImageBuildFailed."""
+        what = f"image build with {Path(build_id).name}"
+
+        def build() -> str | None:
+            with tempfile.TemporaryDirectory(prefix="nodesweep-image-") as scratch:
+                deadline = clock.monotonic() + self._config.build_timeout_minutes * 60
+                environment = _private_environment(Path(scratch) / "auth")
+                process = BuildProcess(what, environment, clock, deadline)
+                return self._build(context, f"{repository}:{context.tag}", build_id, process, Path(scratch))
+
+        ecr = aws_client("ecr", self._platform)
+        return pushed_image(ecr, self._config.repository, repository, context.tag, what, build)
+
+    def _build(self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path) -> str | None:
+        """Build, log in and push; returns the digest that was pushed, None where the engine does not say it."""
+        folder = scratch / "context"
+        _stage(context, folder)
+        self._log_in(name, context.bases, engine, process)
+        arguments = [f"--build-arg={key}={value}" for key, value in sorted(arguments_to_send(context).items())]
+        process.run(
+            "build",
+            [
+                *_command(engine, "build", name),
+                *(f"--file={folder / 'Dockerfile'}", f"--tag={name}", f"--platform={_PLATFORM}"),
+                *arguments,
+                str(folder),
+            ],
+        )
+        digest_file = scratch / "digest"
+        to_file = [f"--digestfile={digest_file}"] if _is_podman(engine) else []
+        output = process.run("push", [*_command(engine, "push", name), *to_file, name])
+        if digest_file.is_file():
+            return digest_file.read_text().strip()
+        found = _PUSHED_DIGEST.findall("\n".join(output))
+        return str(found[-1]) if found else None
+
+    def _log_in(self, name: str, bases: Sequence[str], engine: str, process: BuildProcess) -> None:
+        """To the registry that is pushed to, and to ECR registries that a base is pulled from."""
+        regions = {name.partition("/")[0]: self._platform.region}
+        for base in bases:
+            if image := parse_ecr_image(base):
+                regions.setdefault(base.partition("/")[0], image.region)
+        for registry, region in regions.items():
+            ecr = aws_client("ecr", self._platform.model_copy(update={"region": region}))
+            token = ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
+            user, _, password = base64.b64decode(token).decode().partition(":")
+            command = [*_command(engine, "login", registry), f"--username={user}", "--password-stdin", registry]
+            process.run(f"login to {registry}", command, secret=password)
+
+
+def find_engine() -> str:
+    """Path of the first engine on PATH that answers. Raises PreflightRefused with what each one said."""
+    problems = []
+    for name in _ENGINES:
+        path = shutil.which(name)
+        if path is None:
+            problems.append(f"{name}: not on PATH")
+            continue
+        try:
+            answer = subprocess.run(
+                [path, "info"], capture_output=True, text=True, errors="replace", timeout=_ANSWER_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problems.append(f"{name}: {error}")
+            continue
+        if answer.returncode == 0:
+            return path
+        problems.append(
+            f"{name}: {(answer.stderr.strip().splitlines() or ['exit code ' + str(answer.returncode)])[-1]}"
+        )
+    raise PreflightRefused(
+        (
+            f"image.builder: docker needs an engine where the flow runs ({'; '.join(problems)}); "
+            "start one, or set image.builder: codebuild",
+        )
+    )
+
+
+def _is_podman(engine: str) -> bool:
+    return Path(engine).name == "podman"
+
+
+def _command(engine: str, action: str, name: str) -> list[str]:
+    """The command's start. Docker speaks plain HTTP to a registry on loopback by itself, podman has to be told."""
+    plain = _is_podman(engine) and name.startswith(_LOOPBACK)
+    return [engine, action, *(["--tls-verify=false"] if plain else [])]
+
+
+def _stage(context: BuildContext, folder: Path) -> None:
+    """Copy the context's files as they are named by the tag: no other file, and modes by content."""
+    for name in context.files:
+        content, mode = context_file(context, name)
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod(mode)
+
+
+def _private_environment(folder: Path) -> dict[str, str]:
+    """The engine's environment with `folder` for its logins: what is logged in to here is known nowhere else.
+
+    The user's own Docker settings and contexts stay in force; credential helpers do not, they would keep the password.
+    """
+    folder.mkdir(mode=0o700)
+    own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    settings = _docker_settings(own / "config.json")
+    (folder / "config.json").write_text(json.dumps(settings))
+    for name in ("contexts", "cli-plugins"):
+        if (own / name).is_dir():
+            (folder / name).symlink_to((own / name).resolve())
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
+        "DOCKER_CONFIG": str(folder),
+        "REGISTRY_AUTH_FILE": str(folder / "auth.json"),
+        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",  # SageMaker takes an image, not the index that attestations make of it
+        "BUILDAH_FORMAT": "docker",
+    }
+
+
+def _docker_settings(path: Path) -> Mapping[str, object]:
+    try:
+        settings = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {key: value for key, value in settings.items() if key not in ("credsStore", "credHelpers")}

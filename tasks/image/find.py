@@ -1,0 +1,235 @@
+"""The training image: named by what it is built from, found in ECR by that name and used by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import posixpath
+import re
+import subprocess
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pathspec import PathSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+from prefect import task
+
+from configs.models import ImageConfig, PlatformConfig
+from scaling import names
+from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
+from tasks.image.bases import dockerfile_bases
+from tasks.platform import TASK_OPTIONS, aws_client
+
+logger = logging.getLogger("nodesweep.image")
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: equal contexts, equal bytes
+_EXECUTABLE = (b"#!", b"\x7fELF")
+_REVISION_SECONDS = 10
+_REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """The files of a build context less the ignored ones, and the tag computed from all that the image is built from.
+
+    `files` maps paths to SHA-256 digests. `bases` are the base images, by digest where it is known; where the
+    Dockerfile takes a base from an argument, `build_args` gives it that one.
+    """
+
+    root: Path
+    files: Mapping[str, str]
+    tag: str
+    build_args: Mapping[str, str]
+    bases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image pinned by digest; `built` says whether this run built it."""
+
+    uri: str
+    tag: str | None
+    built: bool
+
+
+def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
+    """List and digest what the image is built from: paths and contents of the files, build arguments, base images.
+
+    File modes, times and the directory's own place do not count. `pinned` maps base images as they are written to
+    the same by digest (tasks.image.bases); one that is missing there counts by its name. Raises PreflightRefused.
+    """
+    root = config.build_context
+    if not (root / "Dockerfile").is_file():
+        raise PreflightRefused((f"image.context: {root} has no Dockerfile",))
+    files = {name: _digest((root / name).read_bytes()) for name in _included(root)}
+    arguments = build_arguments(config)
+    bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
+    pins = pinned or {}
+    used = {base.reference: pins.get(base.reference, base.reference) for base in bases}
+    identity = {"files": files, "build_args": arguments, "base_images": sorted(set(used.values()))}
+    by_argument = {base.argument: used[base.reference] for base in bases if base.argument and base.reference in pins}
+    tag = names.image_tag(names.canonical_digest(identity))
+    return BuildContext(root, files, tag, {**arguments, **by_argument}, tuple(sorted(set(used.values()))))
+
+
+def build_arguments(config: ImageConfig) -> dict[str, str]:
+    """The build arguments as the config gives them, BASE_IMAGE among them where it names one."""
+    base = {} if config.base_image is None else {"BASE_IMAGE": config.base_image}
+    return {**config.build_args, **base}
+
+
+def arguments_to_send(context: BuildContext) -> dict[str, str]:
+    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label, no part of the identity."""
+    if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
+        (context.root / "Dockerfile").read_text(errors="replace")
+    ):
+        return dict(context.build_args)
+    revision = source_revision(context.root)
+    return {**context.build_args, **({"SOURCE_REVISION": revision} if revision else {})}
+
+
+def source_revision(folder: Path) -> str | None:
+    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes; None where unknown."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_REVISION_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _included(root: Path) -> list[str]:
+    """Paths of the context's files in order, less those that .dockerignore excludes; the Dockerfile is always there.
+
+    As Docker reads it: every pattern begins at the root of the context, and the last one that matches decides.
+    """
+    ignore_file = root / ".dockerignore"
+    lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    found = [path.relative_to(root).as_posix() for path in paths]
+    return [name for name in found if name == "Dockerfile" or not ignored.match_file(name)]
+
+
+def _anchored(line: str) -> str:
+    """A line of .dockerignore as one of .gitignore."""
+    pattern = line.strip()
+    if not pattern or pattern.startswith("#"):
+        return ""
+    sign, body = ("!", pattern[1:].strip()) if pattern.startswith("!") else ("", pattern)
+    path = posixpath.normpath(f"/{body.strip('/')}")
+    return "" if path == "/" else f"{sign}{path}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
+    """(content, mode) of a file as it is built: a program is executable, whatever its mode here.
+
+    Raises ImageBuildFailed where the file is no longer the one that the tag was computed from.
+    """
+    path = context.root / name
+    content = path.read_bytes() if path.is_file() else b""
+    if _digest(content) != context.files[name]:
+        raise ImageBuildFailed(f"image.context: {path} changed since the run began; run again to build it as it is now")
+    return content, 0o755 if content.startswith(_EXECUTABLE) else 0o644
+
+
+def zip_context(context: BuildContext) -> bytes:
+    """The context as a zip with fixed order, times and modes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in context.files:
+            content, mode = context_file(context, name)
+            info = zipfile.ZipInfo(name, _ZIP_EPOCH)
+            info.external_attr = (0o100000 | mode) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return buffer.getvalue()
+
+
+def find(ecr: Any, repository: str, tag: str) -> str | None:
+    """The image's digest, or None where the repository or the tag does not exist.
+
+    ECR has a tag only once the manifest was put, which it refuses while a layer is missing: never half an image.
+    """
+    try:
+        details = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+    except ecr.exceptions.ClientError as error:
+        if error_code(error) in ("ImageNotFoundException", "RepositoryNotFoundException"):
+            return None
+        raise
+    return str(details[0]["imageDigest"]) if details else None
+
+
+def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: str) -> str:
+    """URI of the ECR repository to push to, created where allowed.
+
+    Raises PreflightRefused where there is none, and where `tag` could be moved to another image in it.
+    """
+    try:
+        found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
+    except ecr.exceptions.RepositoryNotFoundException:
+        if not create_missing:
+            raise PreflightRefused(
+                (
+                    f"image.repository: no ECR repository {config.repository!r}; create it, "
+                    "or set platform.create_missing: true",
+                )
+            ) from None
+        found = ecr.create_repository(repositoryName=config.repository, imageTagMutability="IMMUTABLE")["repository"]
+    if not _is_immutable(found, tag):
+        raise PreflightRefused(
+            (
+                f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not say what an "
+                f"image holds; aws ecr put-image-tag-mutability --repository-name {config.repository} "
+                "--image-tag-mutability IMMUTABLE",
+            )
+        )
+    return str(found["repositoryUri"])
+
+
+def _is_immutable(repository: Mapping[str, Any], tag: str) -> bool:
+    filters = repository.get("imageTagMutabilityExclusionFilters") or ()
+    is_exception = any(fnmatchcase(tag, item["filter"]) for item in filters)
+    return bool(repository["imageTagMutability"].startswith("IMMUTABLE") != is_exception)
+
+
+def pushed_image(
+    ecr: Any, repository_name: str, repository: str, tag: str, what: str, build: Callable[[], str | None]
+) -> Image:
+    """The image that ECR has once `build` has ended; a failed build is forgiven where the tag is there by then.
+
+    `build` returns the digest that it pushed, None where it doesn't know. Raises ImageBuildFailed.
+    """
+    pushed: str | None = None
+    failure: ImageBuildFailed | None = None
+    try:
+        pushed = build()
+    except ImageBuildFailed as error:
+        failure = error
+    digest = find(ecr, repository_name, tag)
+    if digest is None:
+        raise failure or ImageBuildFailed(f"{what} succeeded, but ECR has no {repository_name}:{tag}")
+    if pushed not in (None, digest):
+        raise ImageBuildFailed(f"{what} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR")
+    if failure is not None:
+        logger.warning("%s:%s is in ECR all the same and is used; %s", repository_name, tag, failure)
+    return Image(names.image_uri(repository, digest), tag, built=failure is None)
+
+
+@task(name="find-image", **TASK_OPTIONS)
+def find_image(platform: PlatformConfig, config: ImageConfig, context: BuildContext) -> Image | None:
+    """ECR: the image of this context, pinned by digest, or None."""
+    ecr = aws_client("ecr", platform)
+    digest = find(ecr, config.repository, context.tag)
+    if digest is None:
+        return None
+    found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
+    return Image(names.image_uri(found["repositoryUri"], digest), context.tag, built=False)

@@ -1,0 +1,173 @@
+"""The packages that the user's code asks for: its requirements.txt becomes one more layer of the image, built once.
+
+The SageMaker toolkit installs a requirements.txt that comes with the code on every node at every start of a job, and
+those minutes are billed. As a layer it is installed once for its content and the image below it, and is left out of
+what is sent with the job (tasks/jobs/source.py), so that the toolkit finds nothing to install.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from prefect import task
+
+from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from tasks.errors import PreflightRefused, error_code
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.preflight.rule import NO_PERMISSION
+
+REQUIREMENTS_FILE = "requirements.txt"
+"""The only one that the toolkit installs, at the top of the code."""
+_PLACE = "/opt/nodesweep/packages"
+_KEPT = "^torch(vision|audio)?=="
+_INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?![\w-])[\s=]*(?P<file>\S+)")
+_OPTION_WITH_PLACE = re.compile(
+    r"(?:-e|--editable|-f|--find-links|-i|--index-url|--extra-index-url)(?![\w-])[\s=]*(?=\S)"
+)
+_ARCHIVES = (".whl", ".zip", ".tar.gz")
+_VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")  # what pip fills in from its environment
+_FILE_URL = re.compile(r"\bfile:\S+")
+_INSTALLER_SETTING = "PIP_"
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The requirements.txt of training.source_dir, and what it includes.
+
+    `files` maps paths below source_dir to contents. `at_start` is why no layer of the image can hold the packages, so
+    that the toolkit installs them at every start; None: one can.
+    """
+
+    path: Path
+    files: Mapping[str, str]
+    at_start: str | None
+
+
+def read_requirements(config: BenchmarkConfig) -> Requirements | None:
+    """What the code asks for, None where that is nothing. Raises PreflightRefused where an included file is not there.
+
+    No layer can hold what only the job knows: a package that comes with the code, a variable of the job's environment,
+    pip's settings in training.environment.
+    """
+    if config.training.source_dir is None:
+        return None
+    folder = Path(config.training.source_dir)
+    if not (folder / REQUIREMENTS_FILE).is_file():
+        return None
+    files = _included_files(folder)
+    lines = [(name, line) for name, text in files.items() for line in _lines(text)]
+    if not lines:
+        return None
+    settings = sorted(name for name in config.training.environment if name.startswith(_INSTALLER_SETTING))
+    reasons = [f"training.environment has {name}, which a build does not know" for name in settings]
+    reasons += [f"{name}: {why}" for name, line in lines if (why := _only_in_the_job(line))]
+    return Requirements(folder / REQUIREMENTS_FILE, files, reasons[0] if reasons else None)
+
+
+def missing_files(config: BenchmarkConfig) -> tuple[str, ...]:
+    """The problem of a requirements.txt that includes a file that is not there."""
+    try:
+        read_requirements(config)
+    except PreflightRefused as error:
+        return error.problems
+    return ()
+
+
+def has_layer(config: BenchmarkConfig) -> bool:
+    """Whether jobs run in an image with a layer of the code's packages, as far as the config and its files tell."""
+    packages = read_requirements(config)
+    return packages is not None and packages.at_start is None
+
+
+def write_layer(requirements: Requirements, base: str, image: ImageConfig, folder: Path) -> ImageConfig:
+    """Write the build context of the layer on `base` into `folder`; returns the section that builds it.
+
+    pip's settings among image.build_args count here, too.
+    """
+    settings = {name: value for name, value in image.build_args.items() if name.startswith(_INSTALLER_SETTING)}
+    for name, text in requirements.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "Dockerfile").write_text(_dockerfile(requirements.files, settings))
+    layer = {"context": str(folder), "base_image": base, "framework": None, "uri": None, "build_args": settings}
+    return image.model_copy(update=layer)
+
+
+def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
+    """The base comes as BASE_IMAGE, from which infra/image/buildspec.yml knows where to log in.
+
+    The image's torch stays: it is built for the nodes' accelerators and network. A line that asks for another one is
+    an error of pip's, and torchvision without a version is the one that fits.
+    """
+    lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
+    lines += [f"COPY {json.dumps([name, f'{_PLACE}/{name}'])}" for name in files]
+    lines += [
+        f"RUN python -m pip list --format=freeze | sed -nE '/{_KEPT}/p' > {_PLACE}/kept.txt",
+        f"RUN python -m pip install --no-cache-dir -c {_PLACE}/kept.txt -r {_PLACE}/{REQUIREMENTS_FILE}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _included_files(folder: Path) -> dict[str, str]:
+    """requirements.txt and, through -r and -c, what it includes; each path is relative to the file that names it."""
+    files: dict[str, str] = {}
+    pending = [PurePosixPath(REQUIREMENTS_FILE)]
+    while pending:
+        name = pending.pop()
+        if str(name) in files:
+            continue
+        files[str(name)] = text = (folder / name).read_text(encoding="utf-8", errors="replace")
+        for line in _lines(text):
+            include = _INCLUDE.match(line)
+            if include is None or "://" in include["file"]:
+                continue
+            found = (folder / name.parent / include["file"]).resolve()
+            if not found.is_file() or not found.is_relative_to(folder.resolve()):
+                problem = f"{folder / name}: {include['file']} is no file in {folder}; correct the path"
+                raise PreflightRefused((f"training.source_dir: {problem}",))
+            pending.append(PurePosixPath(found.relative_to(folder.resolve()).as_posix()))
+    return dict(sorted(files.items()))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """A requirements file's lines, continued ones joined, comments and blank ones left out."""
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        if stripped := re.sub(r"(^|\s)#.*$", "", line).strip():
+            yield stripped
+
+
+def _only_in_the_job(line: str) -> str | None:
+    """Why a build could not install what a line asks for, or None."""
+    if variable := _VARIABLE.search(line):
+        return f"{variable.group()} is a variable of the job's environment, which a build does not know"
+    option = _OPTION_WITH_PLACE.match(line)
+    first = (line[option.end() :] if option else line).split()[0]
+    is_path = first.startswith((".", "/")) or "/" in first or first.endswith(_ARCHIVES) or option is not None
+    place = _FILE_URL.search(line)
+    if place or (is_path and "://" not in first and not _INCLUDE.match(line)):
+        return f"{place.group() if place else first} is a place in the code, which comes with the job"
+    return None
+
+
+def why_no_push(ecr: Any, repository: str) -> str | None:
+    """Why a layer can't be pushed to image.repository, which may be nothing but the field's default; None: it can."""
+    try:
+        ecr.describe_repositories(repositoryNames=[repository])
+    except ecr.exceptions.ClientError as error:
+        if error_code(error) == "RepositoryNotFoundException":
+            return f"there is no ECR repository {repository!r} (image.repository) for the layer"
+        if error_code(error) in NO_PERMISSION:
+            return f"whether there is an ECR repository {repository!r} (image.repository) may not be asked"
+        raise
+    return None
+
+
+@task(name="find-repository", **TASK_OPTIONS)
+def find_why_no_push(platform: PlatformConfig, repository: str) -> str | None:
+    """ECR: why a layer can't be pushed to the repository, None where it can."""
+    return why_no_push(aws_client("ecr", platform), repository)

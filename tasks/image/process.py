@@ -1,0 +1,126 @@
+"""The steps of an image build as processes: followed line by line, one deadline for all, ended with their group."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from tasks.errors import ImageBuildFailed
+from tasks.image.output import BuildOutput
+from tasks.polling import Clock
+
+logger = logging.getLogger("nodesweep.image")
+_POLL_SECONDS = 0.2
+_SAY_SECONDS = 2.0
+_END_SECONDS = 10.0
+# Docker: "#7 [3/5] RUN …" (BuildKit), "Step 3/5 : RUN …"; podman: "STEP 3/5: RUN …".
+_INSTRUCTION = re.compile(
+    r"^(?:#\d+ (?P<buildkit>\[[^\]]*\d+/\d+\] .+)|(?P<classic>step \d+/\d+ ?: ?.+))$", re.IGNORECASE
+)
+
+
+class BuildProcess:
+    """Runs the steps of one build. `deadline` is a value of the clock's monotonic time, the same for every step."""
+
+    def __init__(self, what: str, environment: Mapping[str, str], clock: Clock, deadline: float) -> None:
+        self._what, self._environment, self._clock, self._deadline = what, environment, clock, deadline
+
+    def run(self, step: str, command: Sequence[str], secret: str | None = None) -> list[str]:
+        """Run a command to its end; returns its output's lines. `secret` is what it reads, and nothing shows it.
+
+        Raises ImageBuildFailed with the step, the instruction it was at and its last lines, where it fails or is still
+        running at the deadline; then, and when the run is cancelled, the process and its children are ended.
+        """
+        output = BuildOutput(logger)
+        lines: list[str] = []
+        logger.info("%s: %s", self._what, step)
+        started = said = self._clock.monotonic()
+        with _started(command, self._environment, secret) as (process, arrived):
+            while process.poll() is None:
+                now = self._clock.monotonic()
+                if now - said >= _SAY_SECONDS:
+                    said = now
+                    self._take(arrived, secret, lines, output)
+                if now > self._deadline:
+                    self._take(arrived, secret, lines, output)
+                    raise ImageBuildFailed(
+                        f"{self._what} was stopped: its time was up after {now - started:.0f} s of "
+                        f"{self._place(step, lines)}{output.tail()}"
+                    )
+                self._clock.sleep(_POLL_SECONDS)
+        self._take(arrived, secret, lines, output)
+        if process.returncode != 0:
+            raise ImageBuildFailed(
+                f"{self._what} failed in {self._place(step, lines)} (exit code {process.returncode}){output.tail()}"
+            )
+        return lines
+
+    def _take(self, arrived: queue.SimpleQueue[str], secret: str | None, lines: list[str], output: BuildOutput) -> None:
+        """Move what has arrived into `lines` and the log."""
+        new = []
+        with suppress(queue.Empty):
+            while True:
+                line = arrived.get_nowait()
+                new.append(line.replace(secret, "***") if secret else line)
+        lines += new
+        output.add(new)
+
+    def _place(self, step: str, lines: Sequence[str]) -> str:
+        """The step, with the last instruction of the Dockerfile that it said to have begun."""
+        found = [match for match in map(_INSTRUCTION.match, lines) if match]
+        return f"{step}, {found[-1]['buildkit'] or found[-1]['classic']}" if found else step
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], secret: str | None
+) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
+    """A process in a group of its own, and its output's lines as they arrive; on leaving the group is ended."""
+    try:
+        process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL if secret is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ImageBuildFailed(f"{command[0]} can't be started: {error}") from error
+    arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
+    reader = threading.Thread(target=_read, args=(process, arrived), daemon=True)
+    reader.start()
+    try:
+        if secret is not None:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(secret)
+        yield process, arrived
+    finally:
+        _end(process)
+        reader.join(_END_SECONDS)
+
+
+def _read(process: subprocess.Popen[str], arrived: queue.SimpleQueue[str]) -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            arrived.put(line.rstrip())
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End what is left of the group: asked first, killed where it does not go."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)

@@ -1,0 +1,138 @@
+"""The logs of running jobs, followed: new lines of all nodes, merged by time, into the run's own log.
+
+Of each job at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a line says how many were left
+out, and the first of those where the whole log is. A chatty job fills neither the terminal nor Prefect's database.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from scaling.secrets import LogHider
+from tasks.errors import error_code, is_transient
+from tasks.jobs.logs import LOG_GROUP
+from tasks.polling import CallBudget, Clock
+
+logger = logging.getLogger("nodesweep.log")
+MAX_LINES_PER_POLL = 10
+LINES_PER_MINUTE = 60.0
+BURST_LINES = 20
+MAX_LINE_CHARACTERS = 1000
+_LATE_MILLISECONDS = 10_000
+"""Nodes send their lines each at its own time: what may still come is asked for again, and said once."""
+
+
+@dataclass
+class _Place:
+    """How far a job's log was read; `said` has the time of each line from `since_milliseconds` on, by its id."""
+
+    since_milliseconds: int
+    lines: CallBudget
+    is_whereabouts_said: bool = False
+    next_token: str | None = None
+    hiders: dict[str, LogHider] = field(default_factory=dict)
+    """By log stream."""
+    said: dict[str, int] = field(default_factory=dict)
+
+
+class LogFollower:
+    """Follows all nodes of each job; a job whose log can't be read is no longer followed."""
+
+    def __init__(self, logs: Any, clock: Clock | None = None) -> None:
+        self._logs, self._clock = logs, clock or Clock()
+        self._places: dict[str, _Place] = {}
+        self._unreadable: set[str] = set()
+        self._stepped: set[str] = set()
+        self._is_step: Callable[[str], bool] = lambda line: False
+
+    def has_stepped(self, job_name: str) -> bool:
+        """Whether a line of the job, of those that were read, told of a step."""
+        return job_name in self._stepped
+
+    def begin(
+        self, job_names: Iterable[str], since: datetime, is_step: Callable[[str], bool] = lambda line: False
+    ) -> None:
+        """Follow these jobs from `since` on; those that are followed already go on where they are.
+
+        `is_step` is asked of each line, for has_stepped().
+        """
+        self._is_step = is_step
+        for name in job_names:
+            lines = CallBudget(LINES_PER_MINUTE / 60.0, BURST_LINES, self._clock)
+            self._places.setdefault(name, _Place(int(since.timestamp() * 1000), lines))
+
+    def poll(self, job_name: str) -> None:
+        """Log the lines that are new since the last poll: the last of them, as the limits allow, and how many are not.
+
+        One FilterLogEvents call; where it has a further page (1 MB, 10,000 lines), the next poll reads that.
+        """
+        if job_name in self._unreadable:
+            return
+        try:
+            lines = sorted(self.new_lines(job_name), key=lambda line: line[0])
+        except (BotoCoreError, ClientError) as error:
+            if not is_transient(error):
+                self._unreadable.add(job_name)
+                logger.warning("the log of %s can't be followed: %s", job_name, error)
+            return
+        if any(self._is_step(text) for _, text in lines):
+            self._stepped.add(job_name)
+        shown = self._allowed(job_name, len(lines))
+        if shown < len(lines):
+            self._say_left_out(job_name, len(lines) - shown)
+        for _, text in lines[len(lines) - shown :]:
+            cut = len(text) - MAX_LINE_CHARACTERS
+            logger.info("%s", text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out")
+
+    def _allowed(self, job_name: str, count: int) -> int:
+        """How many of so many new lines may be said now."""
+        budget = self._places[job_name].lines
+        return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
+
+    def _say_left_out(self, job_name: str, count: int) -> None:
+        place = self._places[job_name]
+        where = "" if place.is_whereabouts_said else f"; the whole log: CloudWatch Logs, {LOG_GROUP}, {job_name}/*"
+        place.is_whereabouts_said = True
+        logger.info("%s: … %d lines left out%s", job_name, count, where)
+
+    def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
+        """(time, "host: text") of each line of the next page that was not said yet, without its secrets."""
+        place, prefix = self._places[job_name], f"{job_name}/"
+        streams: dict[str, list[dict[str, Any]]] = {}
+        for event in self._next_page(place, prefix):
+            # A platform may not keep to the prefix.
+            if event["logStreamName"].startswith(prefix) and event["eventId"] not in place.said:
+                place.said[event["eventId"]] = event["timestamp"]
+                streams.setdefault(event["logStreamName"], []).append(event)
+        for stream, events in streams.items():
+            hider = place.hiders.setdefault(stream, LogHider())
+            host = stream.removeprefix(prefix).rsplit("-", 1)[0]
+            texts = hider.hide(event["message"].rstrip() for event in events)
+            yield from ((event["timestamp"], f"{host}: {text}") for event, text in zip(events, texts, strict=True))
+        if place.next_token is None and place.said:  # until then the query must stay as it is
+            newest = max(place.said.values())
+            place.since_milliseconds = max(place.since_milliseconds, newest - _LATE_MILLISECONDS)
+            place.said = {line: at for line, at in place.said.items() if at >= place.since_milliseconds}
+
+    def has_more(self, job_name: str) -> bool:
+        """Whether a further page of what is there already waits to be asked for."""
+        return self._places[job_name].next_token is not None
+
+    def _next_page(self, place: _Place, prefix: str) -> list[dict[str, Any]]:
+        token = {"nextToken": place.next_token} if place.next_token is not None else {}
+        try:
+            page = self._logs.filter_log_events(
+                logGroupName=LOG_GROUP, logStreamNamePrefix=prefix, startTime=place.since_milliseconds, **token
+            )
+        except ClientError as error:
+            if error_code(error) == "ResourceNotFoundException":  # the group comes with the account's first job
+                return []
+            raise
+        place.next_token = page.get("nextToken")
+        return list(page["events"])

@@ -1,0 +1,89 @@
+"""Nodes as slots of a Prefect global concurrency limit: several sweeps together stay within one quota.
+
+Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and SageMaker's own quota,
+which refuses a job too many, is what then stands. The limit is made with `prefect gcl create NAME --limit INSTANCES`.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+
+from httpx import HTTPStatusError
+from prefect.client.orchestration import get_client
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.concurrency.sync import concurrency
+from prefect.exceptions import ObjectNotFound
+
+from tasks.errors import PreflightRefused
+from tasks.jobs.training_jobs import QuotaReached
+
+logger = logging.getLogger("nodesweep.quota")
+_LOCKED = 423
+
+
+class NodeSlots:
+    """The slots that the running jobs of one sweep hold; without a limit's name, none and no waiting."""
+
+    def __init__(self, limit: str | None) -> None:
+        self._limit = limit
+        self._held: dict[str, ExitStack] = {}
+
+    def take(self, job_name: str, nodes: int) -> None:
+        """One slot per node, held until given back. Raises QuotaReached where they are not free now."""
+        if self._limit is None or job_name in self._held:
+            return
+        stack = ExitStack()
+        try:
+            stack.enter_context(
+                concurrency(
+                    self._limit,
+                    occupy=nodes,
+                    max_retries=0,  # one question: a wait that is given up may still be granted, to nobody
+                    strict=True,
+                    raise_on_lease_renewal_failure=False,  # a lost lease must not cost the running jobs
+                )
+            )
+        except ConcurrencySlotAcquisitionError as error:
+            locked = isinstance(error.__cause__, HTTPStatusError) and error.__cause__.response.status_code == _LOCKED
+            why = "are not free" if locked else f"could not be had: {error.__cause__ or error}"
+            raise QuotaReached(
+                f"{job_name}: {nodes} slots of the global concurrency limit {self._limit} {why}"
+            ) from error
+        self._held[job_name] = stack
+
+    def give_back(self, job_name: str) -> None:
+        """Idempotent; a server that does not answer lets the lease run out."""
+        stack = self._held.pop(job_name, None)
+        if stack is not None:
+            try:
+                stack.close()
+            except Exception as error:  # whatever Prefect's client raises: the job has ended, and the lease ends too
+                logger.warning("the slots of %s come free when their lease runs out: %s", job_name, error)
+
+    def give_back_all(self) -> None:
+        for job_name in list(self._held):
+            self.give_back(job_name)
+
+
+def check_limit(limit: str | None, nodes: int) -> None:
+    """The limit is there, active and holds the largest job. Raises PreflightRefused."""
+    if limit is None:
+        return
+    field = "sweep.concurrency_limit"
+    try:
+        with get_client(sync_client=True) as client:
+            found = client.read_global_concurrency_limit_by_name(limit)
+    except ObjectNotFound:
+        raise PreflightRefused(
+            (
+                f"{field}: Prefect has no global concurrency limit {limit!r}; make it with "
+                f"`prefect gcl create {limit} --limit INSTANCES`, or leave the field out",
+            )
+        ) from None
+    if found.limit < nodes:
+        raise PreflightRefused(
+            (f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise it, or measure less",)
+        )
+    if not found.active:
+        raise PreflightRefused((f"{field}: {limit} is not active, so it limits nothing; switch it on",))

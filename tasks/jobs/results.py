@@ -1,0 +1,104 @@
+"""What a finished job left behind in S3: the metrics file of its program."""
+
+from __future__ import annotations
+
+import json
+import logging
+import lzma
+import tarfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.platform import aws_client, patient
+from tasks.storage import is_missing
+
+logger = logging.getLogger("nodesweep.results")
+_MAX_METRICS_BYTES = 8 * 1024 * 1024
+"""Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a multiple of its size."""
+_MAX_METRICS_DEPTH = 32
+_MAX_UNPACKED_BYTES = 16 * 1024**3
+"""Of the archive, up to where metrics.json lies in it: minutes of reading, and a stop for one of zeros."""
+_TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} deep"
+
+
+def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
+    """metrics.json out of a job's output.tar.gz; None where the program wrote none, or none that can be used.
+
+    The archive is read as a stream and never held: a job may put its whole model into it.
+    """
+    place = f"s3://{bucket}/{key}"
+    try:
+        answer = s3.get_object(Bucket=bucket, Key=key)
+    except s3.exceptions.ClientError as error:
+        if is_missing(s3, bucket, key, error):
+            return None
+        raise
+    try:
+        metrics = _parse_metrics(_metrics_in(answer["Body"]))
+    except _Unusable as error:
+        logger.warning("%s: %s; the job counts without the metrics of its program", place, error)
+        return None
+    except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        logger.warning("%s holds no readable %s: %s", place, names.METRICS_FILE, error)
+        return None
+    return metrics if isinstance(metrics, dict) else None
+
+
+class _Unusable(Exception):
+    """What a program wrote is beyond a limit; the message says which."""
+
+
+def _metrics_in(archive: Any) -> bytes | None:
+    """The content of the metrics.json that is nearest to the archive's root, None without one."""
+    found: tuple[int, bytes | _Unusable] | None = None
+    unpacked_bytes = 0
+    with tarfile.open(fileobj=archive, mode="r|*") as tar:
+        for member in tar:
+            unpacked_bytes += member.size
+            if unpacked_bytes > _MAX_UNPACKED_BYTES:
+                if found:
+                    break
+                raise _Unusable(f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, and is read no further")
+            depth = member.name.count("/")
+            if not member.isfile() or member.name.split("/")[-1] != names.METRICS_FILE:
+                continue
+            if found is None or depth < found[0]:
+                if member.size > _MAX_METRICS_BYTES:
+                    said = f"its {member.name} has {member.size} bytes, {_MAX_METRICS_BYTES} are read at most"
+                    found = (depth, _Unusable(said))
+                    continue
+                stream = tar.extractfile(member)
+                found = (depth, stream.read() if stream else b"")
+    content = found[1] if found else None
+    if isinstance(content, _Unusable):
+        raise content
+    return content
+
+
+def _parse_metrics(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        metrics = json.loads(content)
+    except RecursionError:
+        raise _Unusable(_TOO_DEEP) from None
+    level, depth = [metrics], 0
+    while level:  # what is parsed is written out again by code that recurses
+        depth += 1
+        if depth > _MAX_METRICS_DEPTH:
+            raise _Unusable(_TOO_DEEP)
+        lists = [
+            value if isinstance(value, list) else value.values() for value in level if isinstance(value, dict | list)
+        ]
+        level = [value for values in lists for value in values if isinstance(value, dict | list)]
+    return metrics
+
+
+@patient
+def read_job_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
+    """S3: the metrics.json that the training program wrote."""
+    key = names.job_output_key(platform.prefix, sweep, job_name)
+    return read_metrics(aws_client("s3", platform), platform.bucket, key)

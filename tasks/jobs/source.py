@@ -1,0 +1,111 @@
+"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it.
+
+Also what a preflight wants to know of the files that image and code are made of, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from configs import INIT_CONFIG
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.rules.requirements import Ingredients
+from tasks.errors import PreflightRefused
+from tasks.image.bases import dockerfile_bases
+from tasks.image.find import build_arguments
+from tasks.image.packages import REQUIREMENTS_FILE
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.storage import put_once
+
+MAX_SOURCE_BYTES = 50 * 1024 * 1024
+
+
+def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
+    """The packed code of a config that has some, without what may lie in the same folder and is none.
+
+    Reports and a local dataset are left out, and so is the config that `nodesweep init` writes: else a sweep's own
+    report, or a larger budget, would make other code of it. `with_requirements`: whether the toolkit is to install
+    the requirements.txt at every start, which is left out where a layer of the image has the packages.
+    """
+    assert config.training.source_dir is not None
+    source_dir = Path(config.training.source_dir)
+    left_out = [Path(config.report.directory).resolve(), source_dir.resolve() / INIT_CONFIG]
+    if not with_requirements:
+        left_out.append(source_dir.resolve() / REQUIREMENTS_FILE)
+    if config.dataset is not None and not config.dataset.is_remote:
+        left_out.append(Path(config.dataset.source).resolve())
+    return pack(source_dir, config.training.entry_point, left_out)
+
+
+def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> bytes:
+    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal contents.
+
+    `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point, or for too much.
+    """
+    if not (source_dir / entry_point).is_file():
+        raise PreflightRefused(
+            (f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}",)
+        )
+    root = source_dir.resolve()
+    below = [other for other in left_out if root in other.parents]
+    files = (path for path in source_dir.rglob("*") if path.is_file())
+    paths = sorted(path for path in files if not _is_left_out(path.relative_to(source_dir), root, below))
+    total = sum(path.stat().st_size for path in paths)
+    if total > MAX_SOURCE_BYTES:
+        raise PreflightRefused(
+            (
+                f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
+                "data belongs in the dataset",
+            )
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in paths:
+            info = tarfile.TarInfo(path.relative_to(source_dir).as_posix())
+            info.size = path.stat().st_size
+            info.mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
+            archive.addfile(info, io.BytesIO(path.read_bytes()))
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
+    """Put the packed code under its digest; returns its s3:// URI."""
+    body, platform = pack_code(config, with_requirements), config.platform
+    key = names.source_key(platform.prefix, hashlib.sha256(body).hexdigest())
+    return put_once(s3, platform.bucket, key, body)
+
+
+def read_ingredients(config: BenchmarkConfig) -> Ingredients:
+    """The Dockerfile's bases, and every file of the context and the code that names packages; nothing where none is."""
+    files: list[Path] = []
+    bases: tuple[str, ...] = ()
+    dockerfile = config.image.build_context / "Dockerfile"
+    if config.image.uri is None and not config.runs_container_as_it_is and dockerfile.is_file():
+        found = dockerfile_bases(dockerfile.read_text(errors="replace"), build_arguments(config.image))
+        bases = tuple(base.reference for base in found)
+        files = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]
+    if config.training.source_dir is not None:
+        files.append(Path(config.training.source_dir) / REQUIREMENTS_FILE)
+    return Ingredients(bases, {str(path): path.read_text(errors="replace") for path in files if path.is_file()})
+
+
+def _is_left_out(name: Path, root: Path, left_out: Sequence[Path]) -> bool:
+    """Whether a file below `root` is a cache, hidden, or under one of `left_out`."""
+    if any(part == "__pycache__" or part.startswith(".") for part in name.parts):
+        return True
+    return any(root / name == other or other in (root / name).parents for other in left_out)
+
+
+@task(name="upload-source", **TASK_OPTIONS)
+def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
+    """S3: the user's training code."""
+    return upload(aws_client("s3", config.platform), config, with_requirements)

@@ -1,0 +1,259 @@
+"""Online rules on platform.role_arn: the role exists, SageMaker may assume it, and it may do what a job does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from botocore.exceptions import ClientError
+
+from configs.job import S3ChannelConfig
+from configs.models import BenchmarkConfig
+from scaling import names
+from tasks.errors import error_code
+from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Findings, Question, why_unanswered
+from tasks.preflight.storage import EcrImage, parse_ecr_image
+
+_PRINCIPAL = "sagemaker.amazonaws.com"
+_ROLE = "platform.role_arn"
+_LOG_ACTIONS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
+_VPC_ACTIONS = (
+    "ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface",
+    "ec2:DeleteNetworkInterfacePermission", "ec2:DescribeDhcpOptions", "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "ec2:DescribeVpcs",
+)  # fmt: skip
+
+
+_KEYS = {
+    "training.output_kms_key_id": ("kms:GenerateDataKey", "kms:Decrypt"),  # Decrypt: uploads in several parts
+    "training.volume_kms_key_id": ("kms:CreateGrant",),
+}
+_NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a job does to one resource under its role.
+
+    `owner` is a bucket or repository, whose own policy counts too; `context`: (condition key, value) of the real call.
+    """
+
+    actions: tuple[str, ...]
+    resource: str
+    owner: str | None = None
+    context: tuple[tuple[str, str], ...] = ()
+
+
+def needs_of(config: BenchmarkConfig) -> tuple[Need, ...]:
+    """What the role is used for (SageMaker developer guide, "CreateTrainingJob API: execution role permissions")."""
+    platform, partition = config.platform, _partition(config.platform.role_arn)
+    output = f"arn:{partition}:s3:::{platform.bucket}/{names.sweep_output_prefix(platform.prefix, 'x')}/x"
+    needs = [
+        Need(("s3:GetObject", "s3:PutObject"), output, platform.bucket),
+        Need(("s3:ListBucket",), f"arn:{partition}:s3:::{platform.bucket}", platform.bucket,
+             (("s3:prefix", f"{names.sweep_output_prefix(platform.prefix, 'x')}/x"),)),
+        Need(_LOG_ACTIONS, f"arn:{partition}:logs:{platform.region}:{_account(config)}:"
+                           "log-group:/aws/sagemaker/TrainingJobs:log-stream:x"),
+        Need(("cloudwatch:PutMetricData",), "*", context=(("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),)),
+        Need(("ecr:GetAuthorizationToken",), "*"),
+    ]  # fmt: skip
+    places = []
+    if config.dataset is not None:
+        uploaded = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, 'x')}"
+        places.append(config.dataset.source if config.dataset.is_remote else uploaded)
+    if config.training.source_dir is not None:
+        places.append(f"s3://{platform.bucket}/{names.source_key(platform.prefix, 'x').rpartition('/')[0]}")
+    places += [one.uri for one in config.training.extra_channels.values() if isinstance(one, S3ChannelConfig)]
+    for place in places:
+        bucket, _, key = place.removeprefix("s3://").partition("/")
+        needs.append(Need(("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{key.rstrip('/')}/x", bucket))
+    if image := _image(config):
+        resource = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
+        # Across accounts both sides must allow: there the repository's policy does not stand in for the role's.
+        owner = image.repository if image.account == _account(config) else None
+        needs.append(Need(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), resource, owner))
+    if config.training.vpc is not None:
+        needs.append(Need(_VPC_ACTIONS, "*"))
+    return tuple(needs)
+
+
+def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
+    """GetRole's Role: some statement lets SageMaker assume it."""
+    if role["Arn"] != role_arn:
+        return Findings((f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does; correct the path or the account",))
+    document = role["AssumeRolePolicyDocument"]
+    policy = json.loads(unquote(document)) if isinstance(document, str) else document
+    if any(_lets_sagemaker_in(statement) for statement in _as_list(policy.get("Statement", []))):
+        return Findings()
+    return Findings(
+        (f"{_ROLE}: {role_arn} does not trust SageMaker; allow sts:AssumeRole to the service {_PRINCIPAL} in its "
+         "trust policy",)
+    )  # fmt: skip
+
+
+def judge_simulation(role_arn: str, need: Need, results: list[Mapping[str, Any]], owner_may_allow: bool) -> Findings:
+    """SimulatePrincipalPolicy's EvaluationResults for one resource.
+
+    The simulation leaves out the resource's own policy (it takes none for a role) and context that only a real call
+    has; where either could allow what the role's policies don't, it is a notice. An explicit deny always refuses.
+    """
+    problems, notices = [], []
+    denied = [result for result in results if result["EvalDecision"] != "allowed"]
+    sure = [result for result in denied if _is_sure(result, owner_may_allow)]
+    if sure:
+        problems.append(
+            f"{_ROLE}: {role_arn} may not {_actions(sure)} on {need.resource} ({_why(sure)}); "
+            "allow it in the role's policies"
+        )
+    if unsure := [result for result in denied if result not in sure]:
+        notices.append(
+            f"{_ROLE}: the policies of {role_arn} do not allow {_actions(unsure)} on {need.resource} by themselves; "
+            "check the policy of the resource, and conditions"
+        )
+    return Findings(tuple(problems), tuple(notices))
+
+
+def ask_trust(question: Question) -> Findings:
+    """IAM: the role."""
+    arn = question.config.platform.role_arn
+    try:
+        role = question.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
+    except ClientError as error:
+        if error_code(error) != "NoSuchEntity":
+            raise
+        return Findings((f"{_ROLE}: {arn} does not exist; create it, or correct the ARN",))
+    return judge_trust(arn, role)
+
+
+def ask_permissions(question: Question) -> Findings:
+    """IAM: simulate what a job does, one call per resource or key; a role that does not exist is the other rule's."""
+    arn = question.config.platform.role_arn
+    iam = question.client("iam")
+    problems: list[str] = []
+    notices: list[str] = []
+    for need in needs_of(question.config):
+        try:
+            results = iam.simulate_principal_policy(
+                PolicySourceArn=arn,
+                ActionNames=list(need.actions),
+                ResourceArns=[need.resource],
+                ContextEntries=[
+                    {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+                    for key, value in need.context
+                ],
+            )["EvaluationResults"]
+        except ClientError as error:
+            if error_code(error) != "NoSuchEntity":
+                raise
+            return Findings()
+        is_denied = any(result["EvalDecision"] == "implicitDeny" for result in results)
+        found = judge_simulation(arn, need, results, is_denied and _owner_has_policy(question, need))
+        problems += found.problems
+        notices += found.notices
+    for field, actions in _KEYS.items():
+        if key := getattr(question.config.training, field.rpartition(".")[2]):
+            found = _ask_key(question, field, key, actions)
+            problems += found.problems
+            notices += found.notices
+    return Findings(tuple(problems), tuple(notices))
+
+
+def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
+    """DescribeKey's KeyMetadata: a symmetric key that is enabled."""
+    if metadata["KeyState"] != "Enabled":
+        return Findings((f"{field}: {key} is {metadata['KeyState']}; enable it, or name another key",))
+    if metadata.get("KeySpec", "SYMMETRIC_DEFAULT") != "SYMMETRIC_DEFAULT":
+        return Findings((f"{field}: {key} is of kind {metadata['KeySpec']}; name a symmetric encryption key",))
+    return Findings()
+
+
+def _ask_key(question: Question, field: str, key: str, actions: tuple[str, ...]) -> Findings:
+    """KMS: the key, whose ARN the simulation needs. Its own policy may allow what the role's don't."""
+    role_arn = question.config.platform.role_arn
+    try:
+        metadata = question.client("kms").describe_key(KeyId=key)["KeyMetadata"]
+    except ClientError as error:
+        code = error_code(error)
+        if code in _NO_SUCH_KEY:
+            return Findings((f"{field}: {error.response['Error']['Message']}; name a key of platform.region",))
+        if code not in NO_PERMISSION | NO_SUCH_SERVICE:
+            raise
+        return Findings(notices=(f"{field} could not be checked: {why_unanswered(error, 'kms:DescribeKey')}",))
+    found = judge_key(field, key, metadata)
+    if found.problems:
+        return found
+    results = question.client("iam").simulate_principal_policy(
+        PolicySourceArn=role_arn, ActionNames=list(actions), ResourceArns=[metadata["Arn"]]
+    )["EvaluationResults"]
+    return judge_simulation(role_arn, Need(actions, metadata["Arn"]), results, owner_may_allow=True)
+
+
+def _owner_has_policy(question: Question, need: Need) -> bool:
+    """Whether the bucket or the repository has a policy of its own, which may allow what the role's don't."""
+    if need.owner is None:
+        return False
+    try:
+        if need.actions[0].startswith("s3:"):
+            question.client("s3").get_bucket_policy(Bucket=need.owner)
+        else:
+            account, region = need.resource.split(":")[4], need.resource.split(":")[3]
+            question.client("ecr", region).get_repository_policy(registryId=account, repositoryName=need.owner)
+    except ClientError as error:
+        code = error_code(error)
+        if code in NO_PERMISSION:
+            return True
+        if code in ("NoSuchBucketPolicy", "NoSuchBucket", "RepositoryPolicyNotFoundException",
+                    "RepositoryNotFoundException"):  # fmt: skip
+            return False
+        raise
+    return True
+
+
+def _is_sure(result: Mapping[str, Any], owner_may_allow: bool) -> bool:
+    if result["EvalDecision"] == "explicitDeny" or not _is_allowed_by_organization(result):
+        return True
+    return not owner_may_allow and not result.get("MissingContextValues")
+
+
+def _is_allowed_by_organization(result: Mapping[str, Any]) -> bool:
+    return bool(result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True))
+
+
+def _why(results: list[Mapping[str, Any]]) -> str:
+    if not all(map(_is_allowed_by_organization, results)):
+        return "a policy of the organization"
+    return "an explicit deny" if any(one["EvalDecision"] == "explicitDeny" for one in results) else "nothing allows it"
+
+
+def _actions(results: list[Mapping[str, Any]]) -> str:
+    return ", ".join(result["EvalActionName"] for result in results)
+
+
+def _lets_sagemaker_in(statement: Mapping[str, Any]) -> bool:
+    principal = statement.get("Principal", {})
+    services = _as_list(principal.get("Service", [])) if isinstance(principal, dict) else []
+    actions = _as_list(statement.get("Action", []))
+    allows = statement.get("Effect") == "Allow" and any(one in ("sts:AssumeRole", "sts:*", "*") for one in actions)
+    return allows and _PRINCIPAL in services
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _partition(role_arn: str) -> str:
+    return role_arn.split(":")[1]
+
+
+def _account(config: BenchmarkConfig) -> str:
+    return config.platform.role_arn.split(":")[4]
+
+
+def _image(config: BenchmarkConfig) -> EcrImage | None:
+    """The image's place in ECR: the given one's, else that of the repository it is built into."""
+    if config.image.uri is not None:
+        return parse_ecr_image(config.image.uri)
+    return EcrImage(_account(config), config.platform.region, config.image.repository, {})

@@ -1,0 +1,141 @@
+"""Online rules on training.vpc: subnets with room in one zone, security groups that let nodes talk to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tasks.errors import error_code
+from tasks.preflight.rule import NO_PERMISSION, Findings, Question
+
+_ANYWHERE = "0.0.0.0/0"
+MISSING = frozenset(
+    {"InvalidSubnetID.NotFound", "InvalidSubnetId.Malformed", "InvalidSubnetID.Malformed", "InvalidGroup.NotFound",
+     "InvalidGroupId.Malformed", "InvalidGroupId.NotFound", "InvalidSecurityGroupID.NotFound"}
+)  # fmt: skip
+_SUBNETS, _GROUPS = "training.vpc.subnets", "training.vpc.security_group_ids"
+
+
+def judge_subnets(subnets: Sequence[Mapping[str, Any]], peak: int, most: int) -> Findings:
+    """DescribeSubnets' rows against `peak` nodes at once and `most` nodes of one job; each node takes an address."""
+    problems, notices = [], []
+    zones = sorted({str(subnet["AvailabilityZone"]) for subnet in subnets})
+    if len(zones) > 1:
+        text = f"{_SUBNETS}: they lie in {' and '.join(zones)}"
+        if most > 1:
+            problems.append(
+                f"{text}; nodes of one job that lie apart talk slowly, and EFA does not reach across zones; "
+                "name subnets of one zone"
+            )
+        else:
+            notices.append(f"{text}; the jobs of a sweep may run in different zones")
+    networks = sorted({str(subnet["VpcId"]) for subnet in subnets})
+    if len(networks) > 1:
+        problems.append(f"{_SUBNETS}: they belong to {' and '.join(networks)}; name subnets of one VPC")
+    free = sum(int(subnet["AvailableIpAddressCount"]) for subnet in subnets)
+    if free < peak:
+        problems.append(
+            f"{_SUBNETS}: {free} free addresses for up to {peak} nodes at once; "
+            "name a larger subnet, or lower sweep.max_parallel_jobs or the node counts"
+        )
+    return Findings(tuple(problems), tuple(notices))
+
+
+def judge_groups(groups: Sequence[Mapping[str, Any]], has_efa: bool | None) -> Findings:
+    """DescribeSecurityGroups' rows: every node carries all groups, so one rule of one of them is enough, per direction.
+
+    In: all protocols from one of the groups themselves. Out: the same, or all protocols to anywhere; EFA's own traffic
+    is not IP, so that an address range does not let it pass (AWS EC2 user guide, "Get started with EFA").
+    """
+    ids = {str(group["GroupId"]) for group in groups}
+    problems, notices = [], []
+    networks = sorted({str(group["VpcId"]) for group in groups})
+    if len(networks) > 1:
+        problems.append(f"{_GROUPS}: they belong to {' and '.join(networks)}; name groups of the subnets' VPC")
+    if not any(_is_from(rule, ids) for rule in _open_rules(groups, "IpPermissions")):
+        problems.append(
+            f"{_GROUPS}: no inbound rule allows all traffic from {_or(ids)}, so nodes can't reach each other and jobs "
+            "hang; add one: all protocols, source the group itself"
+        )
+    outbound = list(_open_rules(groups, "IpPermissionsEgress"))
+    to_itself = any(_is_from(rule, ids) for rule in outbound)
+    if not to_itself and not any(_is_anywhere(rule) for rule in outbound):
+        problems.append(
+            f"{_GROUPS}: no outbound rule allows all traffic to {_or(ids)}, so nodes can't reach each other and jobs "
+            "hang; add one: all protocols, destination the group itself"
+        )
+    elif not to_itself and has_efa is not False:
+        notices.append(
+            f"{_GROUPS}: outbound traffic is allowed by address only, which does not hold for EFA"
+            f"{' (whether the instance type has it is unknown)' if has_efa is None else ''}; "
+            "add an outbound rule: all protocols, destination the group itself"
+        )
+    return Findings(tuple(problems), tuple(notices))
+
+
+def judge_one_network(subnets: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]) -> Findings:
+    """An interface takes groups of its subnet's VPC only; several VPCs on one side are named by that side's rule."""
+    of_subnets = {str(subnet["VpcId"]) for subnet in subnets}
+    of_groups = {str(group["VpcId"]) for group in groups}
+    if len(of_subnets) != 1 or len(of_groups) != 1 or of_subnets == of_groups:
+        return Findings()
+    return Findings(
+        (f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; name groups and subnets of "
+         "one VPC",)
+    )  # fmt: skip
+
+
+def ask_subnets(question: Question) -> Findings:
+    """EC2: the subnets."""
+    vpc = question.config.training.vpc
+    assert vpc is not None
+    try:
+        subnets = question.client("ec2").describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"]
+    except ClientError as error:
+        return _missing(_SUBNETS, error, "subnets")
+    return judge_subnets(subnets, question.peak_nodes, question.most_nodes)
+
+
+def ask_groups(question: Question) -> Findings:
+    """EC2: the security groups, and whether the subnets are of their VPC; missing subnets are the other rule's."""
+    vpc = question.config.training.vpc
+    assert vpc is not None
+    ec2 = question.client("ec2")
+    try:
+        groups = ec2.describe_security_groups(GroupIds=list(vpc.security_group_ids))["SecurityGroups"]
+    except ClientError as error:
+        return _missing(_GROUPS, error, "security groups")
+    try:
+        apart = judge_one_network(ec2.describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"], groups)
+    except ClientError as error:
+        if error_code(error) not in MISSING | NO_PERMISSION:
+            raise
+        apart = Findings()
+    found = judge_groups(groups, question.instance.efa) if question.most_nodes > 1 else Findings()
+    return Findings((*found.problems, *apart.problems), found.notices)
+
+
+def _missing(field: str, error: ClientError, what: str) -> Findings:
+    if error_code(error) not in MISSING:
+        raise error
+    return Findings((f"{field}: {error.response['Error']['Message']}; name {what} of platform.region",))
+
+
+def _open_rules(groups: Sequence[Mapping[str, Any]], direction: str) -> Iterator[Mapping[str, Any]]:
+    """Rules of all groups that hold for every protocol."""
+    for group in groups:
+        yield from (rule for rule in group.get(direction, ()) if rule["IpProtocol"] == "-1")
+
+
+def _is_from(rule: Mapping[str, Any], ids: set[str]) -> bool:
+    return any(pair.get("GroupId") in ids for pair in rule.get("UserIdGroupPairs", ()))
+
+
+def _is_anywhere(rule: Mapping[str, Any]) -> bool:
+    return any(row["CidrIp"] == _ANYWHERE for row in rule.get("IpRanges", ()))
+
+
+def _or(ids: set[str]) -> str:
+    return " or ".join(sorted(ids))

@@ -1,0 +1,65 @@
+"""Online rule: the account's service quotas hold the nodes that the sweep can have at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from configs.models import BenchmarkConfig
+from tasks.preflight.rule import Findings, Question
+
+MOST_PER_JOB = "Maximum number of instances per training job"
+MOST_TOGETHER = "Number of instances across all training jobs"
+
+
+def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
+    """The quotas a sweep counts against, by the names Service Quotas lists them under (their codes differ per type)."""
+    training = config.training
+    names = [f"{training.instance_type} for {'spot ' if training.spot else ''}training job usage"]
+    if training.keep_alive_seconds:
+        names.append(f"{training.instance_type} for training warm pool usage")
+    return tuple(names)
+
+
+def judge_quotas(config: BenchmarkConfig, quotas: Mapping[str, float], peak: int, most: int) -> Findings:
+    """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`: nodes of the largest job."""
+    problems, notices = [], []
+    for name in quota_names(config):
+        if name not in quotas:
+            notices.append(f"training.instance_type: Service Quotas lists no {name!r}; look it up before you run")
+        elif quotas[name] < peak:
+            problems.append(
+                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, the sweep needs {peak} "
+                f"({config.sweep.max_parallel_jobs} job(s) at once, up to {most} nodes each); "
+                f"{_remedy(config, quotas[name], most)}"
+            )
+    for name, needed in ((MOST_PER_JOB, most), (MOST_TOGETHER, peak)):
+        if name in quotas and quotas[name] < needed:
+            problems.append(
+                f"sweep: the account's quota {name!r} is {quotas[name]:g}, the sweep needs {needed}; "
+                f"{_remedy(config, quotas[name], most)}"
+            )
+    return Findings(tuple(problems), tuple(notices))
+
+
+def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
+    fewer = "lower sweep.max_parallel_jobs" if quota >= most else "drop the larger node counts"
+    return f"ask for more in Service Quotas, or {fewer}"
+
+
+def ask_quotas(question: Question) -> Findings:
+    """Service Quotas: pages of the account's quotas, as far as needed."""
+    pages = question.client("service-quotas").get_paginator("list_service_quotas")
+    wanted = {*quota_names(question.config), MOST_PER_JOB, MOST_TOGETHER}
+    found = read_quotas(pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted)
+    return judge_quotas(question.config, found, question.peak_nodes, question.most_nodes)
+
+
+def read_quotas(pages: Iterable[Mapping[str, Any]], wanted: set[str]) -> dict[str, float]:
+    """Name -> value of the wanted quotas; stops at the page that completes them."""
+    found: dict[str, float] = {}
+    for page in pages:
+        found |= {str(row["QuotaName"]): row["Value"] for row in page["Quotas"] if row["QuotaName"] in wanted}
+        if len(found) == len(wanted):
+            break
+    return found

@@ -1,0 +1,78 @@
+"""What a person sees of a running sweep in Prefect's UI: how far it is, and a table that fills as points end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+
+from scaling.outcome.outcome import JobOutcome
+
+logger = logging.getLogger("nodesweep.board")
+# Between two versions of the table, at least, and for each of its rows: Prefect keeps every version three times.
+_TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
+
+
+class SweepBoard:
+    """A progress artifact and versions of a table artifact; a server that does not answer costs no job."""
+
+    def __init__(self, sweep: str, planned_points: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._sweep, self._planned, self._monotonic = sweep, planned_points, monotonic
+        self._progress: Any = None
+        self._drawn_at: float | None = None
+        self._drawn_rows = 0
+        self._shown_per_cent = 0
+
+    def show(self, outcomes: Sequence[JobOutcome], last: bool = False) -> None:
+        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row, and the `last` time."""
+        try:
+            self._show(outcomes, last)
+        except Exception as error:  # whatever Prefect's client raises; the sweep goes on, its report shows it all
+            logger.warning("the progress of %s can't be shown in Prefect: %s", self._sweep, error)
+
+    def _show(self, outcomes: Sequence[JobOutcome], last: bool) -> None:
+        done = len({(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed})
+        share = 100.0 * done / self._planned
+        if self._progress is None:
+            description = f"Points of {self._sweep} with a completed run, of {self._planned}"
+            self._progress = create_progress_artifact(progress=share, key="sweep-progress", description=description)
+        elif int(share) != self._shown_per_cent:
+            update_progress_artifact(self._progress, progress=share)
+        self._shown_per_cent = int(share)
+        now = self._monotonic()
+        pause = max(_TABLE_SECONDS, _ROW_SECONDS * len(outcomes))
+        due = self._drawn_at is None or now - self._drawn_at >= pause
+        if outcomes and len(outcomes) != self._drawn_rows and (last or due):
+            self._drawn_at, self._drawn_rows = now, len(outcomes)
+            create_table_artifact(
+                table=[_row(outcome) for outcome in _in_order(outcomes)],
+                key="sweep-points",
+                description=f"Runs of {self._sweep} so far ({_kind(outcomes)})",
+            )
+
+
+def _in_order(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
+    return sorted(outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+
+
+def _kind(outcomes: Sequence[JobOutcome]) -> str:
+    """No emulated number without its platform."""
+    return f"platform: {outcomes[0].platform_kind}"
+
+
+def _row(outcome: JobOutcome) -> dict[str, Any]:
+    """Names with their units; a table artifact's cells are JSON."""
+    return {
+        "nodes": outcome.nodes,
+        "repeat": outcome.repeat,
+        "attempt": outcome.attempt,
+        "status": outcome.status,
+        "train_seconds": outcome.clocks.train_seconds,
+        "billable_seconds": outcome.clocks.billable_seconds,
+        "submit_to_end_seconds": outcome.clocks.submit_to_end_seconds,
+        "reason": outcome.reason or "",
+        "job": outcome.job_name,
+    }

@@ -1,0 +1,70 @@
+"""Jobs of ours that run for nobody."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from prefect import task
+
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.storage import get_bytes
+from tasks.sweeps.owner import read_owner_sign
+
+logger = logging.getLogger("nodesweep.reaper")
+
+
+def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
+    """Jobs of sweeps in this bucket that cost money for nobody: they run or keep a warm pool; oldest first.
+
+    A sweep's owner has given no sign for longer than the grace. Ages are differences of the platform's own times. A
+    sweep without any sign counts from its youngest job's creation. One that was left running on purpose is spared
+    while a job of it runs.
+    """
+    found: list[str] = []
+    running, pools = (
+        _by_sweep(sagemaker, StatusEquals="InProgress"),
+        _by_sweep(sagemaker, WarmPoolStatusEquals="Available"),
+    )
+    for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
+        jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
+        if get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is None:
+            logger.info("%s has no record in s3://%s: another bucket's, left alone", sweep, platform.bucket)
+            continue
+        sign = read_owner_sign(s3, platform, sweep)
+        if sign is not None and sign.left_running and sweep in running:
+            continue
+        age_seconds = min(age for _, age in jobs.values()) if sign is None else sign.age_seconds
+        if age_seconds > grace_seconds:
+            found += [name for name, (arn, _) in jobs.items() if _is_ours(sagemaker, arn, sweep)]
+    return found
+
+
+def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, float]]]:
+    """Sweep id to those of its jobs that the list shows: name to (ARN, age in seconds)."""
+    found: dict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
+    query = {**only, "SortBy": "CreationTime", "SortOrder": "Ascending"}
+    for page in sagemaker.get_paginator("list_training_jobs").paginate(**query):
+        now: datetime = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+        for job in page["TrainingJobSummaries"]:
+            sweep = names.sweep_of_job(job["TrainingJobName"])
+            if sweep is not None:
+                age_seconds = (now - job["CreationTime"]).total_seconds()
+                found[sweep][job["TrainingJobName"]] = (job["TrainingJobArn"], age_seconds)
+    return found
+
+
+def _is_ours(sagemaker: Any, arn: str, sweep: str) -> bool:
+    tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
+    return tags.get(names.TAG_SWEEP_ID) == sweep
+
+
+@task(name="find-orphans", **TASK_OPTIONS)
+def find_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
+    """SageMaker and S3: the jobs that nobody waits for."""
+    return orphans(aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds)

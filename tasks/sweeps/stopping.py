@@ -1,0 +1,316 @@
+"""The one way in which the jobs of a sweep are ended, whoever ends them: stop them, see that they stop, keep no pool.
+
+SageMaker is eventually consistent: a list, a description and StopTrainingJob may know a job only seconds after it was
+accepted. So the jobs to end are those that somebody knows by name (from memory, or claimed in the bucket), and the
+list only adds to them; a name that SageMaker does not know is asked for again until SETTLE_SECONDS have passed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from prefect import task
+
+from configs.models import PlatformConfig
+from scaling import names
+from scaling.outcome.outcome import TERMINAL
+from tasks.errors import JobRefused, best_effort, error_code, is_transient
+from tasks.jobs.calls import describe
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.polling import Clock, intervals
+from tasks.sweeps.claims import read_claims
+
+logger = logging.getLogger("nodesweep.jobs")
+SETTLE_SECONDS = 30.0
+"""How long a name that SageMaker does not know may still be a job that was just accepted."""
+STOPPING_SECONDS = 300.0
+"""A stopped job has 120 s before it is killed, and uploads its output then (StopTrainingJob in the API reference)."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
+_DESCRIBE_SECONDS = 15.0  # a job that stops: the list may be behind
+_POOL_OVER = ("Reused", "Terminated")
+_PAGE_SIZE = 100
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+ENDING_CLOCK = Clock(wait=_sleep)
+"""Of an ending, which goes on although the run is being cancelled."""
+
+Summaries = Callable[[], Iterable[Mapping[str, Any]]]
+
+
+def list_of(sagemaker: Any, sweep: str) -> Summaries:
+    """A call that lists the sweep's jobs as the platform shows them now, oldest first."""
+    query = {
+        "NameContains": names.job_prefix(sweep),
+        "SortBy": "CreationTime",
+        "SortOrder": "Ascending",
+        "MaxResults": _PAGE_SIZE,
+    }
+
+    def summaries() -> list[Mapping[str, Any]]:
+        pages = sagemaker.get_paginator("list_training_jobs").paginate(**query)
+        listed = [job for page in pages for job in page["TrainingJobSummaries"]]
+        return [job for job in listed if names.sweep_of_job(job["TrainingJobName"]) == sweep]
+
+    return summaries
+
+
+def end_jobs(
+    sagemaker: Any,
+    job_names: Iterable[str],
+    clock: Clock,
+    listed: Summaries = list,
+    claimed: Callable[[], Iterable[str]] = list,
+) -> list[str]:
+    """Stop these jobs and those that `claimed` and `listed` add; returns the names of those that had not ended.
+
+    Waits until each is known to be stopping, and where it keeps a warm pool until it has stopped and the pool is
+    released; at most STOPPING_SECONDS and what the release takes. Raises, once all else is done, JobRefused for jobs
+    that could not be asked, and what boto3 did where neither `claimed` nor `listed` ever told which jobs there are.
+    """
+    ending = _Ending(sagemaker, job_names, clock)
+    for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
+        ending.stop()
+        ending.add(listed, claimed)
+        ending.stop()
+        ending.look()
+        if ending.is_late or (not ending.moving and (not ending.is_guessing or ending.is_settled)):
+            break
+        clock.sleep(pause)
+    for name in sorted(ending.moving - ending.failures.keys()):
+        logger.warning("%s did not stop within %.0f s; look at it in the console", name, STOPPING_SECONDS)
+    release_pools(sagemaker, sorted(ending.with_pool - ending.moving), clock)
+    if ending.failures:
+        listed_failures = "\n".join(f"{name}: {why}" for name, why in sorted(ending.failures.items()))
+        raise JobRefused(f"these jobs could not be stopped, stop them in the console:\n{listed_failures}")
+    if ending.lost is not None:
+        raise ending.lost
+    return sorted(ending.asked)
+
+
+class _Ending:
+    """What is known of each job: not `over` until a list or a description says so."""
+
+    def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
+        self._sagemaker, self._clock = sagemaker, clock
+        self._deadline, self._settled = clock.monotonic() + STOPPING_SECONDS, clock.monotonic() + SETTLE_SECONDS
+        self._names = set(job_names)
+        self.asked: set[str] = set()
+        self._over: set[str] = set()
+        self.unknown: set[str] = set()
+        self.with_pool: set[str] = set()
+        self._stopping: set[str] = set()
+        self._denied: set[str] = set()
+        self._refused: set[str] = set()
+        self._described_at: dict[str, float] = {}
+        self.lost: Exception | None = ValueError("nobody was asked which jobs there are")
+        """Why it is not known which jobs there are; None once it was told."""
+        self.failures: dict[str, str] = {}
+        """Jobs that the last try could not stop, and why."""
+
+    @property
+    def is_late(self) -> bool:
+        """Looked at before every call: a platform that does not answer takes minutes to say so of each job."""
+        return self._clock.monotonic() >= self._deadline
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether lists, descriptions and tags have had the time to know every job that was ever accepted."""
+        return self._clock.monotonic() >= self._settled
+
+    @property
+    def is_guessing(self) -> bool:
+        """Whether there may be further jobs: one that is not known yet, or nobody has told which there are."""
+        return bool(self.unknown) or self.lost is not None
+
+    @property
+    def moving(self) -> set[str]:
+        """Those that have something left to be waited for."""
+        done = self._over | self.unknown | self._refused | (self._stopping - self.with_pool)
+        return self._names - done
+
+    def add(self, listed: Summaries, claimed: Callable[[], Iterable[str]]) -> None:
+        """Take in further jobs, and those that have ended."""
+        if self.is_late:
+            return
+        with self._telling("the claims of the sweep's jobs can't be read; those that are listed are stopped"):
+            self._names.update(claimed())
+        with self._telling("the sweep's jobs can't be listed; those that are known by name are stopped"):
+            for summary in listed():
+                name = summary["TrainingJobName"]
+                self._names.add(name)
+                if summary["TrainingJobStatus"] in TERMINAL:
+                    self._over.add(name)
+                    self.unknown.discard(name)
+                    if (summary.get("WarmPoolStatus") or {}).get("Status") not in (None, *_POOL_OVER):
+                        self.with_pool.add(name)
+
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """best_effort() for a call that tells which jobs there are: either of the two is enough."""
+        with best_effort(what):
+            try:
+                yield
+            except (BotoCoreError, ClientError) as error:
+                self.lost = self.lost and error
+                raise
+            self.lost = None
+
+    def stop(self) -> None:
+        """Ask each that has not ended and was not asked yet; one failure does not spare the rest.
+
+        A denial is asked again, too: the stack's role may stop jobs by their tags, which a new job has late.
+        """
+        for name in sorted(self._names - self._over - self.asked - self._refused - self._stopping):
+            if self.is_late:
+                self.failures.setdefault(name, f"SageMaker did not answer within {STOPPING_SECONDS:.0f} s")
+                continue
+            try:
+                self._sagemaker.stop_training_job(TrainingJobName=name)
+            except (BotoCoreError, ClientError) as error:
+                # A job that has ended, or is not known, answers ValidationException; its description tells which.
+                if error_code(error) not in ("ValidationException", "ResourceNotFound"):
+                    self.failures[name] = str(error)
+                    if not is_transient(error):
+                        self._denied.add(name)
+                continue
+            self.asked.add(name)
+            self._denied.discard(name)
+            self.failures.pop(name, None)
+
+    def look(self) -> None:
+        """Describe each whose state decides whether there is more to wait for; the end of one that stops is listed."""
+        for name in sorted(self._names - self._over - self._refused - (self._stopping - self.with_pool)):
+            now = self._clock.monotonic()
+            if self.is_late or (name in self._stopping and now - self._described_at[name] < _DESCRIBE_SECONDS):
+                continue
+            self._described_at[name] = now
+            with best_effort(f"{name} can't be described"):
+                description = describe(self._sagemaker, name)
+                if description is None:
+                    self.unknown.add(name)
+                    self.failures.pop(name, None)
+                    continue
+                self.unknown.discard(name)
+                if description["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+                    self.with_pool.add(name)
+                if description["TrainingJobStatus"] in TERMINAL:
+                    self._over.add(name)
+                    self.failures.pop(name, None)
+                elif description["TrainingJobStatus"] == "Stopping":  # whoever asked it to
+                    self._stopping.add(name)
+                    self.failures.pop(name, None)
+                elif name in self._denied and self.is_settled:
+                    self._refused.add(name)
+
+
+def stop_sweep_jobs_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()) -> list[str]:
+    """End these jobs first, then all others of the sweep; returns the names of those that had not ended.
+
+    Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks. Raises what
+    end_jobs() does.
+    """
+    sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
+    claimed = partial(read_claims, s3, platform, sweep)
+    try:
+        return end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
+    except (BotoCoreError, ClientError):
+        logger.warning("which jobs %s has is not known, and some may run on: `nodesweep stop %s`", sweep, sweep)
+        raise
+
+
+def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
+    """End the warm pools of the sweep's jobs, these and those that are listed, which have ended; outside of any task.
+
+    A pool that the list says is over is; what else it says may be behind.
+    """
+    sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
+    with best_effort(f"the warm pools of {sweep} can't be listed"):
+        for summary in list_of(sagemaker, sweep)():
+            pool = (summary.get("WarmPoolStatus") or {}).get("Status")
+            (wanted.discard if pool in _POOL_OVER else wanted.add)(summary["TrainingJobName"])
+    return release_pools(sagemaker, sorted(wanted), ENDING_CLOCK)
+
+
+@task(name="stop-sweep-jobs", **TASK_OPTIONS)
+def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+    """SageMaker and S3: end every job of the sweep."""
+    return stop_sweep_jobs_now(platform, sweep)
+
+
+@task(name="list-running-jobs", **TASK_OPTIONS)
+def list_running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+    """SageMaker: the sweep's jobs that the list shows and that have not ended."""
+    listed = list_of(aws_client("sagemaker", platform), sweep)()
+    return [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
+
+
+@task(name="stop-training-jobs", **TASK_OPTIONS)
+def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
+    """SageMaker: end these jobs and no others."""
+    return end_jobs(aws_client("sagemaker", platform), job_names, ENDING_CLOCK)
+
+
+@task(name="release-warm-pools", **TASK_OPTIONS)
+def release_warm_pools(platform: PlatformConfig, sweep: str, job_names: Sequence[str]) -> list[str]:
+    """SageMaker: end the sweep's warm pools, those of running jobs excepted."""
+    return release_pools_now(platform, sweep, job_names)
+
+
+def release_pools(
+    sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float = SETTLE_SECONDS
+) -> list[str]:
+    """End the warm pools of those of the jobs that have ended; best effort, returns the names of these.
+
+    A description may be behind: where it says neither that the pool is there nor that it is over, it is asked again
+    until `settle_seconds` have passed.
+    """
+    left, released = list(dict.fromkeys(job_names)), list[str]()
+    deadline = clock.monotonic() + settle_seconds
+    for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
+        last = clock.monotonic() >= deadline
+        again: list[str] = []
+        for place, name in enumerate(left):
+            try:
+                done = _release(sagemaker, name, released)
+            except (BotoCoreError, ClientError) as error:
+                done = not is_transient(error)
+                late = clock.monotonic() >= deadline  # a platform that does not answer takes minutes to say so
+                if done or late:
+                    logger.warning("the warm pool of %s can't be released: %s", name, error)
+                if late and not done:
+                    logger.warning("nor those of %d further jobs", len(left) - place - 1 + len(again))
+                    return released
+            if not done:
+                again.append(name)
+        left = again
+        if not left or last:
+            break
+        clock.sleep(pause)
+    return released
+
+
+def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
+    """Whether nothing is left to do for this job's pool."""
+    description = describe(sagemaker, name)
+    if description is None:
+        return False
+    if description["TrainingJobStatus"] not in TERMINAL:
+        return True  # it runs on, and its pool with it
+    pool = (description.get("WarmPoolStatus") or {}).get("Status")
+    if pool == "Available":
+        sagemaker.update_training_job(TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+        released.append(name)
+        return True
+    keeps = description["ResourceConfig"].get("KeepAlivePeriodInSeconds")
+    return pool in _POOL_OVER or not keeps or description.get("TrainingStartTime") is None

@@ -1,0 +1,298 @@
+"""`nodesweep compare` and `nodesweep history` as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from configs.models import PlatformConfig
+from scaling import names
+from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.report import ScalingReport, analyse
+from tasks.platform import aws_client
+from tasks.report.history import put_history
+
+BEFORE, AFTER = "bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d"
+TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
+
+
+def nodesweep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
+    """Five runs each at 1 and 2 nodes; those at 2 nodes `slower` times as long."""
+    facts: dict[str, Any] = {"platform_kind": "aws", "instance_type": "ml.m5.xlarge", "region": "us-east-1", **changes}
+    outcomes = [
+        JobOutcome(
+            nodes=nodes, repeat=repeat, attempt=1, job_name=f"{sweep}-n{nodes}-r{repeat}-a1-abcd", status="Completed",
+            clocks=Clocks(train_seconds=seconds * (1 if nodes == 1 else slower / 2)), train_clock="program", **facts,
+        )
+        for nodes in (1, 2)
+        for repeat, seconds in enumerate(TIMES, start=1)
+    ]  # fmt: skip
+    return analyse(sweep, None, None, outcomes, None, {}, datetime(2026, 1, int(sweep[12:14]), tzinfo=UTC))
+
+
+def body_of(report: ScalingReport) -> bytes:
+    return names.pretty_json(report.to_dict())
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """folders(report): its report.json under ./reports/<sweep>, as a run leaves it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(report: ScalingReport) -> Path:
+        folder = tmp_path / "reports" / report.sweep_id
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_bytes(body_of(report))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def bucket(aws: Callable[[str], Any], platform: PlatformConfig) -> Iterator[Any]:
+    aws_client.cache_clear()  # a client made outside the mocked account would not be mocked
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    yield s3
+    aws_client.cache_clear()
+
+
+@pytest.fixture
+def config(raw_config: dict[str, Any], tmp_path: Path) -> str:
+    (tmp_path / "bench.yaml").write_text(yaml.safe_dump(raw_config))
+    return str(tmp_path / "bench.yaml")
+
+
+def test_regression_is_exit_code_1_and_none_is_0(folders: Callable[..., Path]) -> None:
+    folders(report_of(BEFORE))
+    folders(report_of(AFTER, slower=1.2))
+    slower = nodesweep("compare", BEFORE, AFTER)
+    assert slower.exit_code == 1
+    assert "Regression established at 2 nodes" in slower.output and "(AWS," in slower.output
+    faster = nodesweep("compare", AFTER, BEFORE)
+    assert (faster.exit_code, "improvement" in faster.output) == (0, True)
+    assert nodesweep("compare", BEFORE, AFTER, "--tolerance", "0.3").exit_code == 0
+
+
+def test_report_files_and_their_folders_compare_too(folders: Callable[..., Path]) -> None:
+    before, after = folders(report_of(BEFORE)), folders(report_of(AFTER))
+    assert nodesweep("compare", str(before), str(after / "report.json")).exit_code == 0
+
+
+def test_reports_directory_is_that_of_output_or_of_the_config(
+    folders: Callable[..., Path], raw_config: dict[str, Any], tmp_path: Path
+) -> None:
+    folders(report_of(BEFORE))
+    folders(report_of(AFTER))
+    (tmp_path / "reports").rename(tmp_path / "elsewhere")
+    raw_config["report"] = {"directory": "elsewhere"}
+    (tmp_path / "bench.yaml").write_text(yaml.safe_dump(raw_config))
+    assert nodesweep("compare", BEFORE, AFTER, "--output", "elsewhere").exit_code == 0
+    assert nodesweep("compare", BEFORE, AFTER, "--config", str(tmp_path / "bench.yaml")).exit_code == 0
+    missing = nodesweep("compare", BEFORE, AFTER)
+    assert (missing.exit_code, "does not know sweep" in missing.output) == (2, True)
+
+
+def test_json_is_the_whole_output(folders: Callable[..., Path]) -> None:
+    folders(report_of(BEFORE))
+    folders(report_of(AFTER, slower=1.2))
+    made = nodesweep("compare", BEFORE, AFTER, "--json")
+    compared = json.loads(made.stdout)
+    assert (made.exit_code, compared["regressions"], compared["rows"][1]["verdict"]) == (1, [2], "regression")
+
+
+def test_node_count_at_which_nothing_completed_any_more_is_exit_code_1(folders: Callable[..., Path]) -> None:
+    report = report_of(BEFORE)
+    folders(report)
+    failed = [JobOutcome(
+        nodes=nodes, repeat=1, attempt=1, job_name="x", status="Failed", platform_kind="aws",
+        instance_type="ml.m5.xlarge", region="us-east-1",
+    ) for nodes in (1, 2)]  # fmt: skip
+    folders(analyse(AFTER, None, None, failed, None, {}, datetime(2026, 1, 5, tzinfo=UTC)))
+    lost = nodesweep("compare", BEFORE, AFTER)
+    assert (lost.exit_code, "No run of B completed at 1 node and 2 nodes" in lost.output) == (1, True), lost.output
+    assert nodesweep("compare", BEFORE, AFTER, "--json").exit_code == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_reader_that_has_seen_enough_is_no_error(folders: Callable[..., Path], options: list[str]) -> None:
+    folders(report_of(BEFORE))
+    folders(report_of(AFTER))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    program = f"from cli.main import main; main({['compare', BEFORE, AFTER, *options]!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_other_conditions_are_exit_code_2_until_accepted(folders: Callable[..., Path]) -> None:
+    folders(report_of(BEFORE, image_uri="old"))
+    folders(report_of(AFTER, image_uri="new"))
+    refused = nodesweep("compare", BEFORE, AFTER)
+    assert (refused.exit_code, "image_uri: A old, B new" in refused.output) == (2, True)
+    assert refused.stdout == ""
+    allowed = nodesweep("compare", BEFORE, AFTER, "--allow", "image_uri")
+    assert (allowed.exit_code, "forced" in allowed.output) == (0, False)
+    forced = nodesweep("compare", BEFORE, AFTER, "--force")
+    assert (forced.exit_code, "forced: image_uri differs" in forced.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "damaged, not JSON"),
+        (b"\xff\xfe", "damaged, not JSON"),
+        (b'{"schema_version": 2, "price": NaN}', "damaged, not JSON"),
+        (b"[1]", "it has no schema_version"),
+        (b'{"schema_version": 1}', "report of schema version 1, this nodesweep reads version 2"),
+        (b'{"schema_version": 2}', "damaged at sweep_id: Field required; make it anew"),
+        (b'{"schema_version": "2"}', "damaged at schema_version: '2' is no whole number"),
+    ],
+)
+def test_report_that_cannot_be_read_says_why(folders: Callable[..., Path], body: bytes, message: str) -> None:
+    folder = folders(report_of(BEFORE))
+    (folder / "report.json").write_bytes(body)
+    result = nodesweep("compare", BEFORE, BEFORE)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw.update(summary=[]), "damaged at summary: it has no row"),
+        (lambda raw: raw.update(train_clock="measured"), "damaged at points.0: a used run without a time"),
+        (lambda raw: raw["points"][3]["clocks"].update(train_seconds=-1), "damaged at points.3: a used run without"),
+        (lambda raw: raw["summary"][0]["clocks"]["train"].update(seconds=1.5), "damaged at summary.0: n and T(1) are"),
+        (lambda raw: raw["points"].pop(), "are not those of its runs"),
+    ],
+    ids=["no rows", "another clock", "a negative time", "a median of other runs", "a run less"],
+)
+def test_report_whose_numbers_do_not_hold_together_is_damaged(
+    folders: Callable[..., Path], change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    folder = folders(report_of(BEFORE))
+    raw = json.loads((folder / "report.json").read_bytes())
+    change(raw)
+    (folder / "report.json").write_text(json.dumps(raw))
+    result = nodesweep("compare", BEFORE, BEFORE)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("section", ["training", "dataset"])
+def test_config_of_another_shape_is_no_traceback(folders: Callable[..., Path], section: str) -> None:
+    folder = folders(report_of(BEFORE))
+    raw = json.loads((folder / "report.json").read_bytes())
+    (folder / "report.json").write_text(json.dumps({**raw, "config": {section: ["odd"]}}))
+    result = nodesweep("compare", BEFORE, BEFORE)
+    assert (result.exit_code, f"{section} is a list" in result.output) == (2, True), result.output
+
+
+def test_a_name_too_long_for_the_system_is_a_message(folders: Callable[..., Path]) -> None:
+    folders(report_of(BEFORE))
+    result = nodesweep("compare", BEFORE, "x" * 300)
+    assert (result.exit_code, "File name too long" in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("reference", ["nowhere", "nowhere/report.json", "."])
+def test_reference_to_nothing_says_what_is_expected(folders: Callable[..., Path], reference: str) -> None:
+    folders(report_of(BEFORE))
+    result = nodesweep("compare", BEFORE, reference)
+    assert (result.exit_code, f"{reference}: neither a sweep id nor a report.json" in result.output) == (2, True)
+
+
+def test_unreadable_file_is_a_message(folders: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folders(report_of(BEFORE))
+
+    def deny(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", deny)
+    result = nodesweep("compare", BEFORE, BEFORE)
+    assert (result.exit_code, "report.json: cannot be read: Permission denied" in result.output) == (2, True)
+
+
+def test_comparing_files_needs_no_prefect_and_no_aws(folders: Callable[..., Path], tmp_path: Path) -> None:
+    before, after = folders(report_of(BEFORE)), folders(report_of(AFTER))
+    program = (
+        "import sys; from cli.main import main\n"
+        f"main(['compare', {str(before)!r}, {str(after)!r}], standalone_mode=False)\n"
+        "print({'prefect', 'boto3', 'pandas', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n")
+
+
+def test_sweep_that_is_not_here_is_read_from_the_bucket(
+    bucket: Any, platform: PlatformConfig, config: str, folders: Callable[..., Path]
+) -> None:
+    folders(report_of(BEFORE))
+    missing = nodesweep("compare", BEFORE, AFTER, "--config", config)
+    assert missing.exit_code == 2
+    assert f"s3://bench-bucket/nodesweep/sweeps/{AFTER}/report/report.json: no report of sweep" in missing.output
+    key = names.report_key(platform.prefix, AFTER, "report.json")
+    bucket.put_object(Bucket=platform.bucket, Key=key, Body=body_of(report_of(AFTER, slower=1.2)))
+    assert nodesweep("compare", BEFORE, AFTER, "--config", config).exit_code == 1
+
+
+def test_history_is_tabulated_and_plotted(
+    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    for report in (report_of(BEFORE), report_of(AFTER, slower=1.25)):
+        put_history(bucket, platform, report, "bench")
+    result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert "History of bench (AWS, ml.m5.xlarge)" in result.output and "1.6x" in result.output
+    for extension in ("svg", "png"):
+        path = tmp_path / "out" / f"history-bench.{extension}"
+        assert f"plot: {path}" in result.output and path.stat().st_size > 1000
+    one = nodesweep("history", "bench", "--config", config, "--nodes", "1", "--output", str(tmp_path / "out"))
+    assert "1.6x" not in one.output
+
+
+def test_history_of_one_sweep_is_a_table_without_a_plot(
+    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path
+) -> None:
+    put_history(bucket, platform, report_of(BEFORE), "bench")
+    result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
+    assert (result.exit_code, "no plot: no two sweeps of the same conditions" in result.output) == (0, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_benchmark_is_answered_with_the_known_ones(bucket: Any, platform: PlatformConfig, config: str) -> None:
+    empty = nodesweep("history", "bench", "--config", config)
+    assert (empty.exit_code, "benchmarks with one: none" in empty.output) == (2, True)
+    put_history(bucket, platform, report_of(BEFORE), "other")
+    result = nodesweep("history", "bench", "--config", config)
+    assert result.exit_code == 2
+    assert "no history of 'bench' in s3://bench-bucket; benchmarks with one: other" in result.output
+    nodes = nodesweep("history", "other", "--config", config, "--nodes", "64")
+    assert (nodes.exit_code, "has no completed run at 64 nodes; sweeps in it: 1" in nodes.output) == (2, True)
+
+
+def test_damaged_file_of_a_history_costs_its_sweep_alone(bucket: Any, platform: PlatformConfig, config: str) -> None:
+    put_history(bucket, platform, report_of(BEFORE), "bench")
+    key = names.history_key(platform.prefix, "bench", AFTER, 1)
+    bucket.put_object(Bucket=platform.bucket, Key=key, Body=b"not parquet")
+    result = nodesweep("history", "bench", "--config", config)
+    assert result.exit_code == 0
+    assert f"left out: s3://bench-bucket/{key}: damaged, not a Parquet file" in result.stderr
+    assert BEFORE in result.stdout

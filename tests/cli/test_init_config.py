@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import cli.init_config
+from cli.main import main
+from configs.load import ConfigError, load_config
+
+OUTPUTS = {
+    "BucketName": "my-bucket",
+    "Prefix": "nodesweep",
+    "ExecutionRoleArn": "arn:aws:iam::210987654321:role/r",
+    "RepositoryName": "nodesweep",
+    "CodeBuildProjectName": "nodesweep-image",
+    "BaseImageRegistry": "763104351884.dkr.ecr.eu-west-1.amazonaws.com",
+}
+
+
+@pytest.fixture(autouse=True)
+def stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """The outputs of the stack `mine`; change them freely."""
+    outputs = dict(OUTPUTS)
+
+    def read(client: object, name: str) -> dict[str, str]:
+        if name != "mine":
+            raise ConfigError(f"no CloudFormation stack {name!r}")
+        return outputs
+
+    monkeypatch.setattr(cli.init_config, "read_outputs", read)
+    monkeypatch.chdir(tmp_path)
+    return outputs
+
+
+def init(*arguments: str, name: str = "mine") -> Result:
+    return CliRunner().invoke(main, ["config", "init", "--from-stack", name, "--region", "eu-west-1", *arguments])
+
+
+def test_file_is_a_valid_config_and_says_what_is_next() -> None:
+    result = init("--output", "my.yaml")
+    assert result.exit_code == 0
+    assert result.stdout == "my.yaml is written; next: nodesweep plan my.yaml --online\n"
+    checked = CliRunner().invoke(main, ["config", "validate", "my.yaml"])
+    assert (checked.exit_code, checked.output) == (0, "my.yaml is valid: benchmark first-sweep, node counts [1, 2]\n")
+    assert load_config(Path("my.yaml")).platform.bucket == "my-bucket"
+    assert CliRunner().invoke(main, ["plan", "my.yaml"]).exit_code == 0
+
+
+def test_without_output_the_config_is_printed() -> None:
+    result = init()
+    assert result.exit_code == 0
+    Path("piped.yaml").write_text(result.stdout)
+    assert init("--output", "my.yaml").exit_code == 0
+    assert result.stdout == Path("my.yaml").read_text()
+    assert load_config(Path("piped.yaml")).platform.region == "eu-west-1"
+
+
+def test_existing_file_is_kept_unless_forced() -> None:
+    path = Path("my.yaml")
+    path.write_text("mine")
+    refused = init("--output", "my.yaml")
+    assert refused.exit_code == 2
+    assert refused.stderr == "nodesweep: my.yaml exists; choose another --output, or replace it with --force\n"
+    assert path.read_text() == "mine"
+    assert init("--output", "my.yaml", "--force").exit_code == 0
+    assert path.read_text().startswith("# A first sweep")
+
+
+def test_unknown_stack_is_bad_input_and_writes_nothing() -> None:
+    result = init("--output", "my.yaml", name="nowhere")
+    assert (result.exit_code, result.stderr) == (2, "nodesweep: no CloudFormation stack 'nowhere'\n")
+    assert not list(Path().iterdir())
+
+
+def test_outputs_that_make_no_valid_config_write_nothing(stack: dict[str, str]) -> None:
+    stack["BucketName"] = "Not A Bucket"
+    result = init("--output", "my.yaml")
+    assert result.exit_code == 2
+    assert "the config made of the stack mine is not a valid benchmark config" in result.stderr
+    assert not list(Path().iterdir())

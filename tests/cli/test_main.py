@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from prefect.exceptions import PrefectHTTPStatusError
+
+from cli import local_platform
+from cli.guard import explain
+from cli.main import main
+from configs.models import PlatformConfig
+from scaling.analysis.speedup import MixedOutcomesError
+from tests.tasks.hostile_server import DRIPS, dripping_server
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LOCAL = str(REPOSITORY / "configs" / "local.yaml")
+REFERENCE = str(REPOSITORY / "configs" / "search_mlp_p3.yaml")
+OWN_CODE = str(REPOSITORY / "configs" / "examples" / "own_code_g5.yaml")
+REFERENCE_TIMES = "nodes,train_seconds\n1,5940\n2,3300\n4,1620\n8,810\n"
+
+
+def nodesweep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_help_answers_in_under_a_second() -> None:
+    seconds = []
+    for _ in range(3):  # the best of three: the first one may still compile
+        started = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", "--help"], capture_output=True, text=True, cwd=REPOSITORY
+        )
+        seconds.append(time.perf_counter() - started)
+        assert "requests" in done.stdout and done.returncode == 0
+    assert min(seconds) < 1.0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = "import sys, cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("config", [LOCAL, REFERENCE])
+def test_shipped_configs_validate_and_plan(config: str) -> None:
+    assert nodesweep("config", "validate", config).exit_code == 0
+    plan = nodesweep("plan", config)
+    assert plan.exit_code == 0
+    assert "strong scaling (fixed global batch)" in plan.output
+
+
+def test_plan_shows_points_and_cost_bound() -> None:
+    output = nodesweep("plan", REFERENCE).output
+    assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
+    # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
+    assert "136.5 node-hours, 120 s to stop per job included" in output and "x 2 attempts each" in output
+
+
+def test_plan_of_a_program_with_its_own_batch_and_learning_rate(tmp_path: Path) -> None:
+    raw = yaml.safe_load(Path(OWN_CODE).read_text())
+    raw["training"] |= {"batch": None, "learning_rate": None, "hyperparameters": {"batch_size": 32}}
+    raw["training"]["source_dir"] = str(Path(OWN_CODE).parent / raw["training"]["source_dir"])
+    config = tmp_path / "own.yaml"
+    config.write_text(yaml.safe_dump(raw))
+    output = nodesweep("plan", str(config)).output
+    assert "batch size left to the program, learning rate left to the program, at most" in output
+    assert re.search(r"^ +1 +\d+ +1 +\d+ +- +- +-$", output, re.MULTILINE), output
+
+
+def test_requests_are_printed_as_json_and_nothing_is_sent() -> None:
+    requests = json.loads(nodesweep("requests", LOCAL).stdout)
+    assert [request["ResourceConfig"]["InstanceCount"] for request in requests] == [1, 2, 4, 8]
+    assert all(request["HyperParameters"]["sagemaker_program"] == '"train.py"' for request in requests)
+
+
+def test_schema_accepts_the_shipped_configs() -> None:
+    schema = json.loads(nodesweep("config", "schema").stdout)
+    jsonschema.validate(yaml.safe_load(Path(LOCAL).read_text()), schema)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["plan", "nowhere.yaml"], 2, "no such file"),
+        (["plan", LOCAL, "--set", "sweep.colour=1"], 2, "sweep.colour: unknown key"),
+        (["plan", LOCAL, "--set", "training.instance_type=ml.local.smal"], 2, "ml.local.small"),
+        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "8192 does not divide by 3"),
+        (["plan", REFERENCE, "--set", "sweep.budget_usd=10"], 3, "sweep.budget_usd: 10.0 is less than"),
+        (["requests", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "nothing was sent"),
+        (["requests", LOCAL, "--set", "dataset.source=nowhere"], 2, "dataset.source: "),
+        (["plan", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"], 3, "'x' is 2501 characters"),
+        (["requests", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"], 3, "'x' is 2501 characters"),
+        (["plan", LOCAL, "--set", "platform.endpoint_url=http://127.evil.com:1"], 2, "on loopback"),
+        (["run"], 2, "Missing argument 'CONFIG'"),
+        (["run", LOCAL, "--resume", "yesterday"], 2, "is not a sweep id"),
+        (["stop", "yesterday"], 2, "is not a sweep id"),
+        (["stop", "local-20261120000000-00000000"], 2, "does not know sweep"),
+        (["report"], 2, "one of the two"),
+        (["report", "--csv", "times.csv", "--config", "nowhere.yaml"], 2, "--config goes with a SWEEP_ID"),
+        (["report", "--csv", "nowhere.csv"], 2, "cannot be read"),
+        (["explode"], 2, "No such command"),
+    ],
+)
+def test_bad_input_gets_its_message_and_code(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = nodesweep(*arguments)
+    assert (result.exit_code, message in result.output) == (code, True), result.output
+    assert "Traceback" not in result.output
+
+
+def test_anyones_numbers_become_a_report(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
+    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports"))
+    assert result.exit_code == 0
+    assert all(speedup in result.output for speedup in ("1.8x", "3.7x", "7.3x"))
+    report = json.loads((tmp_path / "reports" / "times" / "report.json").read_text())
+    speedups = [row["clocks"]["train"]["speedup"] for row in report["summary"]]
+    assert speedups == pytest.approx([1, 1.8, 11 / 3, 22 / 3])
+
+
+def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> None:
+    costly = "nodes,train_seconds,cost_usd\n1,5940,40\n2,3300,45\n4,1620,44\n8,810,46\n"
+    (tmp_path / "times.csv").write_text(costly)
+
+    def chosen(*options: str) -> int:
+        result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+        assert result.exit_code == 0, result.output
+        return json.loads((tmp_path / "times" / "report.json").read_text())["recommendation"]["chosen"]["nodes"]
+
+    assert (chosen(), chosen("--budget", "44.5"), chosen("--deadline", "2000")) == (8, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "message"),
+    [
+        ("nodes,train_seconds", ["--deadline", "-1"], "deadline_seconds: Input should be greater than 0, got -1.0"),
+        ("nodes,samples_per_second", ["--deadline", "60"], "a rate meets no deadline"),
+    ],
+)
+def test_goals_that_can_not_be_judged_are_refused(
+    header: str, options: list[str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "times.csv").write_text(f"{header}\n1,100\n2,50\n")
+    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path: Path) -> None:
+    header = "nodes,train_seconds,final_metric"
+    (tmp_path / "times.csv").write_text(f"{header}\n1,100,0.90\n2,50,0.95\n4,25,0.87\n")
+
+    def throughput_only(*options: str) -> list[int]:
+        result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+        assert result.exit_code == 0, result.output
+        rows = json.loads((tmp_path / "times" / "report.json").read_text())["summary"]
+        return [row["nodes"] for row in rows if "throughput_only" in row["flags"]]
+
+    assert throughput_only() == [2, 4]  # 0.05 and 0.03 off, either way
+    assert throughput_only("--goal", "maximize") == [4]
+    assert throughput_only("--goal", "minimize") == [2]
+    assert throughput_only("--tolerance", "0.04") == [2]
+    assert throughput_only("--goal", "maximize", "--tolerance", "0.04") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--csv", "times.csv", "--goal", "maximize"], "final_metric: the table has none"),
+        (["--csv", "times.csv", "--tolerance", "0.5"], "final_metric: the table has none"),
+        (["--csv", "times.csv", "--tolerance", "-1"], "--tolerance: got -1.0; expected a number from 0 on"),
+        (["--csv", "times.csv", "--tolerance", "nan"], "--tolerance: got nan"),
+        (["local-20261120000000-00000000", "--goal", "minimize"], "--goal and --tolerance go with --csv"),
+        (["local-20261120000000-00000000", "--tolerance", "1"], "--goal and --tolerance go with --csv"),
+    ],
+)
+def test_goal_and_tolerance_without_a_final_metric_to_judge_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "times.csv").write_text("nodes,train_seconds\n1,100\n2,50\n")
+    result = nodesweep("report", *arguments)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_outcomes_that_do_not_compare_are_a_message() -> None:
+    assert explain(MixedOutcomesError("region: two")) == ("region: two", 1)
+
+
+def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(
+        "nodes,train_seconds,billable_seconds,instance_type\n1,5000,5400,ml.m5.large\n2,2600,2700,ml.m5.large\n"
+    )
+    result = nodesweep(
+        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), "--region", "us-east-1"
+    )
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "times" / "report.json").read_text())
+    price = report["price"]["usd_per_hour"]
+    assert [row["costs"]["run_usd"] for row in report["summary"]] == pytest.approx([1.5 * price, 1.5 * price])
+
+
+def test_a_table_named_latest_does_not_overwrite_the_latest_report(tmp_path: Path) -> None:
+    for name in ("first.csv", "latest.csv"):
+        (tmp_path / name).write_text(REFERENCE_TIMES)
+        assert nodesweep("report", "--csv", str(tmp_path / name), "--output", str(tmp_path / "reports")).exit_code == 0
+    assert (tmp_path / "reports" / "latest").is_symlink()
+    assert len([path for path in (tmp_path / "reports").iterdir() if not path.is_symlink()]) == 2
+
+
+def test_the_report_of_a_table_needs_no_prefect(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
+    program = (
+        "import sys\nfrom cli.main import main\n"
+        "main(['report', '--csv', sys.argv[1], '--output', sys.argv[2]], standalone_mode=False)\n"
+        "assert not {'prefect', 'boto3'} & set(sys.modules), 'imported'"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "times.csv"), str(tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bad_row_of_a_table_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(REFERENCE_TIMES + "16,-1\n")
+    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports"))
+    assert result.exit_code == 2
+    assert "line 6" in result.output
+    assert not (tmp_path / "reports").exists()
+
+
+def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
+    raw = yaml.safe_load(Path(LOCAL).read_text())
+    raw["platform"]["endpoint_url"] = "http://127.0.0.1:9"  # nobody listens on the discard port
+    (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
+    result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    assert result.exit_code == 0
+    assert "http://127.0.0.1:9 is not running, and so is no job" in result.output
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
+) -> None:
+    """It may be busy, and its jobs run on: the stop goes on to ask, and says what comes of it."""
+    monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: sys.exit(9))
+    with dripping_server(DRIPS[drip]) as endpoint:
+        raw = yaml.safe_load(Path(LOCAL).read_text())
+        raw["platform"]["endpoint_url"] = endpoint
+        (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
+        result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    assert (result.exit_code, result.output) == (9, "")
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
+) -> None:
+    monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("tasks.local_keys._ANSWER_SECONDS", 0.2)
+    with dripping_server(DRIPS[drip]) as endpoint:
+        raw = yaml.safe_load(Path(LOCAL).read_text())
+        raw["platform"]["endpoint_url"] = endpoint
+        (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
+        result = nodesweep("logs", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    assert result.exit_code == 1
+    assert result.output == f'nodesweep: AWS call failed: Read timeout on endpoint URL: "{endpoint}"\n'
+
+
+def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
+    (tmp_path / "taken").write_text("a file where a directory is wanted")
+    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "taken" / "x"))
+    assert result.exit_code == 1
+    assert "taken" in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "message"),
+    [
+        ("abc", 2, "PREFECT_API_URL is not a URL"),
+        ("http://127.0.0.1:port/api", 2, "PREFECT_API_URL is not a URL"),
+        ("http://[::1", 2, "a PREFECT_ setting can't be used: Invalid IPv6 URL"),
+        ("http://127.0.0.1:9/api", 1, "Prefect's API does not answer"),  # nobody listens on the discard port
+    ],
+)
+def test_a_prefect_api_that_cannot_be_used_is_one_message(url: str, code: int, message: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cli.main", "run", LOCAL, "--set", "platform.autostart=false"]
+    environment = {**os.environ, "PREFECT_API_URL": url, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_prefect_server_that_wants_its_password_says_so() -> None:
+    """Prefect's client raises its own subclass of httpx's error."""
+    for kind in (httpx.HTTPStatusError, PrefectHTTPStatusError):
+        request = httpx.Request("POST", "http://127.0.0.1:4200/api/flows/")
+        error = kind("Client error '401 Unauthorized'", request=request, response=httpx.Response(401, request=request))
+        message = "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+        assert explain(error) == (message, 1)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"{", b"\xff\xfe", b"[]", b"{}", b"3", b'{"config": {"name": "local"}}', b'{"config": null}', b"[" * 100_000],
+)
+def test_a_damaged_record_of_a_sweep_is_one_message(
+    record: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "reports" / "local-20261120000000-00000000"
+    folder.mkdir(parents=True)
+    (folder / "sweep.json").write_bytes(record)
+    for command in ("stop", "report"):
+        result = nodesweep(command, folder.name)
+        assert (result.exit_code, "sweep.json" in result.output) == (2, True), result.output
+        assert isinstance(result.exception, SystemExit)
+
+
+def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.main.read_config_to_run", interrupt)
+    run, plan = nodesweep("run", LOCAL), nodesweep("plan", LOCAL)
+    assert (run.exit_code, plan.exit_code) == (1, 1)
+    assert run.output == "nodesweep: interrupted\n"
+    assert plan.output == "nodesweep: interrupted\n"
+
+
+def calls_that_hang(monkeypatch: pytest.MonkeyPatch, *, at: str) -> PlatformConfig:
+    """A platform whose `start` or `stop` never comes back; nothing is started."""
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if command[3] == at:
+            raise subprocess.TimeoutExpired(command, options["timeout"])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(local_platform, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
+    raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
+    return PlatformConfig(**{**raw, "endpoint_url": "http://127.0.0.1:9"})
+
+
+def test_a_platform_that_does_not_start_in_time_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls_that_hang(monkeypatch, at="start")
+    result = nodesweep("run", LOCAL, "--set", "platform.endpoint_url=http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert "infra.local start --port 9" in result.output and "gave no answer within 90 s" in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)  # a flow_session before may have cleared it
+    platform = calls_that_hang(monkeypatch, at="leave")
+    with local_platform.running_platform(platform):
+        pass
+    assert "did not stop: " in caplog.text and "gave no answer within 200 s" in caplog.text
+
+
+def test_something_else_at_the_endpoint_is_no_platform() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        answering = threading.Thread(target=_answer_nonsense, args=(listener,))
+        answering.start()
+        raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
+        assert not local_platform.answers(PlatformConfig(**{**raw, "endpoint_url": f"http://127.0.0.1:{port}"}))
+        answering.join()
+
+
+def _answer_nonsense(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"220 mail.example ready\r\n")

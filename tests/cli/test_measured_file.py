@@ -1,0 +1,148 @@
+"""A file of measured times on disk: what is refused before it is read, its price, and where its report goes."""
+
+from __future__ import annotations
+
+import os
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from cli.table import read_measured_file, report_table
+from scaling.measured.table import MeasuredTableError
+
+TABLE = "nodes,train_seconds,billable_seconds,instance_type\n1,3600,3600,ml.p3.16xlarge\n2,1800,1800,ml.p3.16xlarge\n"
+
+
+def refusal(path: Path, region: str | None = None) -> str:
+    with pytest.raises(MeasuredTableError) as caught:
+        report_table(path, path.parent / "reports", region)
+    assert not (path.parent / "reports").exists()
+    return str(caught.value)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    (tmp_path / "times.csv").write_text(TABLE)
+    return tmp_path / "times.csv"
+
+
+def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    assert "folder.csv: cannot be read: Is a directory" in refusal(tmp_path / "folder.csv")
+    assert "nowhere.csv: cannot be read: No such file or directory" in refusal(tmp_path / "nowhere.csv")
+
+
+def test_an_unreadable_file_is_refused(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")  # root may read everything, so it is raised here
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(MeasuredTableError, match=r"times\.csv: cannot be read: Permission denied"):
+        read_measured_file(table)
+
+
+def test_a_name_with_control_characters_does_not_reach_the_message(tmp_path: Path) -> None:
+    message = refusal(tmp_path / "\x1b[2Jnowhere\udcff.csv")
+    assert "?[2Jnowhere?.csv" in message and "\x1b" not in message
+
+
+@pytest.mark.parametrize("region", ["us-east-1\x1b[31m", "us\neast", "\u202eus-east-1", "x" * 1000])
+def test_a_region_with_control_characters_reaches_no_report(table: Path, region: str) -> None:
+    message = refusal(table, region)
+    assert "--region: expected at most" in message and region not in message
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (b"", "NUL bytes"),
+        (b"x" * 70_000, "no first line within 65,536 bytes"),
+        (b"<html>\n", "NUL bytes"),
+        (b"<html>\n" + b"x" * 70_000, "names no column of ours"),
+        (b"nodes,train_seconds\n" + b"1,9\n" * 20_000, "larger than 64 MiB"),
+    ],
+)
+def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(
+    tmp_path: Path, start: bytes, reason: str
+) -> None:
+    path = tmp_path / "big.csv"
+    with path.open("wb") as stream:
+        stream.write(start)
+        os.truncate(stream.fileno(), 2**30)  # sparse: takes no disk
+    tracemalloc.start()
+    started = time.perf_counter()
+    assert reason in refusal(path)
+    seconds, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 5
+    assert peak < (200 if "larger" in reason else 2) * 2**20
+
+
+def table_of(rows: int) -> str:
+    return "nodes,train_seconds\n" + "".join(f"{place % 8 + 1},{100 + place / 7}\n" for place in range(rows))
+
+
+def test_a_table_of_5001_rows_is_refused_with_exit_code_2_and_what_to_do(table: Path) -> None:
+    table.write_text(table_of(5_001))
+    refused = CliRunner().invoke(main, ["report", "--csv", str(table), "--output", str(table.parent / "reports")])
+    assert refused.exit_code == 2
+    said = " ".join(refused.output.split())
+    assert f"{table} has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count, or split" in said
+    assert not (table.parent / "reports").exists()
+
+
+def test_many_more_rows_than_are_read_are_counted_quickly(table: Path) -> None:
+    table.write_bytes(b"nodes,train_seconds\n" + b"1,9\n" * 250_000)
+    started = time.perf_counter()
+    assert "has 250,000 rows" in refusal(table)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_price_comes_from_the_catalogue_where_type_and_region_are_known(table: Path) -> None:
+    report, _ = report_table(table, table.parent / "reports", "us-east-1")
+    assert report.price.usd_per_hour is not None
+    # 1 node x 1 h and 2 nodes x 0.5 h: one node-hour each
+    assert [row.cost_usd for row in report.summary] == pytest.approx([report.price.usd_per_hour] * 2)
+
+
+def test_the_region_may_come_from_the_table(table: Path) -> None:
+    first, *rows = TABLE.splitlines()
+    table.write_text("\n".join([first + ",region", *(row + ",us-east-1" for row in rows)]))
+    assert report_table(table, table.parent / "reports")[0].price.usd_per_hour is not None
+    assert report_table(table, table.parent / "reports", "us-east-1")[0].price.usd_per_hour is not None
+
+
+def test_a_region_that_contradicts_the_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text("nodes,train_seconds,region\n1,9,eu-west-1\n2,5,eu-west-1\n")
+    assert "region: the table says eu-west-1, but us-east-1 was asked for" in refusal(path, "us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "region", "reason"),
+    [
+        ("", "us-east-1", "the table has no instance_type"),
+        ("ml.p3.16xlarge", None, "the table has no region, and none was given"),
+        ("ml.p3.16xlarge", "eu-west-1", "the catalogue's price is for us-east-1, the nodes ran in eu-west-1"),
+        ("DGX A100", "us-east-1", "it is not in the catalogue"),
+    ],
+)
+def test_an_unknown_price_says_why(table: Path, instance_type: str, region: str | None, reason: str) -> None:
+    table.write_text(TABLE.replace("ml.p3.16xlarge", instance_type))
+    price = report_table(table, table.parent / "reports", region)[0].price
+    assert (price.usd_per_hour, price.reason) == (None, reason)
+
+
+def test_a_table_named_latest_does_not_write_through_the_link(table: Path) -> None:
+    reports = table.parent / "reports"
+    _, first = report_table(table, reports)
+    before = (first / "report.json").read_bytes()
+    latest = table.rename(table.with_name("latest.csv"))
+    _, second = report_table(latest, reports)
+    assert (first / "report.json").read_bytes() == before
+    assert second.name not in ("latest", first.name)
+    assert (reports / "latest").resolve() == second.resolve()

@@ -1,0 +1,155 @@
+"""The server that a command starts where no Prefect API is configured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    PREFECT_SERVER_DATABASE_CONNECTION_URL,
+    temporary_settings,
+)
+
+from cli import prefect_server
+from cli.prefect_server import connect_prefect
+from configs.models import BenchmarkConfig
+from tasks.errors import RunFailed
+from tests.flows.simulated_sweep import ledger, write_config
+from tests.infra.local.platform_client import wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+from configs.models import BenchmarkConfig
+from flows import prefect_server
+started = []
+real = prefect_server._start
+prefect_server._start = lambda port, password: started.append(real(port, password)) or started[-1]
+prefect_server.connect_prefect(("colorsys",))
+assert "colorsys" in sys.modules
+from prefect.client.orchestration import get_client
+with get_client(sync_client=True) as client:
+    print(started[-1].pid, client.api_url, client.hello().status_code, flush=True)
+sys.stdin.read()
+"""
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+@pytest.mark.slow
+def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {"PREFECT_HOME": str(tmp_path), "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120"}
+    for kill in (False, True):
+        command = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert command.stdin is not None and command.stdout is not None
+            pid, url, status = command.stdout.readline().split()
+            assert status == "200"
+            with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10) as answer:
+                assert answer.status == 200
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"{url.rstrip('/')}/admin/version", timeout=10)
+            assert os.getpgid(int(pid)) != os.getpgid(command.pid), "Ctrl-C on the terminal is not for the server"
+            command.send_signal(signal.SIGKILL) if kill else command.stdin.close()
+            assert command.wait(30) == (-signal.SIGKILL if kill else 0)
+            wait_until(lambda pid=pid: ended(int(pid)), 30)
+        finally:
+            command.kill()
+
+
+def test_configured_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(prefect_server, "_start", lambda port, password: started.append(port))
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        connect_prefect(("not_a_module",))
+    assert started == []
+
+
+@pytest.mark.parametrize("place", ["a file", "/proc/nobody/.prefect"])
+def test_home_that_cannot_be_written_is_one_message_with_the_folder_and_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "a file").touch()
+    home = tmp_path / place
+    monkeypatch.setattr(prefect_server, "_start", lambda *_: pytest.fail("there is nothing to start"))
+    with (
+        temporary_settings(
+            {PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL}
+        ),
+        pytest.raises(RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"),
+    ):
+        connect_prefect()
+
+
+@pytest.mark.slow  # a server and a run of its own
+def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
+    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
+    """As HOME=/nonexistent is to uid 65534; below /proc root can make no folder either. The locale is C, as in cron."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    own |= {"HOME": "/proc/nobody", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    with simulated() as served:
+        config = write_config(sweep_config(served, sweep={"node_counts": [1]}), tmp_path)
+
+        def run(**environment: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "cli.main", "run", str(config)]
+            return subprocess.run(
+                command, cwd=REPOSITORY, env=own | environment, capture_output=True, text=True, timeout=300, check=False
+            )
+
+        refused = run()
+        assert (refused.returncode, ledger(served)) == (1, [])
+        assert refused.stderr.splitlines()[-1].startswith(
+            "nodesweep: Prefect keeps its record of runs in /proc/nobody/"
+        )
+        done = run(PREFECT_HOME=str(tmp_path / "prefect"))
+        assert done.returncode == 0, done.stderr
+        assert ledger(served) == [(1, 1, "Completed")] and "report.html" in done.stdout
+        assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+
+
+def test_home_does_not_count_where_the_database_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    elsewhere = {PREFECT_SERVER_DATABASE_CONNECTION_URL: "sqlite+aiosqlite:////nowhere/prefect.db"}
+    with temporary_settings({PREFECT_HOME: tmp_path / "file", **elsewhere}, restore_defaults={PREFECT_API_URL}):
+        prefect_server._check_home()
+
+
+def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried again, since another process may have taken the port."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(port: int, password: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]))
+        return started[-1]
+
+    monkeypatch.setattr(prefect_server, "_start", start)
+    with (
+        temporary_settings(restore_defaults={PREFECT_API_URL}),
+        pytest.raises(RunFailed, match=r"did not start \(exit code 3.*set PREFECT_API_URL"),
+    ):
+        connect_prefect()
+    assert len(started) == 3

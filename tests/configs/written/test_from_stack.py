@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from configs.load import ConfigError, load_config, parse_config
+from configs.strict_yaml import parse_yaml
+from configs.written.from_stack import Stack, fill_template
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+TEMPLATE = CONFIGS / "first_sweep.yaml"
+OUTPUTS = {
+    "BucketName": "my-bucket",
+    "Prefix": "sweeps-of-mine",
+    "ExecutionRoleArn": "arn:aws-cn:iam::210987654321:role/stack-ExecutionRole-1A",
+    "RepositoryName": "team/trainer",
+    "CodeBuildProjectName": "trainer-image",
+    "BaseImageRegistry": "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn",
+    "DataUri": "s3://my-bucket/raw/",
+}
+VPC = {"SubnetId": "subnet-0a", "SecurityGroupId": "sg-0b"}
+FSX = {"FileSystemId": "fs-0123456789abcdef0", "FileSystemPath": "/abcdef12/raw"}
+
+
+def filled(folder: Path, endpoint_url: str | None = None, **more: str) -> str:
+    stack = Stack.from_outputs("mine", "cn-north-1", OUTPUTS | more)
+    return fill_template(TEMPLATE.read_text(), stack, endpoint_url, CONFIGS, folder)
+
+
+def test_outputs_become_the_platform_and_the_image(tmp_path: Path) -> None:
+    config = parse_config(parse_yaml(filled(tmp_path)), "test")
+    assert config.platform.model_dump(exclude_defaults=True) == {
+        "region": "cn-north-1",
+        "bucket": "my-bucket",
+        "prefix": "sweeps-of-mine",
+        "role_arn": "arn:aws-cn:iam::210987654321:role/stack-ExecutionRole-1A",
+    }
+    assert (config.image.repository, config.image.codebuild_project) == ("team/trainer", "trainer-image")
+    assert config.image.base_image == (
+        "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/pytorch:2.14-cpu-amzn2023-sagemaker"
+    )
+    assert config.training.vpc is config.training.output_kms_key_id is None
+
+
+def test_the_rest_is_the_template_with_its_comments(tmp_path: Path) -> None:
+    text, template = filled(tmp_path), TEMPLATE.read_text()
+    config, original = parse_config(parse_yaml(text), "test"), load_config(TEMPLATE)
+    assert (config.sweep, config.training) == (original.sweep, original.training)
+    kept = [line for line in template.splitlines() if "#" in line and "source:" not in line]
+    assert [line for line in kept if line not in text.splitlines()] == []
+
+
+@pytest.mark.parametrize("place", ["here", "a b/ü: #x"])
+def test_paths_lead_from_the_new_file_to_the_same_places(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / place
+    folder.mkdir(parents=True)
+    (folder / "my.yaml").write_text(filled(folder))
+    config, original = load_config(folder / "my.yaml"), load_config(TEMPLATE)
+    assert (config.dataset.source, config.image.context) == (original.dataset.source, original.image.context)
+
+
+def test_what_the_stack_has_beside_is_used(tmp_path: Path) -> None:
+    key = "arn:aws:kms:us-east-1:210987654321:key/0123"
+    training = parse_config(parse_yaml(filled(tmp_path, KeyArn=key, **VPC, **FSX)), "test").training
+    assert training.vpc is not None
+    assert (training.vpc.subnets, training.vpc.security_group_ids) == (("subnet-0a",), ("sg-0b",))
+    assert training.output_kms_key_id == key
+    assert training.extra_channels["fsx"].model_dump() == {
+        "type": "FSxLustre", "id": FSX["FileSystemId"], "directory_path": "/abcdef12/raw", "access_mode": "ro",
+    }  # fmt: skip
+
+
+def test_endpoint_is_called_with_placeholder_keys(tmp_path: Path) -> None:
+    platform = parse_config(parse_yaml(filled(tmp_path, "http://127.0.0.1:4570")), "test").platform
+    assert (platform.endpoint_url, platform.credentials) == ("http://127.0.0.1:4570", "platform")
+
+
+def test_stack_of_another_template_is_refused_by_what_it_lacks() -> None:
+    outputs = {key: value for key, value in OUTPUTS.items() if key not in ("Prefix", "RepositoryName")}
+    with pytest.raises(
+        ConfigError, match="the stack mine in cn-north-1 has no output Prefix, RepositoryName; name one"
+    ):
+        Stack.from_outputs("mine", "cn-north-1", outputs)
+
+
+def test_template_without_a_line_to_fill_is_a_mistake_of_ours(tmp_path: Path) -> None:
+    stack = Stack.from_outputs("mine", "cn-north-1", OUTPUTS)
+    template = TEMPLATE.read_text().replace("  codebuild_project: nodesweep-image\n", "")
+    with pytest.raises(ValueError, match="section image has no line 'codebuild_project'"):
+        fill_template(template, stack, None, CONFIGS, tmp_path)

@@ -1,0 +1,107 @@
+"""SIGTERM to `nodesweep run` as service managers and CI send it: the command's exit code, and the platform's list."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from configs.models import BenchmarkConfig
+from scaling import names
+from tests.flows.simulated_sweep import ledger, write_config
+from tests.infra.local.platform_client import wait_until
+
+Configs = Callable[..., BenchmarkConfig]
+Platform = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parents[3]
+SECONDS = 120.0
+ENDLESS = {"t_compute_seconds": 3600, "startup_seconds": 0, "download_seconds": 0, "setup_seconds": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize(("policy", "becomes"), [("stop", "Stopped"), ("leave", "InProgress")])
+def test_sigterm_ends_the_command_as_ctrl_c_does(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path, policy: str, becomes: str
+) -> None:
+    with simulated(model=ENDLESS, time_scale=1.0) as served:
+        config = sweep_config(served, sweep={"node_counts": [1], "on_cancel": policy})
+        command = nodesweep_command("run", str(write_config(config, tmp_path)))
+        try:
+            wait_until(lambda: ledger(served) or command.poll() is not None, SECONDS)
+            assert ledger(served) == [(1, 1, "InProgress")]
+            command.send_signal(signal.SIGTERM)
+            output, words = command.communicate(timeout=SECONDS)
+        finally:
+            command.kill()
+        wait_until(lambda: ledger(served) == [(1, 1, becomes)], SECONDS)
+        assert command.returncode == 1, words
+        assert "nodesweep: interrupted" in words
+        assert "report:" not in output
+        [job] = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+        sweep = names.sweep_of_job(job["TrainingJobName"])
+        owner = served.s3.get_object(
+            Bucket=config.platform.bucket, Key=names.owner_key(config.platform.prefix, str(sweep))
+        )
+        assert (b'"left_running": true' in owner["Body"].read()) is (policy == "leave")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize(
+    ("options", "signals", "pause_seconds"),
+    [
+        ((), (signal.SIGINT, signal.SIGTERM), 0.05),
+        ((), (signal.SIGTERM, signal.SIGTERM), 0.02),
+        ((), (signal.SIGTERM, signal.SIGTERM, signal.SIGTERM), 0.5),
+        (("--detach",), (signal.SIGTERM, signal.SIGTERM), 0.05),
+    ],
+)
+def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
+    simulated: Platform,
+    sweep_config: Configs,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    signals: tuple[signal.Signals, ...],
+    pause_seconds: float,
+) -> None:
+    """As CI systems send them. A detached sweep is struck between its jobs."""
+    with simulated(model=ENDLESS, time_scale=1.0) as served:
+        jobs = 8
+        config = sweep_config(served, sweep={"node_counts": [1], "repeats": jobs, "max_parallel_jobs": jobs})
+        command = nodesweep_command("run", str(write_config(config, tmp_path)), *options)
+        enough = 3 if options else jobs
+        try:
+            wait_until(lambda: len(ledger(served)) >= enough or command.poll() is not None, SECONDS)
+            for number in signals:
+                command.send_signal(number)
+                time.sleep(pause_seconds)
+            _, words = command.communicate(timeout=SECONDS)
+        finally:
+            command.kill()
+        # The last signal may meet a process that has said all and exits.
+        assert command.returncode in (1, -signal.SIGTERM), words
+        assert "nodesweep: interrupted" in words and "unlocked lock" not in words, words
+        assert len(ledger(served)) >= enough
+        wait_until(lambda: {status for *_, status in ledger(served)} == {"Stopped"}, 10)
+
+
+def nodesweep_command(*arguments: str) -> subprocess.Popen[str]:
+    """The command as its own process, against this test's Prefect server."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )

@@ -1,0 +1,226 @@
+"""What becomes of the jobs when a run ends badly: docs/ending.md, what needs no server and worker of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from click.testing import CliRunner
+from prefect.exceptions import TerminationSignal
+from prefect.states import Cancelled as CancelledState
+from prefect.states import Cancelling, Running
+
+import flows.stages.ending
+import flows.stages.sweep
+import tasks.jobs.training_jobs
+import tasks.platform
+import tasks.sweeps.folder
+from cli.main import main
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from flows.stages.ending import end_sweep, is_cancel
+from scaling import names
+from tasks.platform import PATIENT_TASK_OPTIONS
+from tasks.polling import Cancelled
+from tasks.report.history import read_history_files
+from tests.flows.simulated_sweep import nodesweep_run
+from tests.infra.local.platform_client import wait_until
+
+Configs = Callable[..., BenchmarkConfig]
+REPOSITORY = Path(__file__).resolve().parents[3]
+TERMINATED = TerminationSignal(15)
+EXPIRED = ClientError({"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}, "ListTrainingJobs")
+UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
+
+
+class Server:
+    """Prefect's API, as far as it is asked for the run's state; without one it does not answer."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __call__(self, sync_client: bool) -> Server:
+        return self
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read_flow_run(self, run: object) -> SimpleNamespace:
+        if self._state is None:
+            raise ConnectionError("no answer")
+        return SimpleNamespace(state=self._state)
+
+
+def test_interrupted_command_was_cancelled_and_an_error_was_not() -> None:
+    assert is_cancel(KeyboardInterrupt())
+    assert is_cancel(Cancelled())
+    assert not is_cancel(EXPIRED)
+    assert not is_cancel(SystemExit(1))
+
+
+def test_sigterm_to_a_command_is_a_cancel() -> None:
+    assert is_cancel(TERMINATED)
+
+
+@pytest.mark.parametrize(
+    ("state", "cancelled"), [(Cancelling(), True), (CancelledState(), True), (Running(), False), (None, False)]
+)
+def test_sigterm_under_a_worker_is_what_the_server_says(
+    monkeypatch: pytest.MonkeyPatch, state: Any, cancelled: bool
+) -> None:
+    monkeypatch.setattr(flows.stages.ending, "deployment", SimpleNamespace(id=str(uuid4())))
+    monkeypatch.setattr(flows.stages.ending, "flow_run", SimpleNamespace(get_id=lambda: str(uuid4())))
+    monkeypatch.setattr(flows.stages.ending, "get_client", Server(state))
+    assert is_cancel(TERMINATED) is cancelled
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "done"),
+    [
+        ("stop", KeyboardInterrupt(), "stopped"),
+        ("leave", KeyboardInterrupt(), "marked"),
+        ("stop", EXPIRED, None),
+        ("leave", EXPIRED, None),
+    ],
+)
+def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
+    make_config: Configs, monkeypatch: pytest.MonkeyPatch, policy: str, error: BaseException, done: str | None
+) -> None:
+    calls: list[str] = []
+
+    def stop(platform: object, sweep: str, jobs: list[str]) -> list[str]:
+        calls.append("stopped")
+        return jobs
+
+    monkeypatch.setattr(flows.stages.ending, "stop_sweep_jobs_now", stop)
+    owner: Any = SimpleNamespace(leave=lambda: calls.append("marked"))
+    end_sweep(make_config(sweep={"on_cancel": policy}), "bench-20260102030405-0a1b2c3d", ["job"], error, owner)
+    assert calls == ([] if done is None else [done])
+
+
+def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]]:
+    """(nodes, attempt, status) of every job of the benchmark that the platform lists, once all have ended."""
+
+    def ended() -> list[tuple[int, int, str]] | None:
+        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-")["TrainingJobSummaries"]
+        places = [(names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs]
+        found = [(place[0], place[2], status) for place, status in places if place is not None]
+        return sorted(found) if all(status != "InProgress" for *_, status in found) else None
+
+    return list(wait_until(ended))
+
+
+ALL_COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
+
+
+@pytest.fixture
+def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], None]:
+    """failing_watch(error, times): so many watches of the sweep's jobs fail, without pauses between the tries."""
+
+    def install(error: Exception, times: int) -> None:
+        left, real = [error] * times, tasks.jobs.training_jobs.watch
+
+        def watch(*arguments: Any) -> list[dict[str, Any]]:
+            if left:
+                raise left.pop()
+            return real(*arguments)
+
+        monkeypatch.setattr(tasks.jobs.training_jobs, "watch", watch)
+        prompt = (0.0,) * len(tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", prompt)
+
+    return install
+
+
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize(("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 1 + PATIENT_TASK_OPTIONS["retries"])])
+def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    failing_watch: Callable[[Exception, int], None],
+    error: Exception,
+    tries: int,
+) -> None:
+    """Expired credentials fail at once, a lost connection once Prefect's tries are used up."""
+    config = pipeline_config("scaling", name=f"lost{tries}", sweep={"max_parallel_jobs": 3})
+    failing_watch(error, tries)
+    with pytest.raises(type(error)):
+        scaling_benchmark(config)
+    assert ledger(served, f"lost{tries}") == ALL_COMPLETED, "they ran on, and were not stopped"
+    result = scaling_benchmark(config, resume=True)
+    assert (result.missing_points, ledger(served, f"lost{tries}")) == (0, ALL_COMPLETED)
+
+
+@pytest.mark.usefixtures("prefect")
+def test_connection_that_comes_back_in_time_costs_nothing(
+    pipeline_config: Configs, served: SimpleNamespace, failing_watch: Callable[[Exception, int], None]
+) -> None:
+    failing_watch(UNREACHABLE, 3)
+    result = scaling_benchmark(pipeline_config("scaling", name="flaky"))
+    assert (result.missing_points, ledger(served, "flaky")) == (0, ALL_COMPLETED)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Files called report.html find the disk full as they are written; the returned call makes room."""
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        if names.REPORT_HTML in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr(tasks.sweeps.folder.os, "fsync", fsync)
+    return lambda: monkeypatch.setattr(tasks.sweeps.folder.os, "fsync", real)
+
+
+@pytest.mark.usefixtures("prefect", "quiet")
+def test_disk_that_is_full_at_the_report_loses_nothing(
+    pipeline_config: Configs, served: SimpleNamespace, full_disk: Callable[[], None], tmp_path: Path
+) -> None:
+    """Exit code 1 and a message that names the file; report and history are in the bucket, the copy here follows."""
+    config = pipeline_config("scaling", name="full")
+    done = nodesweep_run(config, tmp_path)
+    (sweep,) = {names.sweep_of_job(job) for job in jobs_named(served, "full-")}
+    assert sweep is not None
+    html = Path(config.report.directory) / sweep / names.REPORT_HTML
+    assert done.exit_code == 1
+    assert f"nodesweep: {html}: No space left on device" in done.output
+    assert f"make room, then nodesweep report {sweep}" in done.output
+    assert not html.exists() and not list(html.parent.glob(".*")), "no half of a file"
+    key = names.report_key(config.platform.prefix, sweep, names.REPORT_JSON)
+    assert served.s3.head_object(Bucket=config.platform.bucket, Key=key)["ContentLength"] > 0
+    files = read_history_files(served.s3, config.platform, config.name)
+    assert [uri.rsplit("/", 1)[1] for uri in files] == [f"{sweep}.parquet"]
+    full_disk()
+    again = CliRunner().invoke(main, ["report", sweep, "--config", str(tmp_path / "config.yaml")])
+    assert (again.exit_code, html.is_file()) == (0, True), again.output
+    assert ledger(served, "full") == ALL_COMPLETED
+
+
+def jobs_named(served: SimpleNamespace, prefix: str) -> list[str]:
+    listed = served.sagemaker.list_training_jobs(NameContains=prefix)["TrainingJobSummaries"]
+    return [job["TrainingJobName"] for job in listed if job["TrainingJobName"].startswith(prefix)]
+
+
+def test_every_test_that_the_table_names_is_there() -> None:
+    """In `…` the rest of a name is left out."""
+    table = (REPOSITORY / "docs" / "ending.md").read_text(encoding="utf-8")
+    files = list((REPOSITORY / "tests").rglob("test_*.py"))
+    known = [path.name for path in files]
+    known += [name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)]
+    named = [name.split("[")[0] for name in re.findall(r"`((?:test|…)_[^`]*)`", table)]
+    assert len(named) > 50
+    patterns = [re.compile(".*".join(map(re.escape, name.split("…")))) for name in named]
+    assert [pattern.pattern for pattern in patterns if not any(map(pattern.fullmatch, known))] == []

@@ -1,0 +1,141 @@
+"""Whole runs against endpoints that give answers which are not AWS's, or none: what the command says, and what is left.
+
+Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries each call once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.config import Config
+
+import tasks.answers
+import tasks.platform
+from benchmarks.chaos_plan import CallFault
+from benchmarks.chaos_proxy import Proxy
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from tasks.storage import ensure_bucket
+from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
+from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
+from tests.tasks.hostile_server import PAGE, Words, hostile_server
+
+pytestmark = pytest.mark.usefixtures("prefect", "quiet")
+Configs = Callable[..., BenchmarkConfig]
+Platform = Callable[..., Any]
+STRUCK_AT_LOOK = 3
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """short_waits(times): every pause between tries is so many times shorter; calls wait for 1 s, runs for 3 s."""
+
+    def install(times: float) -> None:
+        once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
+        for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
+            monkeypatch.setattr(tasks.platform, name, getattr(tasks.platform, name).merge(once))
+        pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+        for task in (*PATIENT_TASKS, ensure_bucket):
+            delays = task.retry_delay_seconds
+            monkeypatch.setattr(task, "retry_delay_seconds", [seconds / times for seconds in delays])
+        monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 1.5)
+        monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 3.0)
+
+    return install
+
+
+class Spoiler:
+    """From the third look at the jobs on every call meets the fault: so many calls, or until it is lifted."""
+
+    def __init__(self, fault: CallFault, calls: float) -> None:
+        self._fault, self._left, self._is_on = fault, calls, False
+
+    def __call__(self, label: str, number: int) -> CallFault | None:
+        self._is_on |= (label, number) == ("ListTrainingJobs", STRUCK_AT_LOOK)
+        if not self._is_on or self._left <= 0:
+            return None
+        self._left -= 1
+        return self._fault
+
+    def lift(self) -> None:
+        self._left = 0
+
+
+@pytest.mark.slow  # half a minute of pauses
+def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
+    simulated: Platform, sweep_config: Configs, short_waits: Callable[[float], None]
+) -> None:
+    short_waits(50)
+    with (
+        simulated(model=MODEL, time_scale=TIME_SCALE) as served,
+        Proxy(served.endpoint, Spoiler("page", 5)) as proxy,
+    ):
+        result = scaling_benchmark(sweep_config(through(proxy, served)))
+        assert (result.missing_points, ledger(served)) == (0, COMPLETED)
+        assert sum(call.label == "CreateTrainingJob" for call in proxy.calls) == len(COMPLETED)
+    assert proxy.faults["page"] == 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("page", "an answer that is not AWS's: HTTP 403, text/html, "),
+        ("unanswered", " has not answered anything for 3 s; given up at "),
+    ],
+)
+def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
+    simulated: Platform,
+    sweep_config: Configs,
+    short_waits: Callable[[float], None],
+    tmp_path: Path,
+    fault: CallFault,
+    message: str,
+) -> None:
+    short_waits(1000)
+    spoiler = Spoiler(fault, float("inf"))
+    with simulated(model=MODEL, time_scale=TIME_SCALE) as served, Proxy(served.endpoint, spoiler) as proxy:
+        config = sweep_config(through(proxy, served))
+        lost = nodesweep_run(config, tmp_path)
+        assert lost.exit_code == 1 and isinstance(lost.exception, SystemExit), lost.output
+        assert f"nodesweep: AWS call failed: {proxy.endpoint}" in lost.output and message in lost.output
+        assert "1 jobs run on: `nodesweep run CONFIG --resume " in lost.output
+        if fault == "unanswered":
+            assert f"no answer from {proxy.endpoint} for " in lost.output
+        assert [(nodes, attempt) for nodes, attempt, _ in ledger(served)] == [(1, 1)]
+        spoiler.lift()
+        resumed = nodesweep_run(config, tmp_path, "--resume")
+        assert (resumed.exit_code, ledger(served)) == (0, COMPLETED), resumed.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        Words(403, PAGE, {"Content-Type": "text/html"}),
+        Words(200, b'{"status": "ok"}'),
+        Words(302, b"", {"Location": "/"}),
+    ],
+    ids=["403", "200", "circle"],
+)
+def test_run_against_something_else_ends_with_what_it_said(
+    sweep_config: Configs,
+    short_waits: Callable[[float], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: Words,
+) -> None:
+    """Also with credentials of one's own, which no status page stands before."""
+    short_waits(1000)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with hostile_server(lambda path: words) as endpoint:
+        served: Any = type("Served", (), {"endpoint": endpoint})
+        config = sweep_config(served)
+        own = config.model_copy(update={"platform": config.platform.model_copy(update={"credentials": "chain"})})
+        done = nodesweep_run(own, tmp_path)
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
+    said = f"nodesweep: AWS call failed: {endpoint} gave ListObjectsV2 an answer that is not AWS's: HTTP {words.status}"
+    assert said in done.output

@@ -1,0 +1,449 @@
+"""Whatever was accepted is watched, counted and ended, though the platform's lists and descriptions are behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+import flows.deployed
+import flows.scaling_benchmark
+import flows.stages.sweep
+import tasks.jobs.training_jobs
+import tasks.sweeps.stopping
+from configs.models import BenchmarkConfig
+from flows.collect import collect_sweep
+from flows.detach import start_detached_sweep
+from flows.scaling_benchmark import scaling_benchmark
+from flows.stop import stop_sweep
+from scaling import names
+from tasks.errors import SweepStopped
+from tasks.platform import aws_client
+from tasks.sweeps.claims import claim_job
+from tasks.sweeps.owner import read_owner_sign
+from tests.infra.local.platform_client import wait_for_end, wait_until
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+
+
+class Late:
+    """SageMaker, whose lists, descriptions and tags know a job only so many seconds after this client made it."""
+
+    def __init__(self, sagemaker: Any, list_seconds: float, known_seconds: float) -> None:
+        self._sagemaker, self._list_seconds, self._known_seconds = sagemaker, list_seconds, known_seconds
+        self._made_at: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sagemaker, name)
+
+    def create_training_job(self, **request: Any) -> Any:
+        self._made_at.setdefault(request["TrainingJobName"], time.monotonic())
+        return self._sagemaker.create_training_job(**request)
+
+    def _is_young(self, job_name: str, seconds: float) -> bool:
+        return time.monotonic() < self._made_at.get(job_name, float("-inf")) + seconds
+
+    def _only_known(self, job_name: str, operation: str) -> None:
+        if self._is_young(job_name, self._known_seconds):
+            missing: Any = {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}}
+            raise ClientError(missing, operation)
+
+    def describe_training_job(self, TrainingJobName: str) -> Any:
+        self._only_known(TrainingJobName, "DescribeTrainingJob")
+        return self._sagemaker.describe_training_job(TrainingJobName=TrainingJobName)
+
+    def stop_training_job(self, TrainingJobName: str) -> Any:
+        self._only_known(TrainingJobName, "StopTrainingJob")
+        return self._sagemaker.stop_training_job(TrainingJobName=TrainingJobName)
+
+    def list_tags(self, ResourceArn: str) -> Any:
+        young = self._is_young(ResourceArn.rsplit("/", 1)[1], self._known_seconds)
+        return {"Tags": []} if young else self._sagemaker.list_tags(ResourceArn=ResourceArn)
+
+    def list_training_jobs(self, **query: Any) -> Any:
+        return self._older(self._sagemaker.list_training_jobs(**query))
+
+    def get_paginator(self, operation: str) -> Any:
+        pages = self._sagemaker.get_paginator(operation).paginate
+        return SimpleNamespace(paginate=lambda **query: map(self._older, pages(**query)))
+
+    def _older(self, page: dict[str, Any]) -> dict[str, Any]:
+        jobs = page["TrainingJobSummaries"]
+        shown = [job for job in jobs if not self._is_young(job["TrainingJobName"], self._list_seconds)]
+        return {**page, "TrainingJobSummaries": shown}
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
+    """late(list_seconds, known_seconds): so far behind is SageMaker from now on."""
+
+    def install(list_seconds: float, known_seconds: float) -> None:
+        clients: dict[str, Late] = {}
+
+        def client(service: str, platform: Any, quick: bool = False) -> Any:
+            made = aws_client(service, platform, quick)
+            if service != "sagemaker":
+                return made
+            return clients.setdefault(platform.bucket, Late(made, list_seconds, known_seconds))
+
+        for module in (tasks.jobs.training_jobs, tasks.sweeps.stopping):
+            monkeypatch.setattr(module, "aws_client", client)
+
+    return install
+
+
+def statuses(served: SimpleNamespace, benchmark: str) -> list[str]:
+    """Of the benchmark's jobs, once none of them is Stopping."""
+
+    def settled() -> list[str] | None:
+        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)["TrainingJobSummaries"]
+        found = sorted(job["TrainingJobStatus"] for job in jobs)
+        return None if "Stopping" in found else [*found, ""]
+
+    return list(wait_until(settled))[:-1]
+
+
+def pools(served: SimpleNamespace, benchmark: str) -> set[str]:
+    jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)["TrainingJobSummaries"]
+    described = (served.sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"]) for job in jobs)
+    return {job["WarmPoolStatus"]["Status"] for job in described}
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, call: int) -> None:
+    """Ctrl-C as that call of the task begins (from 1)."""
+    real, calls = getattr(module, name), iter(range(1, 1000))
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(module, name, interrupted)
+
+
+def test_sweep_whose_jobs_are_known_late_runs_to_its_report(
+    pipeline_config: Configs, served: SimpleNamespace, late: Callable[[float, float], None]
+) -> None:
+    late(6.0, 3.0)
+    result = scaling_benchmark(pipeline_config("scaling", name="late"))
+    assert (result.missing_points, statuses(served, "late")) == (0, ["Completed"] * 3)
+
+
+@pytest.fixture
+def running(pipeline_config: Configs, served: SimpleNamespace) -> Iterator[Callable[..., tuple[BenchmarkConfig, str]]]:
+    """running(name): two jobs of a sweep that a thread runs, which take two seconds to stop; (config, sweep)."""
+    threads: list[threading.Thread] = []
+    ended: list[BaseException] = []
+
+    def start(name: str, **training: Any) -> tuple[BenchmarkConfig, str]:
+        config = pipeline_config(
+            "lingering", name=name, training=training, sweep={"node_counts": [1, 2], "max_parallel_jobs": 2}
+        )
+        sweep = f"{name}-20261120000001-{names.config_digest(config)[:8]}"
+
+        def run() -> None:
+            try:
+                scaling_benchmark(config, sweep)
+            except BaseException as error:
+                ended.append(error)
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        wait_until(lambda: len(statuses(served, name)) == 2, 60)
+        return config, sweep
+
+    yield start
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert [type(error) for error in ended] == [SweepStopped] * len(threads)
+
+
+def test_stop_ends_jobs_that_the_list_does_not_show_yet(
+    served: SimpleNamespace,
+    running: Callable[..., tuple[BenchmarkConfig, str]],
+    late: Callable[[float, float], None],
+) -> None:
+    late(30.0, 3.0)
+    config, sweep = running("unseen")
+    stop_sweep(config.platform, sweep)
+    assert statuses(served, "unseen") == ["Stopped"] * 2
+
+
+def test_stop_releases_the_warm_pools(
+    served: SimpleNamespace, running: Callable[..., tuple[BenchmarkConfig, str]]
+) -> None:
+    config, sweep = running("poolstop", keep_alive_seconds=3600)
+    stop_sweep(config.platform, sweep)
+    assert statuses(served, "poolstop") == ["Stopped"] * 2
+    assert pools(served, "poolstop") == {"Terminated"}
+
+
+def test_cancel_releases_the_warm_pools(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config(
+        "lingering", name="poolcancel", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+    )
+    interrupt_at(monkeypatch, flows.stages.sweep, "watch_training_jobs", 1)
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(config)
+    assert statuses(served, "poolcancel") == ["Stopped"] * 3
+    assert pools(served, "poolcancel") == {"Terminated"}
+
+
+def test_detached_sweep_keeps_no_pool_once_it_is_stopped_or_collected(
+    pipeline_config: Configs, served: SimpleNamespace
+) -> None:
+    sections: dict[str, Any] = {"training": {"keep_alive_seconds": 3600}, "sweep": {"max_parallel_jobs": 3}}
+    stopped = start_detached_sweep(pipeline_config("lingering", name="poolstopped", **sections))
+    config = pipeline_config("scaling", name="poolcollected", **sections)
+    stop_sweep(config.platform, stopped.sweep_id)
+    collected = start_detached_sweep(config)
+    for name in collected.job_names:
+        wait_for_end(served.sagemaker, name)
+    assert pools(served, "poolcollected") == {"Available"}
+    assert collect_sweep(config, collected.sweep_id) is not None
+    assert pools(served, "poolstopped") == pools(served, "poolcollected") == {"Terminated"}
+
+
+def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_pools(
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    late: Callable[[float, float], None],
+) -> None:
+    """The flow's own process was killed; the hook knows only the run."""
+    late(30.0, 3.0)
+    config = pipeline_config(
+        "lingering", name="hooked", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+    )
+    sweep = start_detached_sweep(config).sweep_id
+    monkeypatch.setattr(flows.deployed, "config_of_run", lambda parameters: config)
+    run: Any = SimpleNamespace(parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC))
+    cancelled: Any = None
+    flows.deployed.stop_jobs_of_run(flows.deployed.scaling_benchmark_from_preset, run, cancelled)
+    assert statuses(served, "hooked") == ["Stopped"] * 3
+    assert pools(served, "hooked") == {"Terminated"}
+
+
+def test_resume_after_a_crash_leaves_no_pool_of_either_run(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config(
+        "scaling", name="poolresume", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 2}
+    )
+    crashed = start_crashed_sweep(config, monkeypatch)
+    for name in crashed:
+        wait_for_end(served.sagemaker, name)
+    assert scaling_benchmark(config, resume=True).missing_points == 0
+    assert pools(served, "poolresume") == {"Terminated"}
+
+
+def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Its first two jobs run, and the run that started them is gone: as kill -9 leaves it, nothing was tidied up."""
+    with monkeypatch.context() as patches:
+        patches.setattr(flows.stages.sweep, "release_pools_now", lambda *_: [])
+
+        def die(*_: Any) -> None:
+            raise RuntimeError("killed")
+
+        patches.setattr(flows.stages.sweep, "watch_training_jobs", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            scaling_benchmark(config)
+    s3 = aws_client("s3", config.platform)
+    listed = s3.list_objects_v2(Bucket=config.platform.bucket, Prefix=names.sweeps_prefix(config.platform.prefix))
+    claims = [entry["Key"] for entry in listed["Contents"] if "/claims/" in entry["Key"]]
+    return sorted(names.job_of_claim(key) for key in claims if names.job_of_claim(key).startswith(f"{config.name}-"))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "task"),
+    [
+        ("cancelearly", flows.scaling_benchmark, "preflight"),
+        ("cancelsubmit", flows.stages.sweep, "submit_training_job"),
+    ],
+)
+def test_ctrl_c_on_resume_stops_all_jobs_of_the_sweep(
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    module: Any,
+    task: str,
+) -> None:
+    """Before the first job is adopted; in preflight too."""
+    config = pipeline_config("endless", name=name, sweep={"max_parallel_jobs": 2})
+    assert len(start_crashed_sweep(config, monkeypatch)) == 2
+    assert statuses(served, name) == ["InProgress"] * 2
+    interrupt_at(monkeypatch, module, task, 1)
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(config, resume=True)
+    assert statuses(served, name) == ["Stopped"] * 2
+
+
+def test_stop_that_is_given_while_a_resume_starts_holds(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("scaling", name="restopped", sweep={"node_counts": [1, 2]})
+    sweep = f"restopped-20261120000001-{names.config_digest(config)[:8]}"
+    interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(config, sweep)
+    stop_sweep(config.platform, sweep)
+    preflight = flows.scaling_benchmark.preflight
+
+    def stopped_meanwhile(config: BenchmarkConfig) -> Any:
+        stop_sweep(config.platform, sweep)
+        return preflight(config)
+
+    monkeypatch.setattr(flows.scaling_benchmark, "preflight", stopped_meanwhile)
+    with pytest.raises(SweepStopped):
+        scaling_benchmark(config, sweep, resume=True)
+    assert statuses(served, "restopped") == []
+    monkeypatch.setattr(flows.scaling_benchmark, "preflight", preflight)
+    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0, "an earlier stop does not hold a resume"
+
+
+def test_ctrl_c_on_the_resume_of_another_configs_sweep_leaves_that_one_alone(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = pipeline_config("endless", name="theirs", sweep={"node_counts": [1]})
+    [job] = start_crashed_sweep(theirs, monkeypatch)
+    monkeypatch.setattr(flows.scaling_benchmark, "preflight", interrupted_preflight)
+    sweep = job.rsplit("-n1-", 1)[0]
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep, resume=True)
+    assert statuses(served, "theirs") == ["InProgress"]
+    stop_sweep(theirs.platform, sweep)
+
+
+def interrupted_preflight(config: BenchmarkConfig) -> None:
+    raise KeyboardInterrupt
+
+
+def test_resume_whose_first_look_at_the_mark_failed_goes_on(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("scaling", name="markless", sweep={"node_counts": [1]})
+    sweep = f"markless-20261120000001-{names.config_digest(config)[:8]}"
+    interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
+    with pytest.raises(KeyboardInterrupt):
+        scaling_benchmark(config, sweep)
+    stop_sweep(config.platform, sweep)
+    monkeypatch.setattr(flows.scaling_benchmark, "_earlier_run", lambda *_: None)
+    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0
+
+
+def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop has looked at everything by the time the job is accepted, after pauses of a throttled create."""
+    config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
+    submit = flows.stages.sweep.submit_training_job
+
+    def stopped_meanwhile(platform: Any, request: Any, label: str) -> Any:
+        stop_sweep(platform, request["TrainingJobName"].rsplit("-n1-", 1)[0])
+        return submit(platform, request, label)
+
+    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stopped_meanwhile)
+    monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)
+    with pytest.raises(SweepStopped):
+        start_detached_sweep(config)
+    assert statuses(served, "lastlate") == ["Stopped"]
+
+
+@pytest.mark.parametrize("policy", ["stop", "leave"])
+def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    policy: str,
+) -> None:
+    config = pipeline_config("endless", name=f"cut{policy}", sweep={"max_parallel_jobs": 3, "on_cancel": policy})
+    interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 3)
+    caplog.set_level("INFO", "nodesweep")
+    with pytest.raises(KeyboardInterrupt):
+        start_detached_sweep(config)
+    assert statuses(served, f"cut{policy}") == (["Stopped"] * 2 if policy == "stop" else ["InProgress"] * 2)
+    [said] = {record.getMessage() for record in caplog.records if "`nodesweep stop" in record.getMessage()}
+    sweep = said.split("`nodesweep stop ")[1].split("`")[0]
+    sign = read_owner_sign(served.s3, config.platform, sweep)
+    assert names.is_sweep_id(sweep) and sign is not None
+    stop_sweep(config.platform, sweep)
+
+
+def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("scaling", name="stubborn", sweep={"max_parallel_jobs": 3, "max_attempts": 3})
+    watch, stubborn = flows.stages.sweep.watch_training_jobs, list[str]()
+
+    def given_up(platform: Any, sweep: str, jobs: list[str], *rest: Any) -> Any:
+        if stubborn:
+            return watch(platform, sweep, jobs, *rest)
+        stubborn.append(jobs[0])
+        why = "it did not stop within 300 s of being asked to"
+        return [{"TrainingJobName": jobs[0], "TrainingJobStatus": "Stopping", "FailureReason": why}]
+
+    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", given_up)
+    result = scaling_benchmark(config)
+    assert result.missing_points == 1
+    points = {point["job_name"]: point for point in result.report.to_dict()["points"]}
+    assert [point["status"] for name, point in points.items() if name != stubborn[0]] == ["Completed"] * 2
+    assert points[stubborn[0]]["status"] == "Failed" and "did not stop within 300 s" in points[stubborn[0]]["reason"]
+    assert len(statuses(served, "stubborn")) == 3, "no further attempt beside a job that may still run"
+
+
+def test_two_runs_of_one_sweep_are_one_budget(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun (0.17); two are 0.33."""
+    config = pipeline_config(
+        "scaling",
+        name="shared",
+        training={"max_runtime_seconds": 480},
+        sweep={"node_counts": [1, 2], "order": "ascending", "budget_usd": 0.95, "max_parallel_jobs": 2},
+    )
+    plan_of = flows.scaling_benchmark.preflight
+    sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
+
+    def at_a_price(config: BenchmarkConfig) -> Any:
+        unbounded = config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
+        return replace(plan_of(unbounded), usd_per_hour=1.0)
+
+    monkeypatch.setattr(flows.scaling_benchmark, "preflight", at_a_price)
+    submit = flows.stages.sweep.submit_training_job
+
+    def beside_another_run(platform: Any, request: Any, label: str) -> Any:
+        accepted = submit(platform, request, label)
+        claim_job(platform, sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
+        return accepted
+
+    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
+    report = scaling_benchmark(config, sweep).report.to_dict()
+    assert [(point["nodes"], point["status"]) for point in report["points"]] == [(1, "Completed"), (2, "Failed")]
+    assert "sweep.budget_usd: 0.95 USD" in report["points"][1]["reason"]
+    claims = served.s3.list_objects_v2(
+        Bucket=config.platform.bucket, Prefix=names.claims_prefix(config.platform.prefix, sweep)
+    )
+    claimed = {names.parse_job_name(names.job_of_claim(entry["Key"])) for entry in claims["Contents"]}
+    assert claimed == {(1, 1, 1), (4, 1, 2)}, "what was refused is claimed no longer"
+
+
+def test_claims_and_lists_are_of_this_sweep_alone(pipeline_config: Configs, tmp_path: Path) -> None:
+    config = pipeline_config("scaling", name="claims", sweep={"node_counts": [1]})
+    first = scaling_benchmark(config)
+    [job] = json.loads((first.folder / "report.json").read_text())["points"]
+    assert tasks.jobs.training_jobs.list_training_jobs(config.platform, first.sweep_id) == [job["job_name"]]

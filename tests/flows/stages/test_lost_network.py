@@ -1,0 +1,128 @@
+"""Minutes without a way to the platform in the middle of a sweep: what a proxy that hangs up leaves of it.
+
+Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries each call once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from prefect.utilities.math import lower_clamp_multiple
+
+import tasks.platform
+from benchmarks.chaos_plan import UNDISTURBED, Moment
+from benchmarks.chaos_proxy import Proxy
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from tasks.errors import is_transient
+from tasks.jobs.logs import read_job_log
+from tasks.jobs.results import read_job_metrics
+from tasks.jobs.training_jobs import describe_training_job, submit_training_job, watch_training_jobs
+from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
+from tasks.storage import is_sweep_stopped, put_objects
+from tasks.sweeps.claims import claim_job
+from tests.flows.simulated_sweep import COMPLETED, ledger
+
+Configs = Callable[..., BenchmarkConfig]
+Platform = Callable[..., Any]
+PATIENT_TASKS = (submit_training_job, is_sweep_stopped, put_objects)
+PATIENT_CALLS = (describe_training_job, watch_training_jobs, read_job_log, read_job_metrics, claim_job)
+FIVE_MINUTES = 300.0
+MODEL = {"t_compute_seconds": 100, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+TIME_SCALE = 0.02  # jobs of 2.4, 1.4 and 0.9 s
+
+
+@pytest.fixture
+def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """compress(times): every pause of the patient tasks is so many times shorter."""
+
+    def install(times: float) -> None:
+        once = tasks.platform._CLIENT_CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
+        monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
+        pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+        for task in PATIENT_TASKS:
+            monkeypatch.setattr(task, "retry_delay_seconds", list(pauses))
+
+    return install
+
+
+def lose_network_at(proxy: Proxy, look: int, seconds: float) -> None:
+    """From that look at the jobs on, nobody gets through for so long."""
+
+    def strike(label: str, number: int, moment: Moment) -> bool:
+        if (label, number, moment) == ("ListTrainingJobs", look, "before"):
+            proxy.go_down(seconds)
+        return proxy.is_down()
+
+    proxy.begin_try(strike)
+
+
+def through(proxy: Proxy, served: SimpleNamespace) -> SimpleNamespace:
+    """The platform as a flow sees it behind the proxy."""
+    return SimpleNamespace(**{**vars(served), "endpoint": proxy.endpoint})
+
+
+def test_tasks_wait_longer_than_five_minutes_while_jobs_run() -> None:
+    """Were every call refused at once and every pause as short as its jitter makes it."""
+    shortest = lower_clamp_multiple(1 + PATIENT_TASK_OPTIONS["retry_jitter_factor"])
+    assert sum(PATIENT_TASK_OPTIONS["retry_delay_seconds"]) * shortest > FIVE_MINUTES
+    for task in PATIENT_TASKS:
+        assert task.retry_delay_seconds == PATIENT_TASK_OPTIONS["retry_delay_seconds"], task.name
+        assert task.retries == len(task.retry_delay_seconds), task.name
+    assert list(OUTAGE_PAUSES_SECONDS) == PATIENT_TASK_OPTIONS["retry_delay_seconds"]
+    assert min(OUTAGE_JITTER) >= shortest
+    for call in PATIENT_CALLS:
+        assert call.__wrapped__.__name__ == call.__name__, "it is patient"
+
+
+@pytest.mark.usefixtures("prefect", "quiet")
+def test_sweep_goes_on_after_five_minutes_without_a_network(
+    simulated: Platform,
+    sweep_config: Configs,
+    compress: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No second job, and none that failed: the first one ends during the outage, and is found at its end."""
+    caplog.set_level(logging.WARNING, "nodesweep")
+    compress(100)
+    with (
+        simulated(model=MODEL, time_scale=TIME_SCALE) as served,
+        Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy,
+    ):
+        lose_network_at(proxy, 3, FIVE_MINUTES / 100)
+        result = scaling_benchmark(sweep_config(through(proxy, served)))
+        assert ledger(served) == COMPLETED
+        assert sum(call.label == "CreateTrainingJob" for call in proxy.calls) == len(COMPLETED)
+    assert result.missing_points == 0
+    assert sum("watch training jobs: " in record.getMessage() for record in caplog.records) >= 5, "tries in vain"
+
+
+@pytest.mark.usefixtures("prefect", "quiet")
+def test_sweep_that_waited_in_vain_leaves_its_jobs_to_the_next_run(
+    simulated: Platform, sweep_config: Configs, compress: Callable[[float], None]
+) -> None:
+    """An outage that outlasts every pause: the run fails with what boto3 said, the next one finds its job."""
+    compress(2000)
+    with (
+        simulated(model=MODEL, time_scale=TIME_SCALE) as served,
+        Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy,
+    ):
+        lose_network_at(proxy, 3, 3600.0)
+        config = sweep_config(through(proxy, served))
+        with pytest.raises(BotoCoreError) as lost:
+            scaling_benchmark(config)
+        left = [(nodes, attempt) for nodes, attempt, _ in ledger(served)]
+        proxy.go_down(0)
+        proxy.begin_try(None)
+        result = scaling_benchmark(config, resume=True)
+        assert ledger(served) == COMPLETED
+    assert is_transient(lost.value)
+    assert left == [(1, 1)]
+    assert result.missing_points == 0

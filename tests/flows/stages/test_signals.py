@@ -1,0 +1,104 @@
+"""Ctrl-C and SIGTERM: the first one ends in order, a second Ctrl-C at once, and no SIGTERM cuts an ending off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+TWICE = """
+import os, signal
+from flows.stages.signals import EndSignals
+signal.signal(signal.SIGINT, EndSignals())
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("ending in order", flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+print("never")
+"""
+FLOW = """
+import os, signal, sys
+from flows.stages.signals import EndSignals, ended_once
+
+class Terminated(BaseException): pass
+
+def of_prefect(signum, frame):
+    raise Terminated
+
+first, second = (getattr(signal, name) for name in sys.argv[1:3])
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, EndSignals() if len(sys.argv) == 3 else signal.default_int_handler)
+command = signal.getsignal(signal.SIGINT)
+signal.signal(signal.SIGTERM, of_prefect)
+try:
+    with ended_once():
+        try:
+            os.kill(os.getpid(), first)
+        except (KeyboardInterrupt, Terminated) as error:
+            print(type(error).__name__)
+            os.kill(os.getpid(), second)
+            print("all jobs are stopped")
+            raise
+except (KeyboardInterrupt, Terminated):
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("the run is over")
+"""
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on() -> None:
+    done = run(TWICE)
+    assert done.returncode == 130
+    assert done.stdout == "ending in order\n"
+    assert "Ctrl-C again ends at once" in done.stderr and "nodesweep stop SWEEP_ID" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "raised"),
+    [
+        (("SIGINT", "SIGTERM"), "KeyboardInterrupt"),
+        (("SIGTERM", "SIGTERM"), "Terminated"),
+        (("SIGTERM", "SIGTERM", "of a worker"), "Terminated"),
+    ],
+)
+def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(arguments: tuple[str, ...], raised: str) -> None:
+    """As CI systems send them; `Terminated` is what Prefect's handler raises in a flow."""
+    done = run(FLOW, *arguments)
+    assert done.stdout.splitlines() == [raised, "all jobs are stopped", "the run is over"], done.stderr
+
+
+def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already() -> None:
+    done = run(FLOW, "SIGTERM", "SIGINT")
+    assert done.stdout.splitlines() == ["Terminated", "all jobs are stopped", "the run is over"], done.stderr
+    assert "Ctrl-C again ends at once" in done.stderr
+
+
+CANCELLED = """
+import signal
+from prefect.utilities import engine
+from flows.stages.signals import ended_once
+
+own = engine._prefect_sigterm_handler
+with engine.capture_sigterm():
+    assert engine.can_ack_control_intent()
+    with ended_once():
+        assert signal.getsignal(signal.SIGTERM) is not own
+        print(engine.can_ack_control_intent())
+        with engine.capture_sigterm():  # a task's
+            print(engine.can_ack_control_intent())
+        print(engine.can_ack_control_intent())
+    assert signal.getsignal(signal.SIGTERM) is own is engine._prefect_sigterm_handler
+    print(engine.can_ack_control_intent())
+"""
+
+
+def test_prefect_hears_a_cancellation_while_a_flow_runs() -> None:
+    """Else its runner takes the end of a cancelled run for a crash."""
+    done = run(CANCELLED)
+    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr

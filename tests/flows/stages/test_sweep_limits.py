@@ -1,0 +1,242 @@
+"""sweep.budget_usd and sweep.max_retries over a sweep and its resumes, on the simulated engine with a price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+import flows.stages.preflight
+from configs.catalogue import InstanceType, load_catalogue
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
+from scaling import names
+from scaling.planning.budget import billed_node_seconds
+from scaling.report import ScalingReport
+from tasks.errors import PointsMissing, PreflightRefused
+from tasks.pricing import with_price
+from tests.infra.local.platform_client import serve_simulated
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+Platform = Callable[..., Any]
+DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
+USD_PER_NODE_SECOND = 0.001
+BOUND = {1: 3.6, 2: 7.2, 4: 14.4}  # USD of an attempt that runs for its whole 3480 s and 120 s to stop
+ALL_BOUNDS = 25.2
+EACH_NEARLY_AN_HOUR = {"t_compute_seconds": 3300, "serial_share": 1, "noise_sigma": 0}
+NO_CAPACITY = {"fault": "capacity_error", "jobs": "*"}
+
+
+@pytest.fixture(autouse=True)
+def price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated nodes have none of their own."""
+    catalogue = load_catalogue()
+
+    def get(instance_type: str) -> InstanceType:
+        return with_price(catalogue.get(instance_type), "us-east-1", USD_PER_NODE_SECOND * 3600, date(2026, 11, 20))
+
+    monkeypatch.setattr(flows.stages.preflight, "load_catalogue", lambda: SimpleNamespace(get=get))
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The events that were sent."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "tasks.report.publish.emit_event", lambda event, **members: sent.append({"event": event, **members})
+    )
+    return sent
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Platform:
+    """simulated(fault, …, model={…}) serves a platform while it is entered."""
+    state = tmp_path / "state"
+    state.mkdir()
+
+    @contextmanager
+    def serve(*faults: dict[str, Any], **options: Any) -> Iterator[SimpleNamespace]:
+        yield from serve_simulated(state, faults, **options)
+
+    return serve
+
+
+@pytest.fixture
+def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.MonkeyPatch) -> Configs:
+    """sweep_config(platform, budget_usd=…): 1, 2 and 4 nodes, ascending, one attempt each, no image to build."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
+    training = {
+        "instance_type": "ml.local.small",
+        "max_runtime_seconds": 3480,
+        "hyperparameters": {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
+    }
+    limits = {"node_counts": [1, 2, 4], "order": "ascending", "poll_interval_seconds": 0.2, "max_attempts": 1}
+
+    def make(served: SimpleNamespace, **sweep: Any) -> BenchmarkConfig:
+        platform = {
+            "endpoint_url": served.endpoint,
+            "credentials": "platform",
+            "create_missing": True,
+            "role_arn": "arn:aws:iam::000000000001:role/training",
+        }
+        sections = {"image": {"uri": DLC}, "training": training, "platform": platform}
+        return make_config(sweep={**limits, **sweep}, **sections).with_absolute_paths(tmp_path)
+
+    return make
+
+
+def jobs_of(served: SimpleNamespace) -> dict[tuple[int, int], dict[str, Any]]:
+    """(nodes, attempt) -> description of every job that the platform knows."""
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
+    listed = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+    places = {name: names.parse_job_name(name) for name in listed}
+    return {
+        (place[0], place[2]): served.sagemaker.describe_training_job(TrainingJobName=name)
+        for name, place in places.items()
+        if place is not None
+    }
+
+
+def spent_usd(served: SimpleNamespace) -> float:
+    return sum((billed_node_seconds(job) or 0) * USD_PER_NODE_SECOND for job in jobs_of(served).values())
+
+
+def rows(result: SweepResult) -> dict[tuple[int, int], tuple[str, str]]:
+    """(nodes, attempt) -> (status, reason) of the report's points."""
+    return {(point.nodes, point.attempt): (point.status, str(point.reason)) for point in result.report.points}
+
+
+def failing_once(nodes: int, after_seconds: float) -> dict[str, Any]:
+    return {"fault": "algorithm_error", "jobs": f"*-n{nodes}-*", "after_seconds": after_seconds, "max_jobs": 1}
+
+
+def test_budget_holds_all_attempts_of_all_runs(
+    simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]
+) -> None:
+    """The first run loses all three points, 4 nodes after nearly an hour. A budget for 1 and 2 nodes more is left.
+
+    All may run at once, and 2 nodes fit only once 1 node has cost less than it could.
+    """
+    faults = (failing_once(1, 400), failing_once(2, 400), failing_once(4, 3280))
+    with simulated(*faults, model=EACH_NEARLY_AN_HOUR) as served:
+        first = scaling_benchmark(sweep_config(served, budget_usd=ALL_BOUNDS))
+        assert (first.missing_points, events) == (3, [])
+        spent = spent_usd(served)
+        budget = spent + BOUND[1] + BOUND[2] - 0.02
+        assert budget > ALL_BOUNDS, "else preflight refuses it"
+
+        resumed = scaling_benchmark(
+            sweep_config(served, budget_usd=budget, max_parallel_jobs=3), first.sweep_id, resume=True
+        )
+        assert {place for place, job in jobs_of(served).items() if job["TrainingJobStatus"] == "Completed"} == {
+            (1, 2),
+            (2, 2),
+        }
+        assert (4, 2) not in jobs_of(served)
+        assert spent_usd(served) <= budget
+        assert resumed.missing_points == 1
+        status, reason = rows(resumed)[4, 2]
+        assert status == "Failed"
+        assert reason.startswith(
+            f"sweep.budget_usd: {budget:.2f} USD; the sweep's 5 jobs cost {spent_usd(served):.2f} "
+        )
+        assert "this attempt can cost 14.40 more" in reason
+        assert [(event["event"], event["payload"]) for event in events] == [
+            ("nodesweep.budget", {"sweep": first.sweep_id, "message": reason})
+        ]
+
+        richer = scaling_benchmark(sweep_config(served, budget_usd=60.0), first.sweep_id, resume=True)
+        assert richer.missing_points == 0
+        assert len(jobs_of(served)) == 6
+
+
+def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
+    simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes first, whatever the order says, and counts in full until it has ended."""
+
+    def crash(*_: Any) -> None:
+        raise RuntimeError("lost")
+
+    with simulated(model=EACH_NEARLY_AN_HOUR) as served, pytest.MonkeyPatch.context() as patch:
+        config = sweep_config(served, budget_usd=ALL_BOUNDS, order="descending", smoke="never")
+        sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
+        patch.setattr("flows.stages.sweep.watch_training_jobs", crash)
+        with pytest.raises(RuntimeError, match="lost"):
+            scaling_benchmark(config, sweep)
+        assert set(jobs_of(served)) == {(4, 1)}
+        patch.undo()
+        monkeypatch.setattr(
+            "scaling.planning.queue.Allowance.budget_problem", lambda *_: "sweep.budget_usd: none is left"
+        )
+        resumed = scaling_benchmark(config, sweep, resume=True)
+    assert {place: status for place, (status, _) in rows(resumed).items()} == {
+        (1, 1): "Failed",
+        (2, 1): "Failed",
+        (4, 1): "Completed",
+    }
+    assert len(events) == 1, "one, however many points are left out"
+
+
+def test_retries_are_counted_over_resumes(simulated: Platform, sweep_config: Configs) -> None:
+    with simulated(NO_CAPACITY) as served:
+        config = sweep_config(served, node_counts=[1, 2], max_attempts=3, max_retries=1)
+        first = scaling_benchmark(config)
+        made = {(1, 1), (1, 2), (2, 1)}
+        assert set(jobs_of(served)) == made
+        reason = "sweep.max_retries: the whole sweep may make 1 further attempts, and 1 were made"
+        for place in ((1, 3), (2, 2)):
+            assert rows(first)[place][0] == "Failed" and rows(first)[place][1].startswith(reason)
+        again = scaling_benchmark(config, first.sweep_id, resume=True)
+        assert set(jobs_of(served)) == made
+        assert rows(again) == rows(first)
+        scaling_benchmark(
+            sweep_config(served, node_counts=[1, 2], max_attempts=1, max_retries=2), first.sweep_id, resume=True
+        )
+        assert len(jobs_of(served)) == 4
+
+
+@pytest.mark.parametrize(
+    ("min_points", "missing", "enough"), [(None, 0, True), (None, 1, False), (2, 1, True), (2, 2, False)]
+)
+def test_min_points_decides_whether_a_run_with_gaps_is_done(
+    min_points: int | None, missing: int, enough: bool, make_config: Configs
+) -> None:
+    config = make_config(sweep={"min_points": min_points})
+    result = SweepResult(
+        "bench-20261120000000-01234567", cast(ScalingReport, SimpleNamespace(points=())), Path(), 3, missing
+    )
+    if enough:
+        check_points(config, result)
+    else:
+        with pytest.raises(PointsMissing, match=f"^{missing} of the planned points have no completed run"):
+            check_points(config, result)
+
+
+def test_refused_budget_is_an_event(simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]) -> None:
+    with simulated() as served:
+        config = sweep_config(served, budget_usd=25.1)
+        with pytest.raises(PreflightRefused, match=r"sweep.budget_usd: 25.1 is less than the 25.20 USD"):
+            scaling_benchmark(config)
+        assert jobs_of(served) == {}
+    [event] = events
+    assert event["event"] == "nodesweep.budget"
+    assert event["resource"]["prefect.resource.id"] == "nodesweep.benchmark.bench"
+    assert event["payload"]["sweep"] is None and "25.20 USD" in event["payload"]["message"]
+
+
+def test_other_refusals_are_no_budget_event(
+    simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]
+) -> None:
+    with simulated() as served, pytest.raises(PreflightRefused, match="does not divide by 3"):
+        scaling_benchmark(sweep_config(served, node_counts=[3], budget_usd=1000.0))
+    assert events == []

@@ -1,0 +1,115 @@
+"""Interrupted runs: killed while they train, started again, compared with runs that nobody interrupted."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.image.training.processes import DEADLINE_SECONDS, Trainings, succeed, two_nodes
+
+pytestmark = pytest.mark.slow
+
+# 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch, 58 in all.
+RUN = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--epochs", "2", "--learning-rate", "0.002")
+RUN = (*RUN, "--warmup-steps", "20", "--hidden-size", "512", "--evaluate-every-samples", "1920")
+ALWAYS = (*RUN, "--checkpoint-every-steps", "7")
+SAME = 1e-6  # one process: the same arithmetic in the same order
+SAME_OVER_RANKS = 0.003  # one of the 359 validation rows: sums over ranks may round differently
+
+
+def kill_when_checkpointed(last: Path, processes: list[subprocess.Popen[str]]) -> None:
+    """As a spot interruption does, between two checkpoints."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not last.exists():
+        assert all(process.poll() is None for process in processes), processes[0].communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def compare(resumed: dict[str, Any], whole: dict[str, Any], tolerance: float) -> None:
+    assert (resumed["interruptions"], whole["interruptions"]) == (1, 0)
+    at = resumed["resumed_at_step"]
+    assert at is not None and whole["resumed_at_step"] is None
+    assert at % 7 == 0 or at == 29
+    assert resumed["steps"] == whole["steps"] == 58
+    assert len(resumed["step_seconds"]) == 58 - at
+    assert resumed["samples"] == whole["samples"]
+    for metrics in (resumed, whole):
+        assert [validation["step"] for validation in metrics["validations"]] == [10, 20, 30, 40, 50, 58]
+    assert resumed["final_metric"]["value"] == pytest.approx(whole["final_metric"]["value"], abs=tolerance)
+    clock = resumed["run_stop_unix_seconds"] - resumed["run_start_unix_seconds"]
+    assert 0 < resumed["train_seconds"] < clock - 1  # the gap, with the imports of the second start, is not training
+
+
+def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(trainings: Trainings, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
+    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
+    assert not (trainings.output() / "data" / "metrics.json").exists()
+    succeed(trainings.start(*arguments))
+    succeed(trainings.start(*RUN, node="whole"))
+    compare(trainings.metrics(), trainings.metrics("whole"), SAME)
+    assert (trainings.output() / "model" / "best.ckpt").is_file()
+    assert list(folder.iterdir()) == []  # the next run starts at its beginning
+
+
+def test_two_nodes_resume_from_rank_0s_checkpoint(trainings: Trainings, tmp_path: Path) -> None:
+    """The other node is sent rank 0's file: what lies on its own disk may be missing or older."""
+    folder = tmp_path / "checkpoints"
+    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
+    kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))
+    first, second = two_nodes(trainings, *arguments)
+    succeed(first, second)
+    succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))
+    compare(trainings.metrics("127.0.9.1"), trainings.metrics("127.0.8.1"), SAME_OVER_RANKS)
+
+
+def test_a_run_cut_on_one_node_goes_on_on_two(trainings: Trainings, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
+    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
+    succeed(*two_nodes(trainings, *arguments))
+    succeed(trainings.start(*RUN, node="whole"))
+    compare(trainings.metrics("127.0.9.1"), trainings.metrics("whole"), SAME_OVER_RANKS)
+
+
+def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(trainings: Trainings, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
+    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
+    process = trainings.start(*arguments, "--seed", "7")
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 1
+    assert "is of a run with seed 0, this one has 7: remove it" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    (folder / "last.ckpt").write_bytes((folder / "last.ckpt").read_bytes()[:1000])
+    process = trainings.start(*arguments)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0
+    assert "is not a whole checkpoint: the run starts from the beginning" in errors
+    assert trainings.metrics()["interruptions"] == 0
+
+
+def test_sharded_training_resumes_with_its_optimiser_and_learns_what_ddp_learns(
+    trainings: Trainings, tmp_path: Path, image_python: str
+) -> None:
+    """FSDP on two nodes without a GPU, cut and resumed, against DDP that nobody cut."""
+    folder = tmp_path / "checkpoints"
+    arguments = (*ALWAYS, "--strategy", "fsdp", "--checkpoint-dir", str(folder))
+    kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))
+    succeed(*two_nodes(trainings, *arguments))
+    succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))
+    sharded = trainings.metrics("127.0.9.1")
+    assert sharded["world"]["strategy"] == "fsdp"
+    compare(sharded, trainings.metrics("127.0.8.1"), 0.02)
+    best = trainings.output("127.0.9.1") / "model" / "best.ckpt"
+    program = "import sys, torch; print(sum(p.numel() for p in torch.load(sys.argv[1])['state_dict'].values()))"
+    counted = subprocess.run([image_python, "-c", program, str(best)], capture_output=True, text=True, check=True)
+    assert int(counted.stdout) == sharded["model"]["parameters"]

@@ -1,0 +1,149 @@
+"""The program as a whole, in the image's own Python: real processes, real measurements, metrics.json checked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.infra.image.training.processes import DEADLINE_SECONDS, IMAGE, Trainings, free_port, succeed, two_nodes
+
+STEPS = 24
+# 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch.
+AMOUNT = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--max-steps", str(STEPS))
+QUICK = (*AMOUNT, "--learning-rate", "0.005")
+SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
+EXCLUDE = ("--warmup-exclude-steps", "4", "--warmup-exclude-seconds", "0")
+
+pytestmark = pytest.mark.slow
+
+
+def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
+    """What holds for every metrics.json."""
+    jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
+    assert metrics["schema_version"] == 1
+    assert metrics["steps"] == steps == len(metrics["step_seconds"])
+    assert 0 < sum(metrics["step_seconds"][:1]) < metrics["train_seconds"]
+    took = metrics["run_stop_unix_seconds"] - metrics["run_start_unix_seconds"]
+    assert took == pytest.approx(metrics["train_seconds"], abs=1e-3)
+    steady, world, batch, samples = (metrics[name] for name in ("steady", "world", "batch", "samples"))
+    window = metrics["step_seconds"][steady["first_step"] :]
+    assert (steady["steps"], steady["step_seconds"]) == (len(window), pytest.approx(median(window), abs=2e-6))
+    assert world["world_size"] == world["nodes"] * world["processes_per_node"]
+    replicas = world["world_size"] * batch["accumulate_grad_batches"]
+    assert batch["global_batch_size"] == replicas * batch["per_replica_batch_size"]
+    assert samples["requested"] == samples["processed"] - samples["padded"] + samples["dropped"]
+    assert samples["processed"] == steps * batch["global_batch_size"]
+    assert metrics["dataset_rows"] == 1438
+    assert 0 <= metrics["data_wait_share"] < 1
+    validations = metrics["validations"]
+    assert validations[-1]["step"] == steps
+    assert validations[-1]["value"] == metrics["final_metric"]["value"]
+    assert [entry["samples"] for entry in validations] == [
+        entry["step"] * batch["global_batch_size"] for entry in validations
+    ]
+    elapsed = [entry["elapsed_seconds"] for entry in validations]
+    assert [0.0, *elapsed, metrics["train_seconds"]] == sorted({0.0, *elapsed, metrics["train_seconds"]})
+    assert metrics["final_metric"]["goal"] == "maximize"
+    assert metrics["versions"]["torch"] and metrics["device"]["type"] == "cpu"
+
+
+def test_one_process_by_hand(trainings: Trainings) -> None:
+    printed = succeed(trainings.start(*QUICK, *EXCLUDE))
+    metrics = trainings.metrics()
+    check(metrics)
+    assert metrics["world"] == {
+        "nodes": 1, "processes_per_node": 1, "world_size": 1, "backend": None, "launcher": "plain", "strategy": None,
+    }  # fmt: skip
+    assert metrics["rank_step_spread_seconds"] is None
+    assert metrics["final_metric"]["value"] > 0.8  # digits are easy; a model that learns nothing has 0.1
+    assert f"train_seconds={metrics['train_seconds']:.6g};" in printed
+    assert (trainings.output() / "model" / "best.ckpt").is_file()
+    assert list((trainings.output() / "data" / "tensorboard").glob("events.*"))
+    assert not (trainings.output() / "input" / "prepared").exists()
+
+
+def test_two_nodes_do_the_same_work_as_one(trainings: Trainings) -> None:
+    succeed(*two_nodes(trainings, *QUICK, *EXCLUDE))
+    succeed(trainings.start(*QUICK, *EXCLUDE, node="alone"))
+    together, alone = trainings.metrics("127.0.9.1"), trainings.metrics("alone")
+    check(together)
+    assert together["world"] == {
+        "nodes": 2, "processes_per_node": 1, "world_size": 2, "backend": "gloo", "launcher": "plain", "strategy": "ddp",
+    }  # fmt: skip
+    assert together["rank_step_spread_seconds"] >= 0
+    assert together["samples"] == alone["samples"]
+    assert together["final_metric"]["value"] == pytest.approx(alone["final_metric"]["value"], abs=0.01)
+    assert not (trainings.output("127.0.9.2") / "data").exists()  # rank 0 alone writes
+    assert not (trainings.output("127.0.9.2") / "model").exists()
+
+
+def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}")
+    arguments = (*QUICK, *EXCLUDE, "--accumulate-grad-batches", "2", "--evaluate-every-samples", "1920")
+    succeed(trainings.start(*arguments, launcher=launcher))
+    metrics = trainings.metrics()
+    check(metrics)
+    assert (metrics["world"]["launcher"], metrics["world"]["processes_per_node"]) == ("torchrun", 2)
+    assert metrics["batch"]["per_replica_batch_size"] == 48
+    assert metrics["samples"]["per_epoch"] == 1438 * 4
+    assert [entry["step"] for entry in metrics["validations"]] == [10, 20, 24]  # every 1,920 samples, and at the end
+
+
+def test_resnet18_trains_on_the_digits_images(trainings: Trainings, tmp_path: Path) -> None:
+    arguments = ("--model", "resnet18", "--global-batch-size", "64", "--max-steps", "6")
+    rate = ("--learning-rate-rule", "sqrt", "--base-global-batch-size", "16", "--learning-rate", "0.001")
+    succeed(trainings.start(*arguments, *rate, *EXCLUDE, TENSORBOARD_DIR=str(tmp_path / "board")))
+    assert list((tmp_path / "board").glob("events.*"))
+    metrics = trainings.metrics()
+    check(metrics, steps=6)
+    assert metrics["model"] == {"name": "resnet18", "parameters": 11_172_810}
+    assert metrics["learning_rate"] == pytest.approx(0.002)
+    assert (metrics["learning_rate_rule"], metrics["base_global_batch_size"]) == ("sqrt", 16)
+
+
+def test_the_run_starts_after_the_boot_barrier(trainings: Trainings, tmp_path: Path) -> None:
+    barrier = tmp_path / "barrier"
+    process = trainings.start(*QUICK, SM_BOOT_BARRIER_DIR=str(barrier))
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (barrier / "ready").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    opened = time.time()
+    (barrier / "go").touch()
+    succeed(process)
+    assert trainings.metrics()["run_start_unix_seconds"] >= opened
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--label-column", "digit"), "ValueError: --label-column 'digit' is not in the table"),
+        (("--global-batch-size", "100000"), "ValueError: an epoch of 1438 training rows x 1 passes is smaller"),
+        (("--format", "csv"), "is --format csv right?"),
+        (("--precision", "bf16"), "ValueError: --precision bf16 is not supported by"),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line_and_exit_code_1(
+    trainings: Trainings, arguments: tuple[str, ...], message: str
+) -> None:
+    process = trainings.start(*arguments)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 1
+    assert message in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+
+
+def test_a_node_whose_peer_dies_ends_too(trainings: Trainings) -> None:
+    processes = two_nodes(trainings, "--passes-per-epoch", "100", "--epochs", "1000", "--global-batch-size", "64")
+    assert processes[0].stdout is not None
+    assert processes[0].stdout.readline().startswith("step=")  # it trains
+    processes[1].kill()
+    processes[0].communicate(timeout=60)
+    assert processes[0].returncode not in (0, None)

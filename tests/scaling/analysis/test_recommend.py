@@ -1,0 +1,472 @@
+"""Which node count is recommended and why, and the Pareto front, against rows worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.models import RecommendationConfig
+from scaling.analysis import recommend as recommend_module
+from scaling.analysis.cost import Price
+from scaling.analysis.recommend import Recommendation, cost_change, faster_text, pareto_front, recommend
+from scaling.analysis.speedup import SummaryRow, summarise
+from scaling.outcome.outcome import Clocks, JobOutcome
+
+REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
+PERFECT = {1: 120, 2: 60, 3: 40, 4: 30}
+LOSSES = {"name": "val_loss", "goal": "minimize"}
+
+
+def rows_of(
+    times: Mapping[int, float | Sequence[float] | None],
+    usd: Mapping[int, float] | None = None,
+    loss: Mapping[int, float] | None = None,
+) -> tuple[SummaryRow, ...]:
+    """{nodes: train seconds of its runs, None for a failed one}, with the cost of a run and its final loss."""
+    outcomes = []
+    for nodes, given_seconds in times.items():
+        repeats = given_seconds if isinstance(given_seconds, Sequence) else [given_seconds]
+        for repeat, seconds in enumerate(repeats, start=1):
+            outcomes.append(
+                JobOutcome(
+                    nodes=nodes,
+                    repeat=repeat,
+                    attempt=1,
+                    job_name=f"n{nodes}-r{repeat}",
+                    status="Completed" if seconds else "Failed",
+                    platform_kind="measured",
+                    clocks=Clocks(train_seconds=seconds),
+                    train_clock="measured" if seconds else None,
+                    given_cost_usd=(usd or {}).get(nodes),
+                    metrics={"final_metric": {**LOSSES, "value": loss[nodes]}} if loss else None,
+                )
+            )
+    return summarise(outcomes)
+
+
+def advise(
+    times: Mapping[int, Any],
+    usd: Mapping[int, float] | None = None,
+    loss: Mapping[int, float] | None = None,
+    **goals: float,
+) -> Recommendation:
+    answer = recommend(rows_of(times, usd, loss), RecommendationConfig(**goals))
+    assert answer is not None
+    return answer
+
+
+def chosen(answer: Recommendation) -> int | None:
+    return answer.chosen and answer.chosen.nodes
+
+
+def runner_up(answer: Recommendation) -> int | None:
+    return answer.runner_up and answer.runner_up.nodes
+
+
+def why_not(answer: Recommendation, nodes: int) -> str:
+    return next(choice.reason for choice in answer.rejected if choice.nodes == nodes)
+
+
+def test_reference_row_recommends_its_largest_count_by_point_estimates():
+    # E = 1, .9, .917, .917; D = 1.8, 2.04, 2: all above the limits
+    answer = advise(REFERENCE)
+    assert (answer.rule, answer.basis) == ("efficiency", "point")
+    assert (chosen(answer), runner_up(answer)) == (8, 4)
+    assert answer.chosen.reason == "7.3x faster than 1 node, efficiency 92 %, doubling ratio 2.00"
+    assert answer.runner_up.reason == "3.7x faster than 1 node, efficiency 92 %, doubling ratio 2.04"
+    assert answer.reason == (
+        "8 nodes is the largest measured count that passes (efficiency at least 75 %, doubling ratio at least 1.50); "
+        "n = 1 has no interval, so point estimates were judged."
+    )
+    assert [choice.nodes for choice in answer.rejected] == [1, 2, 4]
+    assert why_not(answer, 4) == "passes too, with fewer nodes than 8"
+
+
+def test_perfect_scaling_recommends_the_largest_and_says_what_was_not_judged():
+    answer = advise(PERFECT)
+    assert chosen(answer) == 4
+    assert "not judged" not in answer.reason
+    assert (
+        "half of 3 has no train time to compare with, so its doubling ratio was not judged"
+        in advise({1: 120, 3: 40}).reason
+    )
+
+
+def test_a_count_that_meets_its_limits_exactly_passes_in_spite_of_rounding():
+    # E(3) = 0.1 / (3 x 0.0444…) is 0.75 but for the last digit; D(2) = 1.5 and E(2) = .75 exactly
+    assert chosen(advise({1: 0.1, 3: 0.1 / 2.25})) == 3
+    assert chosen(advise({1: 0.3, 2: 0.2})) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [
+        (68, "efficiency 74 % is below 75 % and doubling ratio 1.47 is below 1.50"),
+        (66.8, "efficiency 75 % is just below 75 % and doubling ratio 1.50 is just below 1.50"),
+        (100, "efficiency 50 % is below 75 % and doubling ratio 1.00 is below 1.50 and not faster than 1 node"),
+    ],
+)
+def test_an_inefficient_count_leaves_the_baseline(seconds, reason):
+    answer = advise({1: 100, 2: seconds})
+    assert (chosen(answer), runner_up(answer)) == (1, 2)
+    assert why_not(answer, 2) == reason
+    assert answer.chosen.reason == "the baseline, 1 min 40 s"
+    assert answer.reason.startswith("No count larger than 1 node passes (efficiency at least 75 %")
+
+
+def test_limits_are_the_configs():
+    assert chosen(advise({1: 100, 2: 68}, min_efficiency=0.7, min_doubling_ratio=1.4)) == 2
+    assert chosen(advise(REFERENCE, min_efficiency=0.91)) == 8
+    assert chosen(advise(REFERENCE, min_doubling_ratio=2.0)) == 8
+    assert why_not(advise({1: 100, 2: 54}, min_efficiency=0.95), 2) == "efficiency 93 % is below 95 %"
+
+
+def test_a_doubling_that_does_not_pay_is_rejected_though_its_efficiency_holds():
+    # 4 is superlinear (E = 1.25), so 8 holds E = .8 with D = 1.28
+    answer = advise({1: 100, 2: 45, 4: 20, 8: 15.625})
+    assert chosen(answer) == 4
+    assert why_not(answer, 8) == "doubling ratio 1.28 is below 1.50"
+
+
+def test_a_larger_count_may_pass_where_a_smaller_one_does_not():
+    # E = .667, then 1
+    answer = advise({1: 100, 2: 75, 4: 25})
+    assert (chosen(answer), runner_up(answer)) == (4, 1)
+    assert "smaller counts that do not pass: 2;" in answer.reason
+
+
+def test_a_failed_half_leaves_the_doubling_ratio_unjudged():
+    answer = advise({1: 80, 2: 40, 4: None, 8: 10})
+    assert chosen(answer) == 8
+    assert "half of 8 has no train time to compare with" in answer.reason
+    assert [choice.nodes for choice in answer.rejected] == [1, 2]
+
+
+def test_a_count_slower_than_a_smaller_one_is_never_the_largest_that_passes():
+    # 2 nodes are superlinear: 3 hold E = .76 and no D is known, but they are slower than 2
+    answer = advise({1: 100, 2: 40, 3: 44})
+    assert chosen(answer) == 2
+    assert why_not(answer, 3) == "not faster than 2 nodes"
+
+
+def test_relative_baseline_is_the_fallback_and_needs_no_doubling_ratio():
+    answer = advise({2: 60, 4: 59})
+    assert chosen(answer) == 2
+    assert answer.reason.startswith("No count larger than 2 nodes passes")
+    assert advise({2: 60, 4: 30}).chosen.reason == "2.0x faster than 2 nodes, efficiency 100 %, doubling ratio 2.00"
+
+
+def test_three_runs_are_judged_by_the_lower_bound():
+    # Median E(2) = 100/(2 x 62) = .81, but the slowest of three runs against the fastest baseline: 98/(2 x 75) = .65
+    answer = advise({1: [98, 100, 102], 2: [60, 62, 75]})
+    assert (chosen(answer), answer.basis) == (1, "interval")
+    assert why_not(answer, 2) == "the lower bound of efficiency 81 %, 65 %, is below 75 %"
+    assert "interval" not in answer.reason
+    assert chosen(advise({1: [98, 100, 102], 2: [60, 62, 63]})) == 2
+
+
+def test_counts_with_too_few_runs_are_named():
+    answer = advise({1: [98, 100, 102], 2: [50, 51, 52], 4: [26, 27]})
+    assert (chosen(answer), answer.basis) == (4, "point")
+    assert answer.reason.endswith("n = 2 (at 4) has no interval, so point estimates were judged.")
+
+
+def test_throughput_only_is_never_chosen_nor_runner_up():
+    loss = {1: 0.5, 2: 0.5, 4: 0.9}
+    answer = advise({1: 100, 2: 50, 4: 25}, loss=loss)
+    assert (chosen(answer), runner_up(answer)) == (2, 1)
+    assert why_not(answer, 4) == (
+        "the final metric is not shown to be within the tolerance of the baseline's, so its time is not a time-to-train"
+    )
+    assert chosen(advise({1: 100, 2: 50, 4: 25}, loss=loss, deadline_seconds=30)) is None
+    assert runner_up(advise({1: 100, 4: 25}, loss=loss)) is None
+
+
+def test_a_throughput_only_count_rules_out_no_larger_one():
+    # 4 nodes are slower than 2 (D = .8), but those did not train the same model
+    answer = advise({1: 100, 2: 20, 4: 25}, loss={1: 0.5, 2: 0.9, 4: 0.5})
+    assert chosen(answer) == 4
+    assert "half of 4 has no train time to compare with" in answer.reason
+    assert answer.chosen.reason == "4.0x faster than 1 node, efficiency 100 %"
+
+
+def test_budget_rules_out_dearer_counts():
+    usd = {1: 10, 2: 11, 4: 12, 8: 13.001}
+    answer = advise(REFERENCE, usd, budget_usd_per_run=13)
+    assert chosen(answer) == 4
+    assert answer.chosen.reason.startswith("3.7x faster than 1 node, 20 % dearer, ")
+    assert why_not(answer, 8) == "run cost $13.00 is just above the budget of $13.00"
+    assert "run cost at most $13.00" in answer.reason
+    assert chosen(advise(REFERENCE, usd, budget_usd_per_run=13.001)) == 8
+
+
+def test_nothing_within_the_budget_or_no_known_cost_recommends_nothing():
+    answer = advise(REFERENCE, {1: 10, 2: 11, 4: 12, 8: 13}, budget_usd_per_run=9)
+    assert (answer.chosen, answer.runner_up) == (None, None)
+    assert "; at 1 node, run cost $10.00 is above the budget of $9.00; " in answer.reason
+    unpriced = advise(REFERENCE, budget_usd_per_run=9)
+    assert chosen(unpriced) is None
+    assert why_not(unpriced, 8) == "run cost is unknown, against a budget of $9.00"
+
+
+def test_deadline_takes_the_cheapest_that_meets_it():
+    answer = advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=3300)
+    assert (answer.rule, chosen(answer), runner_up(answer)) == ("deadline", 2, 8)
+    assert answer.reason.startswith(
+        "2 nodes is the cheapest measured count that trains within 55 min 0 s (start-up not "
+    )
+    assert why_not(answer, 1) == "train time 1 h 39 min misses the deadline of 55 min 0 s by 44 min 0 s"
+    assert why_not(answer, 8) == "run cost $12.00 is above the $11.00 of 2 nodes"
+    assert runner_up(advise(REFERENCE, deadline_seconds=900)) is None
+
+
+def test_deadline_needs_no_efficiency():
+    assert chosen(advise({1: 100, 8: 50}, deadline_seconds=60)) == 8
+
+
+def test_deadline_without_prices_takes_the_least_node_time():
+    # Node-time: 100, 110 and 104 s; the cost of one count alone orders nothing
+    answer = advise({1: 100, 2: 55, 4: 26}, {2: 1}, deadline_seconds=60)
+    assert (chosen(answer), runner_up(answer)) == (4, 2)
+    assert "not every run cost is known, so the least node-time counts as cheapest" in answer.reason
+    assert why_not(answer, 2) == "node-time 1 min 50 s is above the 1 min 44 s of 4 nodes"
+
+
+def test_of_equally_cheap_counts_the_faster_meets_the_deadline_best():
+    answer = advise({1: 0.3, 3: 0.1}, deadline_seconds=1)
+    assert chosen(answer) == 3
+    assert why_not(answer, 1) == "node-time 300 ms is that of 3 nodes, and the train time is not shorter"
+
+
+def test_a_missed_deadline_names_the_fastest_and_by_how_much():
+    answer = advise(REFERENCE, deadline_seconds=600)
+    assert (answer.chosen, answer.runner_up, len(answer.rejected)) == (None, None, 4)
+    assert answer.reason.startswith(
+        "No measured count trains within 10 min 0 s (start-up not included); at the fastest, 8 nodes, "
+        "train time 13 min 30 s misses the deadline of 10 min 0 s by 3 min 30 s"
+    )
+
+
+def test_a_deadline_is_met_by_the_upper_bound():
+    times = {1: [98, 100, 102], 2: [50, 51, 59]}
+    assert advise(times, deadline_seconds=59).basis == "interval"
+    assert chosen(advise(times, deadline_seconds=59)) == 2
+    answer = advise(times, deadline_seconds=55)
+    assert chosen(answer) is None
+    assert why_not(answer, 2) == "train time 51.0 s (up to 59.0 s) misses the deadline of 55.0 s by 4.0 s"
+
+
+def test_a_deadline_met_only_above_the_budget_names_the_cheapest_in_time():
+    answer = advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=1700, budget_usd_per_run=11)
+    assert answer.reason.startswith(
+        "No measured count trains within 28 min 20 s (start-up not included) for at most $11.00; "
+        "at the cheapest in time, 8 nodes, run cost $12.00 is above the budget of $11.00"
+    )
+    assert why_not(answer, 1).startswith("train time")
+    assert chosen(advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=1700, budget_usd_per_run=12)) == 8
+
+
+@pytest.mark.parametrize("times", [{1: None, 2: None}, {1: 10, 2: None}, {4: [10, 11, 12]}])
+def test_fewer_than_two_measured_counts_give_no_recommendation(times):
+    assert recommend(rows_of(times), RecommendationConfig()) is None
+
+
+def test_pareto_front_by_hand():
+    times = {1: 100, 2: 60, 4: 60, 8: 20, 16: 30}
+    assert pareto_front(rows_of(times, {1: 1, 2: 2, 4: 3, 8: 4, 16: 5})) == (1, 2, 8)
+    assert pareto_front(rows_of(times, {1: 1, 2: 2, 4: 2, 8: 4, 16: 3.9})) == (1, 2, 4, 8, 16)
+
+
+def test_pareto_front_leaves_out_what_has_no_time_no_cost_or_another_model():
+    assert pareto_front(rows_of(REFERENCE)) == ()
+    assert pareto_front(rows_of({1: 9, 2: 5, 4: None, 8: 2}, {1: 1, 2: 2, 4: 1})) == (1, 2)
+    assert pareto_front(rows_of({1: 9, 2: 5}, {1: 1, 2: 1}, loss={1: 0.5, 2: 0.9})) == (1,)
+
+
+def test_rounding_decides_no_tie_of_the_pareto_front():
+    # 0.1 + 0.2 dollars and 0.3 are the same cost
+    assert pareto_front(rows_of({1: 9, 2: 5}, {1: 0.3, 2: 0.1 + 0.2})) == (2,)
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [
+        ({1: 4, 2: 5}, "25 % dearer"),
+        ({1: 4, 2: 3}, "25 % cheaper"),
+        ({1: 4, 2: 4.001}, "same cost"),
+        ({2: 5}, None),
+        ({1: 4}, None),
+        ({1: 0, 2: 5}, None),
+    ],
+)
+def test_cost_change(usd, text):
+    base, row = rows_of({1: 9, 2: 5}, usd)
+    assert cost_change(row, base) == text
+
+
+def test_slower_is_not_called_faster():
+    assert (faster_text(2.0), faster_text(0.8)) == ("2.0x faster than", "0.8x as fast as")
+    assert faster_text(1 - 1e-15) == "1.0x faster than"
+
+
+curves = st.dictionaries(st.integers(1, 64), st.floats(0.01, 1e5), min_size=2, max_size=7)
+goals_with_or_without_deadline = st.builds(
+    RecommendationConfig, deadline_seconds=st.none() | st.floats(0.01, 1e5), min_efficiency=st.floats(0.1, 1)
+)
+
+
+def counts(answer: Recommendation) -> tuple[object, ...]:
+    return chosen(answer), runner_up(answer), [choice.nodes for choice in answer.rejected]
+
+
+@given(curves, st.floats(1e-3, 1e3))
+def test_the_unit_of_time_does_not_change_the_efficient_count(times, factor):
+    scaled = advise({nodes: seconds * factor for nodes, seconds in times.items()})
+    assert counts(scaled) == counts(advise(times))
+
+
+@given(curves, goals_with_or_without_deadline, st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_does_not_matter(times, goals, generator: random.Random):
+    rows = list(rows_of(times, times))
+    expected = recommend(rows, goals), pareto_front(rows)
+    generator.shuffle(rows)
+    assert (recommend(rows, goals), pareto_front(rows)) == expected
+
+
+@given(curves, goals_with_or_without_deadline)
+def test_chosen_and_rejected_are_the_measured_counts(times, goals):
+    answer = recommend(rows_of(times), goals)
+    named = [choice.nodes for choice in answer.rejected] + ([answer.chosen.nodes] if answer.chosen else [])
+    assert sorted(named) == sorted(times)
+    assert answer.runner_up is None or answer.runner_up.nodes in set(times) - {chosen(answer)}
+    assert all(choice.reason for choice in answer.rejected)
+
+
+cheap_and_fast = st.dictionaries(
+    st.integers(1, 64), st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12
+)
+
+
+@given(cheap_and_fast)
+def test_pareto_members_are_not_dominated_and_all_others_are(points):
+    rows = rows_of({n: float(p[0]) for n, p in points.items()}, {n: float(p[1]) for n, p in points.items()})
+    front = pareto_front(rows)
+    for nodes, (seconds, usd) in points.items():
+        beaten = any(t <= seconds and c <= usd and (t < seconds or c < usd) for t, c in points.values())
+        assert (nodes in front) is not beaten
+
+
+def test_the_warm_pool_counts_into_budget_and_price():
+    def run(nodes: int, retained: float) -> JobOutcome:
+        clocks = Clocks(train_seconds=100 / nodes, billable_seconds=100 / nodes)
+        return JobOutcome(
+            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed", platform_kind="aws",
+            clocks=clocks, train_clock="program", retained_billable_seconds=retained,
+        )  # fmt: skip
+
+    price = Price(instance_type="ml.m5.large", usd_per_hour=36)  # 1 cent a node-second
+    rows = summarise([run(1, 0), run(2, 100)], price)
+    assert (rows[1].costs.run_usd, rows[1].costs.total_usd) == pytest.approx((1.0, 3.0))
+    assert cost_change(rows[1], rows[0]) == "200 % dearer, warm pool included"
+    assert pareto_front(rows) == (1, 2)
+    answer = recommend(rows, RecommendationConfig(budget_usd_per_run=2))
+    assert answer is not None and chosen(answer) == 1
+    assert why_not(answer, 2) == "run cost (warm pool included) $3.00 is above the budget of $2.00"
+    late = recommend(rows, RecommendationConfig(deadline_seconds=100))
+    assert late is not None and late.deadline_clock == "train"
+    assert why_not(late, 2) == "run cost (warm pool included) $3.00 is above the $1.00 of 1 node"
+
+
+def test_the_warm_pool_can_take_a_count_off_the_pareto_front():
+    # Without its pool 2 nodes cost 0.90 against 1.00 USD and are faster; with it 2.90, and 3 nodes beat them.
+    def run(nodes: int, billable: float, retained: float) -> JobOutcome:
+        clocks = Clocks(train_seconds=billable, billable_seconds=billable)
+        return JobOutcome(
+            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed", platform_kind="aws",
+            clocks=clocks, train_clock="program", retained_billable_seconds=retained,
+        )  # fmt: skip
+
+    price = Price(instance_type="ml.m5.large", usd_per_hour=36)
+    assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 100), run(3, 40, 0)], price)) == (1, 3)
+    assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 0), run(3, 40, 0)], price)) == (2, 3)
+
+
+def waiting(runs: Mapping[int, Sequence[tuple[float, float | None]]]) -> tuple[SummaryRow, ...]:
+    """{nodes: (train seconds, seconds from submission to end) of each run}"""
+    return summarise(
+        [
+            JobOutcome(
+                nodes=nodes,
+                repeat=repeat,
+                attempt=1,
+                job_name=f"n{nodes}-{repeat}",
+                status="Completed",
+                platform_kind="aws",
+                clocks=Clocks(submit_to_end_seconds=whole, train_seconds=train),
+                train_clock="program",
+            )
+            for nodes, times in runs.items()
+            for repeat, (train, whole) in enumerate(times, start=1)
+        ]
+    )
+
+
+def test_a_deadline_is_held_against_what_a_person_waits_where_every_run_knows_it():
+    # 4 nodes train within 60 s and end after 95 s; 2 nodes end after 80 s.
+    rows = waiting({1: [(100, 120)], 2: [(55, 80)], 4: [(30, 95)]})
+    answer = recommend(rows, RecommendationConfig(deadline_seconds=80))
+    assert answer is not None and (chosen(answer), answer.deadline_clock) == (2, "submit_to_end")
+    assert answer.reason.startswith(
+        "2 nodes is the cheapest measured count that ends within 1 min 20 s of its submission (waiting included); "
+    )
+    assert why_not(answer, 4) == ("time from submission to end 1 min 35 s misses the deadline of 1 min 20 s by 15.0 s")
+    missed = recommend(rows, RecommendationConfig(deadline_seconds=70))
+    assert missed is not None and "at the fastest, 2 nodes, time from submission to end 1 min 20 s" in missed.reason
+
+
+def test_waiting_is_held_to_the_deadline_by_its_upper_bound():
+    runs = {1: [(98, 120), (100, 121), (102, 122)], 2: [(50, 70), (51, 71), (52, 90)]}
+    answer = recommend(waiting(runs), RecommendationConfig(deadline_seconds=80))
+    assert answer is not None and (chosen(answer), answer.basis) == (None, "interval")
+    assert why_not(answer, 2).startswith("time from submission to end 1 min 11 s (up to 1 min 30 s) misses")
+
+
+def test_one_run_that_does_not_know_its_waiting_puts_all_on_the_train_clock():
+    runs = {1: [(100, 120)], 2: [(55, 80), (55, None)], 4: [(30, 95)]}
+    answer = recommend(waiting(runs), RecommendationConfig(deadline_seconds=80))
+    assert answer is not None and answer.deadline_clock == "train"
+    assert [choice.nodes for choice in answer.rejected if "misses" in choice.reason] == [1]
+    assert "trains within 1 min 20 s (start-up not included)" in answer.reason
+    assert advise(PERFECT).deadline_clock is None
+
+
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=12))
+def test_the_first_count_that_is_as_fast_is_named(seconds):
+    answer = advise({nodes: float(each) for nodes, each in enumerate(seconds, start=1)})
+    for choice in answer.rejected:
+        earlier = [
+            n for n, each in enumerate(seconds, start=1) if n < choice.nodes and each <= seconds[choice.nodes - 1]
+        ]
+        assert ("not faster than" in choice.reason) == (bool(earlier) and choice.nodes > 1)
+        if earlier and choice.nodes > 1:
+            assert f"not faster than {'1 node' if earlier[0] == 1 else f'{earlier[0]} nodes'}" in choice.reason
+
+
+@pytest.mark.parametrize("deadline", [None, 60.0])
+def test_work_grows_with_the_counts_and_not_with_their_pairs(monkeypatch, deadline):
+    rows = rows_of({n: 100 / n + 1 for n in range(1, 301)}, {n: 1.0 + n for n in range(1, 301)})
+    calls = []
+
+    def count(number: float) -> float:
+        calls.append(number)
+        return number
+
+    monkeypatch.setattr(recommend_module, "rounded", count)
+    recommend(rows, RecommendationConfig(deadline_seconds=deadline))
+    pareto_front(rows)
+    assert len(calls) < 12 * 300

@@ -1,0 +1,393 @@
+"""Speedup statistics against numbers worked out by hand, and their laws."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.models import ParityConfig
+from scaling.analysis.clocks import karp_flatt
+from scaling.analysis.cost import Price
+from scaling.analysis.speedup import (
+    MixedOutcomesError,
+    SummaryRow,
+    baseline_of,
+    choose_train_clock,
+    summarise,
+)
+from scaling.formats import format_speedup
+from scaling.outcome.outcome import Clocks, JobOutcome
+
+REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
+
+
+def column(rows: tuple[SummaryRow, ...], name: str) -> list[object]:
+    return [getattr(row if hasattr(row, name) else row.train, name) for row in rows]
+
+
+def test_reference_row_speedup_efficiency_and_doubling(make_outcomes):
+    rows = summarise(make_outcomes(REFERENCE))
+    assert column(rows, "speedup") == pytest.approx([1, 1.8, 99 / 27, 99 / 13.5])
+    assert column(rows, "efficiency") == pytest.approx([1, 0.9, 0.91667, 0.91667], abs=1e-4)
+    assert column(rows, "doubling_ratio")[0] is None
+    assert column(rows, "doubling_ratio")[1:] == pytest.approx([1.8, 55 / 27, 2.0])
+
+
+def test_reference_row_karp_flatt(make_outcomes):
+    rows = summarise(make_outcomes(REFERENCE))
+    # (1/1.8 - 1/2)/(1/2) = 1/9; (27/99 - 1/4)/(3/4) = 1/33; (13.5/99 - 1/8)/(7/8) = 1/77
+    assert column(rows, "karp_flatt")[0] is None
+    assert column(rows, "karp_flatt")[1:] == pytest.approx([1 / 9, 1 / 33, 1 / 77])
+
+
+def test_reference_row_prints_as_its_source_prints_it(make_outcomes):
+    rows = summarise(make_outcomes(REFERENCE))
+    assert [format_speedup(row.speedup) for row in rows[1:]] == ["1.8x", "3.7x", "7.3x"]
+
+
+def test_perfect_scaling_is_not_superlinear(make_outcomes):
+    rows = summarise(make_outcomes({nodes: 100 / nodes for nodes in (1, 2, 3, 4, 6, 7)}))
+    assert column(rows, "efficiency") == pytest.approx([1.0] * 6)
+    assert column(rows, "karp_flatt")[1:] == pytest.approx([0.0] * 5, abs=1e-12)
+    assert all(row.flags == () for row in rows)
+
+
+def test_constant_times_do_not_scale_at_all(make_outcomes):
+    rows = summarise(make_outcomes({1: 50, 2: 50, 4: 50}))
+    assert column(rows, "speedup") == [1, 1, 1]
+    assert column(rows, "karp_flatt")[1:] == pytest.approx([1, 1])
+    assert all(row.flags == () for row in rows)
+
+
+def test_superlinear_and_retrograde_are_flagged(make_outcomes):
+    rows = summarise(make_outcomes({1: 100, 2: 40, 4: 60, 8: 50}))
+    assert column(rows, "flags") == [(), ("superlinear",), ("retrograde",), ("retrograde",)]
+
+
+def test_failed_middle_point_keeps_its_row_and_breaks_the_doubling(make_outcomes, make_outcome):
+    rows = summarise([*make_outcomes({1: 80, 2: 40, 8: 10}), make_outcome(4)])
+    assert column(rows, "nodes") == [1, 2, 4, 8]
+    assert (rows[2].n, rows[2].n_failed, rows[2].train_seconds, rows[2].speedup) == (0, 1, None, None)
+    assert rows[3].doubling_ratio is None
+    assert rows[3].speedup == 8
+
+
+def test_baseline_above_one_node_is_relative(make_outcomes):
+    rows = summarise(make_outcomes({2: 60, 4: 30}))
+    baseline = baseline_of(rows)
+    assert baseline is not None
+    assert (baseline.nodes, baseline.relative) == (2, True)
+    assert column(rows, "efficiency") == [1, 1]
+    assert karp_flatt(1.5, 2) == pytest.approx(1 / 3)
+
+
+def test_failed_baseline_makes_the_next_count_a_relative_one(make_outcomes, make_outcome):
+    baseline = baseline_of(summarise([make_outcome(1), *make_outcomes({2: 60, 4: 30})]))
+    assert baseline is not None
+    assert (baseline.nodes, baseline.relative) == (2, True)
+
+
+def test_planned_counts_without_an_attempt_have_a_row(make_outcomes):
+    rows = summarise(make_outcomes({1: 60}), planned_nodes=(1, 2))
+    assert (rows[1].nodes, rows[1].n, rows[1].n_failed, rows[1].speedup) == (2, 0, 0, None)
+
+
+def test_three_repeats_give_the_median(make_outcomes, make_outcome):
+    rows = summarise([*make_outcomes({1: [90, 100, 140], 2: [50, 52]}), make_outcome(2, None, 3)])
+    assert column(rows, "train_seconds") == [100, 51]
+    assert (rows[1].n, rows[1].n_failed) == (2, 1)
+
+
+def test_cost_is_billable_times_nodes_times_price(make_outcome):
+    price = Price(instance_type="ml.m5.xlarge", usd_per_hour=0.23)
+    clocks = Clocks(train_seconds=100, billable_seconds=360)
+    assert summarise([make_outcome(4, 100, clocks=clocks)], price)[0].cost_usd == pytest.approx(4 * 0.1 * 0.23)
+    assert summarise([make_outcome(4, 100)], price)[0].cost_usd is None
+
+
+def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):
+    with_program = make_outcome(1, 90, phases={"Training": 120.0})
+    fallback = make_outcome(2, 70, phases={"Training": 70.0}, train_clock="training_phase")
+    phaseless = make_outcome(4, 20)
+    rows = summarise([with_program, fallback, phaseless])
+    assert choose_train_clock([with_program, fallback]) == "training_phase"
+    assert column(rows, "train_seconds") == [120, 70, None]
+    assert column(rows, "n") == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("field", "one", "other"),
+    [
+        ("region", "eu-west-1", "us-east-1"),
+        ("image_uri", "repo@sha256:aa", "repo@sha256:bb"),
+        ("batch_policy", "fixed_global", "fixed_per_replica"),
+        ("learning_rate_rule", "linear", "none"),
+    ],
+)
+def test_points_of_different_policies_images_or_regions_are_refused(make_outcome, field, one, other):
+    with pytest.raises(MixedOutcomesError, match=rf"{field}: the outcomes come from 2 .*{one}.*{other}"):
+        summarise([make_outcome(1, 9, **{field: other}), make_outcome(2, 5, **{field: one})])
+    rows = summarise([make_outcome(1, 9, **{field: one}), make_outcome(2, **{field: None})])
+    assert [row.n for row in rows] == [1, 0], "what is not known is no difference"
+
+
+def test_spot_runs_never_make_the_headline(make_outcome):
+    rows = summarise([make_outcome(1, 100), make_outcome(2, 50, spot=True), make_outcome(2, 60, 2)])
+    assert (rows[1].n, rows[1].n_spot, rows[1].n_failed, rows[1].train_seconds) == (1, 1, 0, 60)
+
+
+def test_each_clock_has_its_own_ratios(make_outcome):
+    def run(nodes: int, train: float, billable: float, wait: float, step: float) -> JobOutcome:
+        clocks = Clocks(
+            submit_to_end_seconds=wait, billable_seconds=billable, train_seconds=train, steady_step_seconds=step
+        )
+        return make_outcome(nodes, train, clocks=clocks, global_batch_size=100 * nodes)
+
+    one, four = (row.clocks for row in summarise([run(1, 80, 100, 200, 0.4), run(4, 20, 50, 160, 0.5)]))
+    assert (one.train.speedup, four.train.speedup) == (1, 4)
+    assert (four.billable.speedup, four.submit_to_end.speedup) == (2, 1.25)
+    # 0.4 s for 100 samples against 0.5 s for 400: 4 ms against 1.25 ms a sample.
+    assert (one.steady.seconds, four.steady.seconds) == pytest.approx((0.004, 0.00125))
+    assert four.steady.speedup == pytest.approx(3.2)
+    assert four.steady.efficiency == pytest.approx(0.8)
+
+
+def test_a_clock_that_the_baseline_lacks_has_times_but_no_ratios(make_outcome):
+    rows = summarise([make_outcome(1, 80), make_outcome(2, 50, clocks=Clocks(train_seconds=50, billable_seconds=60))])
+    assert (rows[1].clocks.billable.seconds, rows[1].clocks.billable.speedup) == (60, None)
+    assert rows[1].clocks.billable.doubling_ratio is None
+
+
+def test_efficiency_against_one_accelerator_needs_a_run_on_one(make_outcome):
+    rows = summarise([make_outcome(1, 100, world_size=1), make_outcome(4, 30, world_size=4)])
+    assert column(rows, "accelerator_efficiency") == pytest.approx([1, 100 / 120])
+    rows = summarise([make_outcome(1, 100, world_size=8), make_outcome(4, 30, world_size=32)])
+    assert column(rows, "accelerator_efficiency") == [None, None]
+
+
+def test_three_repeats_give_intervals_and_two_give_none(make_outcomes):
+    rows = summarise(make_outcomes({1: [100, 101, 102], 2: [50, 51, 52], 4: [25, 26]}))
+    two = rows[1].train
+    assert (two.seconds_interval.low, two.seconds_interval.high) == (50, 52)
+    assert 100 / 52 <= two.speedup_interval.low <= 101 / 51 <= two.speedup_interval.high <= 102 / 50
+    assert two.efficiency_interval.low == two.speedup_interval.low / 2
+    assert two.doubling_ratio_interval == two.speedup_interval
+    assert rows[0].train.speedup_interval is None, "the baseline against itself has no spread"
+    assert (rows[2].train.seconds_interval, rows[2].train.speedup_interval) == (None, None)
+
+
+def test_epochs_phases_target_and_costs_are_medians(make_outcome):
+    def run(repeat: int, seconds: float, reached: float | None) -> JobOutcome:
+        validations = [{"elapsed_seconds": 5.0, "value": 0.5}]
+        validations += [] if reached is None else [{"elapsed_seconds": reached, "value": 0.9}]
+        metrics = {
+            "epochs": 10,
+            "final_metric": {"name": "accuracy", "value": 0.95, "goal": "maximize"},
+            "validations": validations,
+        }
+        clocks = Clocks(train_seconds=seconds, billable_seconds=seconds + 20)
+        return make_outcome(2, seconds, repeat, metrics=metrics, clocks=clocks, phases={"Training": seconds + 15})
+
+    price = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600)
+    (row,) = summarise([run(1, 100, 60), run(2, 110, 70), run(3, 130, 80)], price, (), ParityConfig(target_metric=0.9))
+    assert (row.epochs, row.phases, row.seconds_to_target) == (10, {"Training": 125}, 70)
+    assert (row.costs.run_usd, row.costs.epoch_usd) == pytest.approx((2 * 130, 2 * 110 / 10))
+    # Billed 20 s beside the training; of the training only what came before the target.
+    assert row.costs.target_usd == pytest.approx(2 * 90)
+    (row,) = summarise([run(1, 100, 60), run(2, 110, None)], price, (), ParityConfig(target_metric=0.9))
+    assert (row.seconds_to_target, row.costs.target_usd) == (None, None), "not every run reached it"
+
+
+def test_mixed_instance_types_and_platforms_are_refused(make_outcome):
+    with pytest.raises(MixedOutcomesError, match=r"instance_type.*ml\.g5\.xlarge, ml\.m5\.xlarge"):
+        summarise([make_outcome(1, 9), make_outcome(2, 5, instance_type="ml.g5.xlarge")])
+    with pytest.raises(MixedOutcomesError, match=r"platform_kind.*aws, emulated"):
+        summarise([make_outcome(1, 9), make_outcome(2, 5, platform_kind="emulated")])
+
+
+def test_parity_is_judged_against_the_baseline(make_outcome):
+    def run(nodes: int, value: object) -> JobOutcome:
+        metric = {"name": "val_accuracy", "value": value, "goal": "maximize"}
+        return make_outcome(nodes, 90 / nodes, metrics={"final_metric": metric})
+
+    rows = summarise([run(1, 0.95), run(2, 0.94), run(4, 0.90), run(8, float("nan"))])
+    assert column(rows, "flags") == [(), (), ("throughput_only",), ("throughput_only",)]
+    assert rows[3].parity.reason == "1 of 1 runs gave no final metric"
+    assert rows[3].final_metric is None
+
+
+def test_a_spot_run_does_not_choose_the_clock(make_outcome):
+    spot = make_outcome(2, 70, spot=True, phases={"Training": 70.0}, train_clock="training_phase")
+    outcomes = [make_outcome(1, 90, phases={"Training": 120.0}), make_outcome(2, 45, 2), spot]
+    assert choose_train_clock(outcomes) == "program"
+    assert column(summarise(outcomes), "train_seconds") == [90, 45]
+
+
+def test_a_job_that_only_walked_the_launch_path_is_no_measurement(make_outcome):
+    outcomes = [make_outcome(1, 90), make_outcome(2, 45, launch_path_only="smddp is not here")]
+    assert column(summarise(outcomes), "n") == [1, 0]
+
+
+def test_a_target_of_another_metric_is_not_reached(make_outcome):
+    def run(nodes: int, name: str, goal: str) -> JobOutcome:
+        metric = {"name": name, "value": 0.4, "goal": goal}
+        return make_outcome(
+            nodes, 50, metrics={"final_metric": metric, "validations": [{"elapsed_seconds": 9, "value": 0.4}]}
+        )
+
+    rows = summarise(
+        [run(1, "accuracy", "maximize"), run(2, "loss", "minimize")], parity=ParityConfig(target_metric=0.5)
+    )
+    assert column(rows, "seconds_to_target") == [None, None]
+    assert rows[1].parity.verdict == "different"
+
+
+def test_nothing_completed_has_no_baseline(make_outcome):
+    rows = summarise([make_outcome(1), make_outcome(2)])
+    assert baseline_of(rows) is None
+    assert column(rows, "speedup") == [None, None]
+
+
+times_by_nodes = st.dictionaries(st.integers(1, 512), st.floats(0.01, 1e6), min_size=1, max_size=8)
+
+
+def outcome_of(nodes: int, repeat: int, seconds: float) -> JobOutcome:
+    return JobOutcome(
+        nodes=nodes,
+        repeat=repeat,
+        attempt=1,
+        job_name=f"n{nodes}-r{repeat}",
+        status="Completed",
+        platform_kind="measured",
+        clocks=Clocks(train_seconds=seconds),
+        train_clock="measured",
+    )
+
+
+def rows_of(times: dict[int, float]) -> tuple[SummaryRow, ...]:
+    return summarise([outcome_of(nodes, 1, seconds) for nodes, seconds in times.items()])
+
+
+@given(times_by_nodes)
+def test_the_baseline_is_one_exactly_and_efficiency_times_nodes_is_speedup(times):
+    rows = rows_of(times)
+    assert rows[0].speedup == rows[0].efficiency == 1.0
+    for row in rows:
+        assert row.efficiency * row.nodes == pytest.approx(row.speedup * rows[0].nodes)
+
+
+@given(times_by_nodes, st.floats(1e-3, 1e3))
+def test_the_unit_of_time_does_not_matter(times, factor):
+    scaled = rows_of({nodes: seconds * factor for nodes, seconds in times.items()})
+    for row, other in zip(rows_of(times), scaled, strict=True):
+        assert other.speedup == pytest.approx(row.speedup)
+        assert other.doubling_ratio == pytest.approx(row.doubling_ratio)
+
+
+@given(times_by_nodes, st.randoms(use_true_random=False))
+def test_the_order_of_the_outcomes_does_not_matter(times, generator: random.Random):
+    items = list(times.items())
+    generator.shuffle(items)
+    assert rows_of(dict(items)) == rows_of(times)
+
+
+@given(times_by_nodes)
+def test_doubling_ratios_multiply_to_the_speedup(times):
+    chain = {nodes: seconds for nodes, seconds in zip((1, 2, 4, 8), times.values(), strict=False)}
+    rows = rows_of(chain)
+    product = 1.0
+    for row in rows[1:]:
+        product *= row.doubling_ratio
+    assert product == pytest.approx(rows[-1].speedup)
+
+
+@given(
+    st.dictionaries(st.sampled_from((1, 2, 4, 8)), st.lists(st.floats(0.01, 1e6), min_size=3, max_size=6), min_size=2)
+)
+def test_every_interval_contains_its_value(times):
+    made = [outcome_of(nodes, repeat, each) for nodes, runs in times.items() for repeat, each in enumerate(runs)]
+    for row in summarise(made):
+        pairs = (
+            (row.train.seconds, row.train.seconds_interval),
+            (row.train.speedup, row.train.speedup_interval),
+            (row.train.efficiency, row.train.efficiency_interval),
+            (row.train.doubling_ratio, row.train.doubling_ratio_interval),
+        )
+        for value, interval in pairs:
+            assert interval is None or interval.contains(value)
+
+
+def logged(make_outcome, nodes: int, seconds: float, repeat: int = 1, **changes):
+    """A run without metrics.json whose log has its train time."""
+    times = {"logged": seconds, "training_phase": seconds + 100}
+    facts = {"train_clock": "logged", "train_seconds_by": times, "logged": {"train_seconds": seconds}, **changes}
+    return make_outcome(nodes, seconds, repeat, **facts)
+
+
+def test_the_best_source_that_every_node_count_has_is_the_curves(make_outcome):
+    both = make_outcome(1, 10.0, train_seconds_by={"program": 10.0, "logged": 10.5, "training_phase": 110.0})
+    outcomes = [both, logged(make_outcome, 2, 6.0)]
+    assert choose_train_clock(outcomes) == "logged"
+    rows = summarise(outcomes)
+    assert column(rows, "train_seconds") == [10.5, 6.0]
+    assert column(rows, "speedup") == [1, 1.75]
+
+
+def test_a_run_that_lacks_the_source_of_the_others_at_its_count_is_left_out(make_outcome):
+    phase_only = make_outcome(2, 150.0, 2, train_clock="training_phase", train_seconds_by={"training_phase": 150.0})
+    rows = summarise([logged(make_outcome, 1, 10.0), logged(make_outcome, 2, 6.0), phase_only])
+    assert column(rows, "train_seconds") == [10.0, 6.0]
+    assert column(rows, "n") == [1, 1]
+
+
+def test_a_node_count_without_the_source_takes_it_from_all(make_outcome):
+    phase_only = make_outcome(2, 150.0, train_clock="training_phase", train_seconds_by={"training_phase": 150.0})
+    rows = summarise([logged(make_outcome, 1, 10.0), phase_only])
+    assert column(rows, "train_seconds") == [110.0, 150.0]
+    assert column(rows, "speedup") == column(rows, "efficiency") == [None, None], "it holds start-up"
+    assert rows[0].accelerator_efficiency is None
+
+
+def test_final_metric_and_step_time_each_have_one_source_for_the_curve(make_outcome):
+    metrics = {"final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"}}
+    said = {"train_seconds": 10.0, "final_metric": 0.9, "steady_step_seconds": 0.2}
+    with_file = logged(
+        make_outcome, 1, 10.0, metrics=metrics, logged=said, clocks=Clocks(train_seconds=10.0, steady_step_seconds=9.0)
+    )
+    without = logged(make_outcome, 2, 6.0, logged=said | {"final_metric": 0.89, "steady_step_seconds": 0.1})
+    rows = summarise([with_file, without])
+    assert [row.final_metric.value for row in rows] == [0.9, 0.89]
+    assert [row.steady_step_seconds for row in rows] == [0.2, 0.1]
+    assert rows[1].flags == (), "0.01 is within the tolerance"
+    silent = logged(make_outcome, 4, 4.0)
+    assert [row.final_metric and row.final_metric.value for row in summarise([with_file, without, silent])] == [
+        0.5,
+        None,
+        None,
+    ]
+    failed_too = summarise([with_file, without, make_outcome(2, None, 2)])
+    assert [row.final_metric.value for row in failed_too] == [0.9, 0.89]
+
+
+def test_a_failed_run_with_the_log_of_a_metric_less_program_has_no_metric(make_outcome):
+    said = {"train_seconds": 10.0, "final_metric": 0.9}
+    runs = [logged(make_outcome, 1, 10.0, logged=said), make_outcome(1, None, 2)]
+    assert summarise(runs)[0].final_metric.value == 0.9
+
+
+def test_an_unconfirmed_world_size_is_flagged(make_outcome):
+    planned = {"world_size": 2}
+    rows = summarise(
+        [
+            make_outcome(1, 10.0, world_size=1, planned={"world_size": 1}),
+            make_outcome(2, 6.0, planned=planned),
+            make_outcome(2, 6.0, 2, world_size=2, planned=planned),
+        ]
+    )
+    assert column(rows, "flags") == [(), ("world_size_unconfirmed",)]
+    assert column(rows, "world_size") == [1, None], "one of two runs is no word for both"
+    phase = make_outcome(2, 6.0, planned=planned, train_clock="training_phase")
+    assert summarise([phase])[0].flags == ("world_size_unconfirmed",)

@@ -1,0 +1,178 @@
+"""What a program says of itself in its log."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling.outcome.logged import (
+    Logged,
+    LogLine,
+    UnmatchedMetric,
+    contradiction,
+    missing_metrics,
+    needs_log,
+    read_logged,
+    searchable,
+)
+
+
+def lines(*said: str) -> list[LogLine]:
+    """ "algo-2: text", a second apart."""
+    return [LogLine(1000 * second, *text.split(": ", 1)) for second, text in enumerate(said, start=1)]
+
+
+def final(**numbers: float) -> dict:
+    return {"FinalMetricDataList": [{"MetricName": name, "Value": value} for name, value in numbers.items()]}
+
+
+def defining(**patterns: str) -> dict:
+    definitions = [{"Name": name, "Regex": regex} for name, regex in patterns.items()]
+    return {"AlgorithmSpecification": {"MetricDefinitions": definitions}}
+
+
+def test_final_metrics_alone_are_the_numbers() -> None:
+    assert read_logged(final(train_seconds=6.138, final_metric=0.9, loss=1.5, world_size=2)) == Logged(
+        {"train_seconds": 6.138, "final_metric": 0.9, "world_size": 2}, frozenset({2})
+    )
+    assert read_logged({}) == Logged()
+
+
+def test_a_line_needs_no_metric_definition() -> None:
+    said = read_logged({}, lines("algo-1: step=400; train_seconds=6.138; final_metric=0.91;"))
+    assert said.numbers == {"train_seconds": 6.138, "final_metric": 0.91}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my_train_seconds=3;",
+        "train_seconds=3e",
+        "train_seconds=nan; train_seconds=1e999;",
+        "train_seconds=3 min",
+        "train_seconds 3",
+        "x" * 20_000 + " train_seconds=3;",
+    ],
+)
+def test_other_lines_are_not_taken_for_one(text: str) -> None:
+    found = read_logged({}, lines(f"algo-1: {text}")).numbers
+    assert found == ({"train_seconds": 3} if text.endswith("3 min") else {})
+
+
+def test_the_slowest_rank_counts_by_its_last_line_not_the_line_that_came_last() -> None:
+    said = lines(
+        "algo-1: train_seconds=9.9;",
+        "algo-1: rank=1; train_seconds=7.5;",
+        "algo-2: train_seconds=7.0;",
+        "algo-1: train_seconds=6.5;",
+    )
+    assert read_logged(final(train_seconds=6.5), said).numbers == {"train_seconds": 7.5}
+
+
+def test_a_metric_definition_of_the_name_reads_any_wording() -> None:
+    took = defining(train_seconds=r"took (\S+) seconds", loss="loss=(.*)")
+    said = lines("algo-1: took 6.138 seconds", "algo-1: took no seconds", "algo-1: train_seconds=99; loss=3")
+    assert read_logged(took, said).numbers == {"train_seconds": 6.138}
+    assert read_logged(defining(train_seconds="a(b)?c"), lines("algo-1: ac")).numbers == {}
+
+
+def test_steps_are_timed_by_the_slowest_rank_of_each_without_the_first_ten() -> None:
+    each = [(step, node, 9 if step <= 10 else node) for step in range(1, 14) for node in (1, 2)]
+    said = [f"algo-{node}: step={step}; step_seconds={seconds};" for step, node, seconds in each]
+    found = read_logged({}, lines(*said))
+    assert found.numbers == {"steady_step_seconds": 2}
+    assert read_logged({}, lines(*said[:20])).numbers == {}
+    assert read_logged({}, lines(*said, "algo-1: steady_step_seconds=1.5;")).numbers == {"steady_step_seconds": 1.5}
+
+
+def test_start_and_first_step() -> None:
+    said = lines("algo-1: hello", "algo-2: run_start_unix_seconds=1.5;", "algo-1: step=1; loss=2;", "algo-1: step=2;")
+    found = read_logged({}, said)
+    assert (found.start_unix_seconds, found.first_step_unix_seconds) == (1.5, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "worlds"),
+    [
+        (["algo-1: world_size=2; done"], {2}),
+        (["algo-1: world_size=1;", "algo-2: world_size=1;"], {1}),
+        (["algo-1: rank=0; world_size=2;", "algo-2: world_size=1;"], {1, 2}),
+        (["algo-1: Num processes: 1"], {1}),
+        (["algo-1: All distributed processes registered. Starting with 8 processes"], {8}),
+        # What a program says of its loaders is no world size, and neither is free text.
+        (["algo-1: 1 processes", "algo-1: mapping with 4 processes", "algo-1: world_size=0; world_size=1.5;"], set()),
+    ],
+)
+def test_world_sizes(said: list[str], worlds: set[int]) -> None:
+    assert read_logged({}, lines(*said)).world_sizes == worlds
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        (None, True),
+        ({}, True),
+        ({"train_seconds": 1}, True),
+        ({"world": {"world_size": 2}}, True),
+        ({"train_seconds": 1, "world": 3}, True),
+        ({"train_seconds": 1, "world": {"world_size": 2}}, False),
+    ],
+)
+def test_the_log_is_asked_for_only_where_metrics_json_leaves_something_open(metrics: dict, expected: bool) -> None:
+    assert needs_log(metrics) is expected
+
+
+def test_a_contradiction_has_both_numbers_and_the_place() -> None:
+    assert contradiction(2, 2, {"metrics.json": [2], "log": []}) is None
+    text = contradiction(2, 2, {"metrics.json": [], "log": [1]})
+    assert text is not None
+    assert text.startswith("world size: 2 processes were planned on 2 nodes, the program ran with 1 (by its log). ")
+    both = contradiction(1, 1, {"metrics.json": [4], "log": [2, 4]})
+    assert both is not None
+    assert (
+        "1 process was planned on 1 node, the program ran with 4 (by its metrics.json) and 2 (by its log) and 4" in both
+    )
+
+
+def test_a_definition_that_finds_no_number_is_named_with_the_line_most_like_it() -> None:
+    """The program says "accuracy: 0.9" where the definition looks for "accuracy=…"; `loss` is matched."""
+    regexes = {"accuracy": r"accuracy=([0-9.]+)", "final_metric": r"val_f1 is (\S+)", "loss": "loss=([0-9.]+)"}
+    said = lines(
+        "algo-1: SM_HPS={}",
+        "algo-1: the accuracy will follow",
+        "algo-1: epoch 1 accuracy: 0.8; loss=1.5",
+        "algo-1: epoch 2 accuracy: 0.9",
+        "algo-2: val_f1 is unknown",
+    )
+    assert read_logged(defining(**regexes), said).unmatched == (
+        UnmatchedMetric("accuracy", "accuracy=([0-9.]+)", "algo-1: epoch 2 accuracy: 0.9"),
+        UnmatchedMetric("final_metric", r"val_f1 is (\S+)", "algo-2: val_f1 is unknown"),
+    )
+
+
+def test_what_the_platform_found_is_not_missing_and_without_a_log_nothing_is_said() -> None:
+    description = {**defining(loss="loss=(.+)", accuracy="accuracy=(.+)"), **final(loss=1.5)}
+    assert missing_metrics(description) == {"accuracy": "accuracy=(.+)"}
+    assert read_logged(description).unmatched == ()
+    assert read_logged(description, lines("algo-1: hello")).unmatched == (UnmatchedMetric("accuracy", "accuracy=(.+)"),)
+
+
+def test_no_expression_takes_longer_over_a_line_than_the_line_is_long() -> None:
+    """Python's re would take 2^9000 steps for the first one."""
+    hostile = defining(final_metric="(a+)+$", train_seconds="(a|aa)+[!]", loss="(.*)*=(.*)*;")
+    assert read_logged(hostile, lines("algo-1: " + "a" * 9_999 + "b")).numbers == {}
+
+
+def test_definition_of_an_older_config_that_can_not_be_searched_is_passed_over() -> None:
+    older = defining(train_seconds=r"(?<=took )(\S+)")
+    assert read_logged(older, lines("algo-1: train_seconds=3; took 4 s")).numbers == {"train_seconds": 3}
+
+
+def test_a_line_may_hold_what_has_no_bytes() -> None:
+    assert searchable("loss \ud800 3 \n") == "loss ? 3"
+    assert read_logged(defining(final_metric="loss . (.)"), lines("algo-1: loss \ud800 3")).numbers == {
+        "final_metric": 3
+    }
+
+
+def test_a_line_knows_its_time_as_iso() -> None:
+    assert LogLine(1_700_000_000_123, "algo-1", "x").at == "2023-11-14T22:13:20.123Z"

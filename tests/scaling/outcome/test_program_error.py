@@ -1,0 +1,116 @@
+"""The errors that a newcomer meets first, each by the log of a program that makes it.
+
+captured_logs/ has the logs of such programs under sagemaker-training 5.1.4 and torch 2.13.0 (gloo, two ranks on one
+node), their environment dumps shortened: a module that is missing, a path that is not there, an argument that is not
+known, a rank that raised (label 17), that was killed, that wanted 4 PB, and one that skipped an all_reduce.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaling.outcome.failure import FailureLog, read_failure
+from scaling.outcome.program_error import ProgramError, failure_cause, find_program_error
+from scaling.outcome.program_log import host_of_rank
+
+CAPTURED = Path(__file__).parent / "captured_logs"
+SHORTENED = "AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage"
+
+
+def failure_of(name: str) -> FailureLog:
+    lines = (CAPTURED / f"{name}.log").read_text().splitlines()
+    return read_failure(SHORTENED, [f"algo-1: {line}" for line in lines])
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "said", "advice", "rank"),
+    [
+        ("module", "module.py, line 5", "ModuleNotFoundError: No module named 'timm", "requirements.txt", None),
+        ("path", "path.py, line 2", "FileNotFoundError: [Errno 2] No such file", "SM_CHANNEL_<NAME>", None),
+        ("plainusage", "usage.py", "usage.py: error: unrecognized arguments", "training.hyperparameters", None),
+        ("raise", "ranks.py, line 20", "ValueError: label 17 is outside 0..9", None, 1),
+        ("memory", "ranks.py, line 24", "RuntimeError: [enforce fail at alloc_cpu.cpp", "memory ran out", 1),
+        ("kill", "ranks.py", "rank 1 was ended by SIGKILL", "smaller batch", 1),
+        ("skip", "ranks.py, line 9", "RuntimeError: [", "every rank must make the same calls", 0),
+    ],
+)  # fmt: skip
+def test_error_comes_with_the_file_and_line_of_the_users_program_and_what_to_do(
+    name: str, where: str | None, said: str, advice: str | None, rank: int | None
+) -> None:
+    failure = failure_of(name)
+    assert failure.error is not None
+    assert (failure.error.where, failure.rank) == (where, rank)
+    assert failure.error.said.startswith(said)
+    assert (advice in failure.error.advice) if advice and failure.error.advice else failure.error.advice == advice
+    assert not any("sagemaker-training-toolkit" in line or "ChildFailedError" in line for line in failure.lines)
+
+
+def test_rank_that_only_lost_its_peer_is_left_out() -> None:
+    lines = failure_of("raise").lines
+    assert any("[rank1]: ValueError" in line for line in lines) and not any("[rank0]" in line for line in lines)
+
+
+def test_one_line_says_where_what_and_what_to_do_once() -> None:
+    assert (
+        ProgramError(said="ValueError: x", where="a.py, line 3", advice="mend it").text
+        == "a.py, line 3: ValueError: x (mend it)"
+    )
+    assert ProgramError(said="train.py: error: y", where="train.py").text == "train.py: error: y"
+    assert ProgramError(said="ValueError: x").text == "ValueError: x"
+
+
+@pytest.mark.parametrize(
+    ("reason", "exit_code", "said"),
+    [
+        ("AlgorithmError: , exit code: 137", None, "a process was ended by SIGKILL"),
+        ("AlgorithmError: ExecuteUserScriptError: ExitCode -11", None, "a process was ended by SIGSEGV"),
+        ("AlgorithmError: , exit code: 1", -7, "a process was ended by SIGBUS"),
+        ("AlgorithmError: , exit code: 1", None, None),
+        (None, -60, None),
+    ],
+)
+def test_a_signal_is_named_where_the_program_said_nothing(
+    reason: str | None, exit_code: int | None, said: str | None
+) -> None:
+    found = find_program_error(["step=1;"], reason, None, exit_code)
+    assert (found and found.said) == said
+
+
+def test_lost_connection_is_told_where_there_is_nothing_else() -> None:
+    found = find_program_error(["RuntimeError: Connection closed by peer"])
+    assert found == ProgramError(said="RuntimeError: Connection closed by peer")
+
+
+def test_frames_of_libraries_are_not_the_users() -> None:
+    lines = ['File "/opt/venv/lib/python3.11/site-packages/torch/x.py", line 1, in f', "ValueError: x"]
+    assert find_program_error(lines) == ProgramError(said="ValueError: x")
+    mine = ['  File "/state/jobs/j/algo-1/ml/code/src/data.py", line 7, in f', *lines]
+    assert find_program_error(mine) == ProgramError(said="ValueError: x", where="src/data.py, line 7")
+
+
+def test_same_cause_whatever_differs_from_point_to_point() -> None:
+    def cause(nodes: int) -> str:
+        error = ProgramError(said=f"train.py: error: unrecognized arguments: --num-nodes {nodes}", where="train.py")
+        return failure_cause(f"AlgorithmError: algo-{nodes}: x", error)
+
+    assert cause(1) == cause(8)
+    assert failure_cause('AlgorithmError: algo-2: boom\nCommand "a --b 1"', None) == failure_cause(
+        'AlgorithmError: algo-1: boom\nCommand "a --b 2"', None
+    )
+    assert failure_cause("AlgorithmError: boom", None) != failure_cause("AlgorithmError: bang", None)
+    assert failure_cause(None, None) == ""
+
+
+def test_nodes_of_ranks_are_in_the_toolkits_order() -> None:
+    assert [host_of_rank(rank, 11, 2) for rank in (0, 2, 3, 6, 22)] == ["algo-1", "algo-10", "algo-10", "algo-2", None]
+
+
+@pytest.mark.parametrize(
+    "said", ["train.py: error: the following arguments are required: --epochs", "Error: Missing option '--epochs'."]
+)
+def test_an_argument_that_is_missing_is_to_be_given_not_removed(said: str) -> None:
+    found = find_program_error([said])
+    assert found is not None and found.advice is not None
+    assert found.advice.startswith("give it in training.hyperparameters, by its name without the dashes")

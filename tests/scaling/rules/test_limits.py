@@ -1,0 +1,107 @@
+"""Lengths and patterns of the request's fields, and their numbers against botocore's model."""
+
+from __future__ import annotations
+
+import botocore.session
+import pytest
+
+from scaling.planning import plan
+from scaling.rules import limits
+
+
+@pytest.fixture(scope="module")
+def service():
+    return botocore.session.get_session().get_service_model("sagemaker")
+
+
+def test_the_numbers_are_those_of_the_service(service):
+    environment = service.shape_for("TrainingEnvironmentMap")
+    hyperparameters = service.shape_for("HyperParameters")
+    metric = service.shape_for("MetricDefinition").members
+    assert environment.key.metadata["max"] == environment.value.metadata["max"] == limits.MAX_ENVIRONMENT_CHARS
+    assert environment.key.metadata["pattern"] == limits._ENVIRONMENT_KEY.pattern
+    assert metric["Name"].metadata["max"] == limits.MAX_METRIC_NAME_CHARS
+    assert metric["Regex"].metadata["max"] == limits.MAX_METRIC_REGEX_CHARS
+    image = service.shape_for("AlgorithmSpecification").members["TrainingImage"]
+    assert image.metadata["max"] == limits.MAX_IMAGE_URI_CHARS
+    assert hyperparameters.metadata["max"] == plan.MAX_HYPERPARAMETERS
+    assert hyperparameters.key.metadata["max"] == plan.MAX_HYPERPARAMETER_KEY_CHARS
+    assert hyperparameters.value.metadata["max"] == plan.MAX_HYPERPARAMETER_CHARS
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"1A": ""}, "training.environment: '1A' is no name for a variable; use letters, digits and _, no digit first"),
+        ({"A\n": ""}, r"training.environment: 'A\n' is no name for a variable"),
+        ({"": ""}, "training.environment: '' is no name for a variable"),
+        (
+            {"A" * 513: ""},
+            f"training.environment: the name '{'A' * 37}…' is 513 characters; SageMaker takes 512",
+        ),
+        (
+            {"A": "v" * 513},
+            "training.environment: the value of 'A' is 513 characters; SageMaker takes 512; put it into a file beside "
+            "the program",
+        ),
+    ],
+)
+def test_environment(environment, message, plan_of):
+    (problem,) = plan_of(training={"environment": environment}).problems
+    assert problem.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"": "(x)"}, "training.metric_definitions: a metric has an empty name; name it"),
+        (
+            {"m" * 256: "(x)"},
+            f"training.metric_definitions: the name '{'m' * 37}…' is 256 characters; SageMaker takes 255",
+        ),
+        (
+            {"loss": f"({'x' * 499})"},
+            "training.metric_definitions: the expression of 'loss' is 501 characters; SageMaker takes 500",
+        ),
+    ],
+)
+def test_metric_definitions(metrics, message, plan_of):
+    assert plan_of(training={"metric_definitions": metrics}).problems == (message,)
+
+
+@pytest.mark.parametrize(("region", "room"), [("us-east-1", 138), ("cn-north-1", 134)])
+def test_a_repository_that_makes_the_image_uri_too_long(region, room, plan_of):
+    # 255 - 72 of the digest - 45 of "123456789012.dkr.ecr.us-east-1.amazonaws.com/"; China: 1 + 3 characters more
+    platform = {"region": region}
+    (problem,) = plan_of(image={"repository": "r" * (room + 1)}, platform=platform).problems
+    assert problem == (
+        f"image.repository: {room + 1} characters make an image URI longer than SageMaker's 255 with registry and "
+        f"digest; use at most {room}"
+    )
+    assert plan_of(image={"repository": "r" * room}, platform=platform).problems == ()
+    given = {"repository": "r" * 200, "uri": "example.com/own:1"}
+    assert plan_of(image=given, platform=platform).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        ("../train.py", "training.entry_point: '../train.py' leads out of training.source_dir; name a file in it"),
+        ("/opt/train.py", "training.entry_point: '/opt/train.py' leads out of training.source_dir; name a file in it"),
+        ("d/" * 255 + "t.py", "training.entry_point: the name is 514 characters; SageMaker takes 512"),
+    ],
+)
+def test_an_entry_point_of_ones_own_code(entry_point, message, plan_of):
+    code = {"entry_point": entry_point, "source_dir": "code"}
+    assert plan_of(training=code).problems == (message,)
+    assert plan_of(training={**code, "source_dir": None}).problems == ()
+
+
+def test_what_is_just_within_the_limits(plan_of):
+    training = {
+        "environment": {"A" * 512: "v" * 512, "_a1": ""},
+        "metric_definitions": {"m" * 255: f"({'x' * 498})"},
+        "source_dir": "code",
+        "entry_point": "d/" * 254 + "t.py",
+    }
+    assert plan_of(training=training).problems == ()

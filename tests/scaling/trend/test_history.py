@@ -1,0 +1,295 @@
+"""The history: a sweep's rows in Parquet and back, its place in the dataset, and the trend over sweeps."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from scaling import names
+from scaling.analysis.cost import Price
+from scaling.report import ScalingReport
+from scaling.trend.history import (
+    COLUMNS,
+    HISTORY_SCHEMA_VERSION,
+    HistoryError,
+    history_schema,
+    history_table,
+    parse_history,
+    read_history,
+    write_history,
+)
+from scaling.trend.history_render import history_plot, render_history_terminal
+
+Reports = Callable[..., ScalingReport]
+GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text()
+SWEEPS = ("bench-20260102030405-0a1b2c3d", "bench-20260205030405-0a1b2c3d", "bench-20260301030405-0a1b2c3d")
+# T = 80, 50 s: S(2) = 1.6, E(2) = 0.8
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=4.0)
+TIMES = {1: [79.0, 80, 81], 2: [49.0, 50, 51]}
+
+
+@pytest.fixture
+def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
+    """sweep(SWEEPS[0], {1: [times]}, region=…): a report of that sweep, started when its id says."""
+
+    def make(sweep_id: str, times: dict[int, Any], **changes: Any) -> ScalingReport:
+        given = {"price": changes.pop("price", None)}
+        given["provenance"] = changes.pop("provenance", {"dataset_digest": "d" * 64})
+        started = datetime.strptime(sweep_id.split("-")[1], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        facts = {"created_at": started.isoformat(), "image_uri": "training@sha256:" + "a" * 64, **changes}
+        return make_report(make_outcomes(times, **facts), sweep_id=sweep_id, **given)
+
+    return make
+
+
+def tables(*reports: ScalingReport) -> list[pa.Table]:
+    return [parse_history(write_history(history_table(report, "bench")), report.sweep_id) for report in reports]
+
+
+def terminal(trends: Any) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render_history_terminal("bench", trends))
+    return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+
+
+def test_every_attempt_is_a_row_that_comes_back(sweep: Reports) -> None:
+    report = sweep(SWEEPS[0], {1: [79.0, 80, 81], 2: [49.0, 50, 51], 4: None}, given_cost_usd=2.5, region="us-east-1")
+    [table] = tables(report)
+    assert table.schema == history_schema("bench")
+    rows = table.to_pylist()
+    assert [(row["nodes"], row["repeat"], row["status"], row["used"]) for row in rows] == [
+        (1, 1, "Completed", True), (1, 2, "Completed", True), (1, 3, "Completed", True),
+        (2, 1, "Completed", True), (2, 2, "Completed", True), (2, 3, "Completed", True),
+        (4, 1, "Failed", False),
+    ]  # fmt: skip
+    row = rows[3]
+    assert row["started_at"] == row["created_at"] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert (row["sweep_id"], row["platform_kind"], row["region"]) == (SWEEPS[0], "aws", "us-east-1")
+    assert (row["train_seconds"], row["run_usd"], row["baseline_nodes"]) == (49.0, 2.5, 1)
+    assert (row["speedup"], row["efficiency"], row["doubling_ratio"]) == pytest.approx((1.6, 0.8, 1.6))
+    assert row["speedup_low"] < 1.6 < row["speedup_high"] and row["efficiency_low"] < 0.8 < row["efficiency_high"]
+    assert rows[6]["speedup"] is rows[6]["train_seconds"] is None
+    assert rows[6]["reason"] == "AlgorithmError: boom"
+
+
+def test_final_metric_is_kept_by_name(sweep: Reports) -> None:
+    metric = {"name": "val_accuracy", "value": 0.9, "goal": "maximize"}
+    [row] = tables(sweep(SWEEPS[0], {1: 80.0}, metrics={"final_metric": metric}))[0].to_pylist()
+    assert (row["final_metric_name"], row["final_metric_value"]) == ("val_accuracy", 0.9)
+
+
+def test_spot_run_keeps_its_time_and_is_not_used(sweep: Reports, make_outcome: Any, make_report: Reports) -> None:
+    outcomes = [
+        make_outcome(1, 80.0),
+        make_outcome(1, 85.0, 2, spot=True),
+        make_outcome(1, 90.0, 3, spot=True, train_clock="measured"),
+    ]
+    rows = history_table(make_report(outcomes), "bench").to_pylist()
+    # the clock is that of the on-demand run; the third run has no time on it
+    assert [row["train_seconds"] for row in rows] == [80.0, 85.0, None]
+    rows = history_table(make_report(outcomes[:2]), "bench").to_pylist()
+    assert [(row["train_seconds"], row["used"], row["spot"]) for row in rows] == [
+        (80.0, True, False), (85.0, False, True),
+    ]  # fmt: skip
+
+
+def test_sweep_without_a_known_start_is_placed_by_its_report(make_outcome: Any, make_report: Reports) -> None:
+    table = history_table(make_report([make_outcome(1, 80.0)]), "bench")
+    assert table.column("started_at").to_pylist() == [None]
+    [trend] = read_history([table])
+    assert trend.points[0].at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_times_are_utc_whatever_their_offset(sweep: Reports) -> None:
+    for text in ("2026-01-02T04:00:00+01:00", "2026-01-02T03:00:00"):
+        [row] = tables(sweep(SWEEPS[0], {1: 80.0}, created_at=text))[0].to_pylist()
+        assert row["created_at"] == datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+def test_file_says_its_schema_version_and_another_is_refused(sweep: Reports) -> None:
+    table = history_table(sweep(SWEEPS[0], TIMES), "bench")
+    metadata = pq.read_schema(io.BytesIO(write_history(table))).metadata
+    assert metadata[b"nodesweep.history_schema_version"] == b"1" and metadata[b"nodesweep.benchmark"] == b"bench"
+    newer = write_history(table.replace_schema_metadata({"nodesweep.history_schema_version": "2"}))
+    with pytest.raises(HistoryError, match=r"s3://b/k: history schema version 2, expected 1"):
+        parse_history(newer, "s3://b/k")
+    with pytest.raises(HistoryError, match="schema version none"):
+        parse_history(write_history(table.replace_schema_metadata(None)), "s3://b/k")
+    with pytest.raises(HistoryError, match=r"s3://b/k: damaged, not a Parquet file"):
+        parse_history(write_history(table)[:-9], "s3://b/k")
+
+
+def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(sweep: Reports, tmp_path: Path) -> None:
+    """What Athena and DuckDB do with it, done by pyarrow."""
+    for benchmark, report in (("bench", sweep(SWEEPS[0], TIMES)), ("bench", sweep(SWEEPS[1], TIMES)),
+                              ("other", sweep(SWEEPS[2], TIMES))):  # fmt: skip
+        path = tmp_path / names.history_key("nodesweep", benchmark, report.sweep_id, HISTORY_SCHEMA_VERSION)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(write_history(history_table(report, benchmark)))
+    dataset = ds.dataset(tmp_path / "nodesweep" / "history" / "v1", partitioning="hive")
+    assert dataset.schema.names == [*history_schema("bench").names, "benchmark"]
+    found = dataset.to_table(filter=(ds.field("benchmark") == "bench") & (ds.field("nodes") == 2))
+    assert found.num_rows == 6
+    assert set(found.column("sweep_id").to_pylist()) == set(SWEEPS[:2])
+    assert "benchmark" not in history_schema("bench").names  # Athena refuses a partition that is a column too
+
+
+def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:
+    slower = sweep(SWEEPS[1], {1: [80.0], 2: [64.0]}, given_cost_usd=3.0)
+    [trend] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)))
+    assert trend.sweeps == SWEEPS[:2]
+    assert [(p.sweep_id, p.nodes, p.n, p.train_seconds, p.speedup, p.total_usd) for p in trend.points] == [
+        (SWEEPS[0], 1, 3, 80.0, 1.0, None), (SWEEPS[1], 1, 1, 80.0, 1.0, 3.0),
+        (SWEEPS[0], 2, 3, 50.0, 1.6, None), (SWEEPS[1], 2, 1, 64.0, 1.25, 3.0),
+    ]  # fmt: skip
+    assert trend.points[2].speedup_interval is not None and trend.points[3].speedup_interval is None
+    [two] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)), nodes=2)
+    assert {point.nodes for point in two.points} == {2}
+
+
+def test_cost_of_the_trend_has_the_warm_pool(sweep: Reports) -> None:
+    pool = {"given_cost_usd": 3.0, "retained_billable_seconds": 1800.0}
+    [trend] = read_history(tables(sweep(SWEEPS[0], {1: [80.0] * 3}, **pool)))
+    assert trend.points[0].total_usd == 3.0  # without a price the pool's cost is not known
+    [trend] = read_history(tables(sweep(SWEEPS[0], {1: [80.0] * 3}, price=PRICE, **pool)))
+    assert trend.points[0].total_usd == pytest.approx(3.0 + 0.5 * 4.0)
+
+
+def test_failed_counts_are_rows_but_no_trend(sweep: Reports) -> None:
+    assert read_history(tables(sweep(SWEEPS[0], {1: None}))) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"platform_kind": "emulated"},
+        {"instance_type": "ml.p3.2xlarge"},
+        {"region": "eu-west-1"},
+        {"launcher": "mpi"},
+        {"batch_policy": "fixed_global"},
+        {"provenance": {"dataset_digest": "e" * 64}},
+    ],
+)
+def test_sweeps_of_other_conditions_never_share_a_trend(sweep: Reports, change: dict[str, Any]) -> None:
+    trends = read_history(tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], TIMES, **change)))
+    assert [trend.sweeps for trend in trends] == [(SWEEPS[1],), (SWEEPS[0],)]  # the youngest first
+
+
+def test_speedups_over_another_baseline_are_another_trend(sweep: Reports) -> None:
+    trends = read_history(tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], {1: None, 2: [50.0], 4: [25.0]})))
+    assert [trend.baseline_nodes for trend in trends] == [2, 1]
+
+
+def test_new_image_and_code_stay_in_the_trend_and_are_marked(sweep: Reports) -> None:
+    code = {"dataset_digest": "d" * 64, "source_uri": "s3://b/code/99/sourcedir.tar.gz"}
+    later = sweep(SWEEPS[1], TIMES, image_uri="training@sha256:" + "b" * 64, provenance=code)
+    trends = read_history(tables(sweep(SWEEPS[0], TIMES), later, sweep(SWEEPS[2], TIMES, image_uri=None)))
+    assert [trend.sweeps for trend in trends] == [SWEEPS]
+    text = terminal(trends)
+    assert f"Image changed with {SWEEPS[1]}: aaaaaaaaaaaa to bbbbbbbbbbbb" in text
+    assert f"Image changed with {SWEEPS[2]}: bbbbbbbbbbbb to –" in text
+
+
+def test_tables_say_the_platform_and_keep_kinds_apart(sweep: Reports) -> None:
+    emulated = sweep(SWEEPS[1], TIMES, platform_kind="emulated", instance_type="ml.local.small")
+    text = terminal(read_history(tables(sweep(SWEEPS[0], TIMES), emulated)))
+    first, second = text.split("History of bench ")[1:]
+    assert first.startswith("(emulated nodes, ml.local.small)") and SWEEPS[0] not in first
+    assert second.startswith("(AWS, ml.m5.xlarge)") and SWEEPS[1] not in second
+    assert "50.0 s 1.6x 80 %" in second and "dataset_digest dddddddddddd" in second
+
+
+def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Reports) -> None:
+    trends = read_history(tables(
+        sweep(SWEEPS[0], TIMES, given_cost_usd=2.0), sweep(SWEEPS[1], TIMES, given_cost_usd=2.0),
+        sweep(SWEEPS[2], TIMES, platform_kind="emulated", instance_type="ml.$local$"),
+    ))  # fmt: skip
+    svg = (history_plot("bench", trends, "svg") or b"").decode()
+    assert "History of bench (AWS, ml.m5.xlarge)" in svg
+    assert "emulated" not in svg and "not known" not in svg
+    assert svg == (history_plot("bench", trends, "svg") or b"").decode()  # no date, no random ids
+    assert (history_plot("bench", trends, "png") or b"").startswith(b"\x89PNG")
+
+
+def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Reports) -> None:
+    trends = read_history(tables(*(sweep(name, TIMES, instance_type="ml.$local$") for name in SWEEPS)))
+    svg = (history_plot("bench", trends, "svg") or b"").decode()
+    assert "History of bench (AWS, ml.$local$)" in svg
+    assert "not known" in svg
+
+
+def test_one_sweep_is_no_plot(sweep: Reports) -> None:
+    assert history_plot("bench", read_history(tables(sweep(SWEEPS[0], TIMES))), "svg") is None
+
+
+def test_guides_create_table_has_the_files_columns() -> None:
+    statement = GUIDE[GUIDE.index("CREATE EXTERNAL TABLE") : GUIDE.index("PARTITIONED BY")]
+    described = re.findall(r"^\s+`(\w+)` (\w+)", statement, re.MULTILINE)
+    assert described == [(column.name, column.sql) for column in COLUMNS]
+
+
+def test_guides_column_table_is_the_schema() -> None:
+    described = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|no) \| (.*) \|$", GUIDE, re.MULTILINE)
+    assert described == [
+        (column.name, column.sql, "yes" if column.nullable else "no", column.meaning) for column in COLUMNS
+    ]
+    types = {pa.string(): "string", pa.int32(): "int", pa.float64(): "double", pa.bool_(): "boolean",
+             pa.timestamp("ms", tz="UTC"): "timestamp"}  # fmt: skip
+    assert [types[column.type] for column in COLUMNS] == [column.sql for column in COLUMNS]
+
+
+def ending(make_outcome: Any, nodes: int, seconds: float, accuracy: float) -> Any:
+    metric = {"name": "val_accuracy", "value": accuracy, "goal": "maximize"}
+    return make_outcome(nodes, seconds, metrics={"final_metric": metric})
+
+
+def test_row_has_parity_flags_and_the_price(make_outcome: Any, make_report: Reports) -> None:
+    price = Price(instance_type="ml.m5.xlarge", usd_per_hour=0.23, source="catalogue", date="2026-01-01")
+    outcomes = [
+        ending(make_outcome, 1, 80.0, 0.9),
+        ending(make_outcome, 2, 30.0, 0.5),  # E = 80/30/2 > 1
+        ending(make_outcome, 4, 25.0, 0.9),
+        make_outcome(8, None),
+    ]
+    rows = history_table(make_report(outcomes, price=price), "bench").to_pylist()
+    assert [(row["nodes"], row["parity"], row["flags"]) for row in rows] == [
+        (1, "baseline", ""), (2, "different", "superlinear+throughput_only"), (4, "same", ""), (8, "unknown", None),
+    ]  # fmt: skip
+    assert {(row["price_usd_per_hour"], row["price_date"], row["price_source"]) for row in rows} == {
+        (0.23, "2026-01-01", "catalogue")
+    }
+
+
+def test_speedup_of_another_model_is_marked_in_the_trend(make_outcome: Any, make_report: Reports) -> None:
+    outcomes = [ending(make_outcome, 1, 80.0, 0.9), ending(make_outcome, 2, 50.0, 0.5)]
+    trends = read_history([history_table(make_report(outcomes), "bench")])
+    assert [point.throughput_only for point in trends[0].points] == [False, True]
+    text = terminal(trends)
+    assert "1.0x 100 %" in text and "1.6x* 80 %" in text
+    assert "- * throughput only: not the baseline's final metric, so T is no time-to-train" in text
+
+
+def test_speedup_of_the_same_model_has_no_mark(sweep: Reports) -> None:
+    assert "*" not in terminal(read_history(tables(sweep(SWEEPS[0], TIMES))))
+
+
+def test_file_without_a_column_is_damaged(sweep: Reports) -> None:
+    [table] = tables(sweep(SWEEPS[0], TIMES))
+    with pytest.raises(HistoryError, match="s3://b/k: damaged, no column flags; make the sweep's report anew"):
+        parse_history(write_history(table.drop_columns(["flags"])), "s3://b/k")
+
+
+def test_guides_queries_keep_the_platforms_apart() -> None:
+    queries = re.findall(r"```sql\n(SELECT .*?)```", GUIDE, re.DOTALL)
+    assert len(queries) == 2
+    assert all("platform_kind = 'aws'" in query for query in queries)

@@ -1,0 +1,251 @@
+"""Each way a dataset can break its expectations is found, and said in words that name column, rows and file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pandas as pd
+import pytest
+from moto import mock_aws
+
+from configs.data.make_digits import DEFAULT_DIRECTORY
+from configs.dataset import DatasetConfig
+from tasks.dataset.data_docs import render_data_docs
+from tasks.dataset.validation import store_data_docs, validate_dataset
+from tasks.dataset.validation_report import InvalidExpectations, NoFiles, ValidationFailed, ValidationReport
+from tasks.errors import DatasetRefused
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+LABEL = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "label", "min_value": 0, "max_value": 9}}
+NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "label"}}
+IN_SET = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "split", "value_set": ["train", "test"]}}
+
+
+def config(*expectations: dict[str, Any], **changes: Any) -> DatasetConfig:
+    changes = {"expectations": expectations or (LABEL,), **changes}
+    return DatasetConfig(**{"name": "digits", "source": "data", "format": "parquet", **changes})
+
+
+def check(files: list[Path], *expectations: dict[str, Any], **changes: Any) -> ValidationReport:
+    return validate_dataset(files, config(*expectations, **changes), now=NOW)
+
+
+def table(path: Path, **columns: list[Any]) -> Path:
+    pd.DataFrame(columns).to_parquet(path)
+    return path
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> list[Path]:
+    return [Path(shutil.copy(DEFAULT_DIRECTORY / f"part-{part}.parquet", tmp_path)) for part in range(2)]
+
+
+@pytest.fixture
+def broken(digits: list[Path]) -> list[Path]:
+    """The second shard has three labels that are no digits."""
+    frame = pd.read_parquet(digits[1])
+    frame["label"] = frame["label"].where(~frame.index.isin([3, 5, 8]), [11, 12] * 112 + [11])
+    frame.to_parquet(digits[1])
+    return digits
+
+
+def test_good_digits_pass(digits: list[Path]) -> None:
+    count = {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 65}}
+    pixels = [f"pixel_{index}" for index in range(64)]
+    report = check(digits, LABEL, NOT_NULL, count, min_rows=450, max_rows=450, unique_columns=pixels)
+    report.raise_if_failed()
+    assert (report.success, report.rows, report.failures) == (True, 450, ())
+    assert [(file.file, file.rows, file.expectations) for file in report.files] == [
+        ("part-0.parquet", 225, 3),
+        ("part-1.parquet", 225, 3),
+    ]
+
+
+def test_out_of_range_says_column_rows_examples_and_file(broken: list[Path]) -> None:
+    (failure,) = check(broken).problems
+    assert failure.message == "column 'label': 3 of 225 rows not between 0 and 9, e.g. 12, 11 (file part-1.parquet)"
+    assert (failure.column, failure.unexpected_count, failure.examples) == ("label", 3, (12, 11))
+    assert failure.unexpected_percent == pytest.approx(100 * 3 / 225)
+
+
+def test_every_problem_is_in_one_error(broken: list[Path]) -> None:
+    report = check(broken, min_rows=500)
+    with pytest.raises(ValidationFailed) as error:
+        report.raise_if_failed()
+    assert isinstance(error.value, DatasetRefused) and error.value.report is report
+    assert "broke 2 expectation(s) (2 files, 450 rows)" in str(error.value)
+    assert "450 rows in all files together, min_rows is 500" in str(error.value)
+    assert "3 of 225 rows not between 0 and 9" in str(error.value)
+
+
+def test_warning_is_reported_and_lets_the_run_go_on(broken: list[Path]) -> None:
+    report = check(broken, {**LABEL, "severity": "warning"})
+    report.raise_if_failed()
+    assert report.success and not report.problems
+    assert [warning.severity for warning in report.warnings] == ["warning"]
+
+
+def test_null_and_wrong_set(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", label=[1, None, 12, 3], split=["train", "test", "tset", "tset"])
+    messages = [failure.message for failure in check([file], LABEL, NOT_NULL, IN_SET).problems]
+    assert messages == [
+        "column 'label': 1 of 4 rows not between 0 and 9, e.g. 12 (file a.parquet)",
+        "column 'label': 1 of 4 rows are null (file a.parquet)",
+        "column 'split': 2 of 4 rows not in {train, test}, e.g. tset (file a.parquet)",
+    ]
+
+
+def test_table_rules(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", label=[1, 1], extra=[0, 0])
+    columns = {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["label", "split"]}}
+    rows = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 3}}
+    mean = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "label", "max_value": 0.5}}
+    pair = {
+        "type": "expect_column_pair_values_to_be_equal",
+        "kwargs": {"column_A": "label", "column_B": "extra", "mostly": 0.9},
+    }
+    messages = [failure.message for failure in check([file], columns, rows, mean, pair).problems]
+    assert messages == [
+        "table: columns are not the expected set; missing: split; not expected: extra (file a.parquet)",
+        "table: number of rows not at least 3, found 2 (file a.parquet)",
+        "column 'label': mean not at most 0.5, found 1 (file a.parquet)",
+        "columns label, extra: 2 of 2 rows break expect_column_pair_values_to_be_equal() (allowed: 10 %), "
+        "e.g. [1, 0] (file a.parquet)",
+    ]
+
+
+def test_missing_column_is_critical_even_as_a_warning(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", label=[1])
+    (failure,) = check([file], {**IN_SET, "severity": "warning"}).problems
+    assert failure.message == (
+        "column 'split': the column is missing, needed by expect_column_values_to_be_in_set (file a.parquet)"
+    )
+
+
+def test_what_cannot_be_evaluated_fails(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", split=["train"])
+    regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "split", "regex": "("}}
+    (failure,) = check([file], regex).problems
+    assert "could not be evaluated: Invalid regular expression" in failure.message
+
+
+def test_same_rows_in_two_files(digits: list[Path]) -> None:
+    again = Path(shutil.copy(digits[0], digits[0].with_name("part-9.parquet")))
+    (failure,) = check([*digits, again], unique_columns=[f"pixel_{index}" for index in range(64)]).problems
+    assert failure.unexpected_count == 225 and failure.file is None
+    assert "unique_columns (pixel_0, pixel_1, pixel_2 and 61 more): 225 of 675 rows repeat" in failure.message
+    assert failure.message.endswith("(in part-0.parquet, part-9.parquet)")
+
+
+def test_unique_column_that_is_not_there(digits: list[Path]) -> None:
+    failures = check(digits, unique_columns=["id"]).problems
+    assert [failure.file for failure in failures] == ["part-0.parquet", "part-1.parquet"]
+    assert failures[0].message.startswith("unique_columns names 'id', not in part-0.parquet; its columns: pixel_0")
+
+
+def test_too_many_rows(digits: list[Path]) -> None:
+    (failure,) = check(digits, max_rows=100).problems
+    assert failure.message == "450 rows in all files together, max_rows is 100"
+
+
+@pytest.mark.parametrize(("age_days", "stale"), [(6.9, False), (7.5, True)])
+def test_age_goes_by_the_newest_file(digits: list[Path], age_days: float, stale: bool) -> None:
+    for path, age in zip(digits, (30.0, age_days), strict=True):
+        modified = (NOW - timedelta(days=age)).timestamp()
+        os.utime(path, (modified, modified))
+    problems = check(digits, max_age_days=7).problems
+    assert bool(problems) == stale
+    if stale:
+        assert "the newest file, part-1.parquet, was modified 2026-11-13 00:00 UTC, 7.5 days ago" in problems[0].message
+
+
+def test_file_that_is_not_parquet(digits: list[Path]) -> None:
+    digits[1].write_bytes(b"not parquet")
+    report = check(digits)
+    assert report.files[1].rows is None and report.rows == 225
+    assert "part-1.parquet can't be read as parquet" in report.problems[0].message
+    assert ">not checked everywhere<" in render_data_docs(report)
+
+
+def test_csv_in_folders(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "part.csv").write_text("label\n1\n")
+    (tmp_path / "b" / "part.csv").write_text("label\n10\n")
+    report = check([tmp_path / "a" / "part.csv", tmp_path / "b" / "part.csv"], format="csv")
+    assert [file.file for file in report.files] == ["a/part.csv", "b/part.csv"]
+    assert [failure.file for failure in report.problems] == ["b/part.csv"]
+
+
+def test_bad_expectations_are_refused_together_before_any_file_is_read() -> None:
+    typo = {"type": "expect_column_values_to_be_betwen", "kwargs": {}}
+    wrong = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "label", "minimum": 0}}
+    with pytest.raises(InvalidExpectations) as error:
+        check([Path("/nowhere/a.parquet")], LABEL, typo, wrong)
+    text = str(error.value)
+    assert "expectations[1] expect_column_values_to_be_betwen: no such expectation; nearest: " in text
+    assert "nearest: expect_column_values_to_be_between" in text
+    assert "expectations[2] expect_column_values_to_be_between: minimum: extra fields not permitted" in text
+    assert "expectations[0]" not in text
+
+
+def test_empty_suite_is_refused(digits: list[Path]) -> None:
+    empty = config().model_copy(update={"expectations": ()})
+    with pytest.raises(InvalidExpectations, match="an empty suite always succeeds"):
+        validate_dataset(digits, empty, now=NOW)
+
+
+def test_dataset_without_a_row_is_not_valid(tmp_path: Path) -> None:
+    files = [table(tmp_path / f"{name}.parquet", label=[]) for name in "ab"]
+    exists = {"type": "expect_column_to_exist", "kwargs": {"column": "label"}}
+    report = check(files, exists)
+    assert not report.success
+    assert [failure.message for failure in report.problems] == ["no file has a row; there is nothing to train on"]
+
+
+def test_one_empty_file_among_others_is_allowed(tmp_path: Path) -> None:
+    files = [table(tmp_path / "a.parquet", label=[]), table(tmp_path / "b.parquet", label=[1])]
+    assert check(files, {"type": "expect_column_to_exist", "kwargs": {"column": "label"}}).success
+
+
+def test_files_that_cannot_be_read_are_not_called_empty_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"no table")
+    assert [failure.expectation for failure in check([tmp_path / "a.parquet"]).problems] == ["readable"]
+
+
+def test_no_files_are_refused() -> None:
+    with pytest.raises(NoFiles, match=r"no \*\.parquet files under data"):
+        check([])
+
+
+def test_report_survives_json(broken: list[Path]) -> None:
+    report = check(broken)
+    assert ValidationReport.model_validate_json(report.model_dump_json()) == report
+
+
+def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    file = table(tmp_path / "a.parquet", split=["train", evil], label=[1, 2])
+    page = render_data_docs(check([file], IN_SET, LABEL, min_rows=3))
+    assert "not valid" in page and "2 rows in all files together, min_rows is 3" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page and evil not in page
+    assert page.count(">failed<") == 1 and page.count(">passed<") == 1
+    assert not any(word in page for word in ("http:", "https:", "src=", "href=", "url(", "<script"))
+    policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
+
+
+@mock_aws
+def test_data_docs_are_kept_here_and_in_s3(digits: list[Path], tmp_path: Path) -> None:
+    s3 = boto3.client("s3", region_name="us-east-1")
+    s3.create_bucket(Bucket="bench")
+    uri = store_data_docs(s3, "bench", "sweeps/x/report/", check(digits), tmp_path / "reports")
+    assert uri == "s3://bench/sweeps/x/report/data-docs.html"
+    stored = s3.get_object(Bucket="bench", Key="sweeps/x/report/data-docs.html")
+    assert stored["ContentType"] == "text/html"
+    assert stored["Body"].read() == (tmp_path / "reports" / "data-docs.html").read_bytes()

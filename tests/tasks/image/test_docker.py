@@ -1,0 +1,369 @@
+"""The builder on an engine of the machine, tried with a program in the engine's place that writes down its calls."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.models import ImageConfig, PlatformConfig
+from tasks.errors import ImageBuildFailed, PreflightRefused
+from tasks.image.docker import DockerBuilder, find_engine
+from tasks.image.find import read_context
+from tasks.polling import Cancelled, Clock
+from tests.tasks.image.image_fakes import make_context, make_repository, push
+
+# Appends {action, argv, stdin, files of the private folder} to $RECORD; then does what behaviour.py beside it says.
+ENGINE = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+action = sys.argv[1]
+folder = pathlib.Path(__file__).parent
+said = sys.stdin.read() if "--password-stdin" in sys.argv else None
+private = pathlib.Path(os.environ["DOCKER_CONFIG"]) if action != "info" else folder
+before = (private / "config.json").read_text() if action != "info" else ""
+if said:
+    (private / "config.json").write_text(json.dumps({"auths": {"x": said}}))
+call = {"action": action, "argv": sys.argv[1:], "stdin": said, "private": str(private), "mode": private.stat().st_mode,
+        "environment": {key: os.environ[key] for key in os.environ if key.startswith(("AWS_", "REGISTRY_", "BUILD"))}}
+if action == "build":
+    root = pathlib.Path(sys.argv[-1])
+    files = [path for path in root.rglob("*") if path.is_file()]
+    call["files"] = {str(path.relative_to(root)): path.stat().st_mode & 0o777 for path in files}
+with (folder / "calls.jsonl").open("a") as file:
+    file.write(json.dumps(call) + "\\n")
+exec((folder / "behaviour.py").read_text())
+"""
+PASSWORD = "123456789012-auth-token"  # moto's
+
+
+@dataclass
+class Engine:
+    """The stand-in's folder: what it was called with, and what it does."""
+
+    folder: Path
+
+    def behave(self, code: str) -> None:
+        (self.folder / "behaviour.py").write_text(code)
+
+    def calls(self, action: str | None = None) -> list[dict[str, Any]]:
+        file = self.folder / "calls.jsonl"
+        found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [call for call in found if action in (None, call["action"])]
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "docker").write_text(ENGINE)
+    (folder / "docker").chmod(0o755)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "own"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    made = Engine(folder)
+    made.behave("print('done')")
+    return made
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ImageConfig:
+    return make_context(tmp_path).model_copy(update={"builder": "docker"})
+
+
+@pytest.fixture
+def repository(aws: Callable[[str], Any]) -> str:
+    return make_repository(aws("ecr"))
+
+
+def build(platform: PlatformConfig, config: ImageConfig, repository: str, clock: Clock | None = None) -> Any:
+    builder, context = DockerBuilder(platform, config), read_context(config)
+    started = builder.start(context, repository, "token")
+    return builder.finish(context, repository, started, clock or Clock(wait=lambda seconds: bool(time.sleep(0.01))))
+
+
+def late_clock(marker: Path, then: Callable[[], bool]) -> Clock:
+    """Real until `marker` is there; from then on an hour has passed, and every wait ends with `then`."""
+
+    def wait(seconds: float) -> bool:
+        time.sleep(0.01)
+        return then() if marker.exists() else False
+
+    return Clock(monotonic=lambda: time.monotonic() + (3600 if marker.exists() else 0), wait=wait)
+
+
+def assert_gone(pid: int) -> None:
+    for _ in range(500):
+        state = Path(f"/proc/{pid}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError(f"process {pid} lives")
+
+
+def test_image_is_built_pushed_and_used_by_the_digest_in_ecr(
+    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    config = config.model_copy(update={"build_args": {"B": "two", "A": "1"}})
+    digest = push(aws("ecr"), read_context(config).tag)  # what the push leaves behind
+    engine.behave(f"print('ctx: digest: {digest} size: 12') if action == 'push' else None")
+    image = build(platform, config, repository)
+    assert (image.uri, image.built) == (f"{repository}@{digest}", True)
+    name = f"{repository}:{read_context(config).tag}"
+    assert [call["action"] for call in engine.calls()] == ["info", "login", "build", "push"]
+    argv = engine.calls("build")[0]["argv"]
+    assert f"--tag={name}" in argv and "--platform=linux/amd64" in argv
+    assert [word for word in argv if word.startswith("--build-arg")] == ["--build-arg=A=1", "--build-arg=B=two"]
+    assert f"--file={argv[-1]}/Dockerfile" in argv
+    assert engine.calls("push")[0]["argv"] == ["push", name]
+
+
+def test_engine_sees_the_files_of_the_tag_with_modes_of_their_own(
+    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    root = Path(config.context)
+    (root / "start.sh").write_text("#!/bin/sh\n")
+    (root / "train.py").chmod(0o777)
+    push(aws("ecr"), read_context(config).tag)
+    build(platform, config, repository)
+    files = engine.calls("build")[0]["files"]
+    assert files == {".dockerignore": 0o644, "Dockerfile": 0o644, "start.sh": 0o755, "train.py": 0o644}
+
+
+def test_password_goes_to_standard_input_and_nowhere_else(
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="nodesweep")
+    push(aws("ecr"), read_context(config).tag)
+    engine.behave("print('the password is', said)")
+    build(platform, config, repository)
+    calls = engine.calls()
+    registry = repository.partition("/")[0]
+    assert engine.calls("login")[0]["argv"] == ["login", "--username=AWS", "--password-stdin", registry]
+    assert [call["stdin"] for call in calls] == [None, PASSWORD, None, None]
+    assert not any(PASSWORD in word for call in calls for word in call["argv"])
+    assert "the password is ***" in caplog.text and PASSWORD not in caplog.text
+    private = calls[1]["private"]
+    assert {call["private"] for call in calls[1:]} == {private}
+    assert stat.S_IMODE(calls[1]["mode"]) == 0o700
+    assert not Path(private).exists()
+    assert not (Path(os.environ["DOCKER_CONFIG"])).exists()
+    assert set(calls[2]["environment"]) == {"BUILDX_NO_DEFAULT_ATTESTATIONS", "BUILDAH_FORMAT", "REGISTRY_AUTH_FILE"}
+
+
+def test_failed_login_tells_no_password_and_leaves_nothing(
+    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, tmp_path: Path
+) -> None:
+    engine.behave("print('bad', said); sys.exit(1 if action == 'login' else 0)")
+    with pytest.raises(ImageBuildFailed, match=r"failed in login to \S+ \(exit code 1\)\n    bad \*\*\*") as error:
+        build(platform, config, repository)
+    assert PASSWORD not in str(error.value)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert engine.calls("build") == []
+
+
+def test_login_that_does_not_read_its_password_is_a_failed_login(
+    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    (engine.folder / "docker").write_text("#!/bin/sh\ntest $1 = info || { exec <&-; echo no; exit 3; }\n")
+    with pytest.raises(ImageBuildFailed, match=r"failed in login to \S+ \(exit code 3\)\n    no"):
+        build(platform, config, repository)
+
+
+def test_registry_of_a_base_in_ecr_is_logged_in_to(
+    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    base = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
+    (Path(config.context) / "Dockerfile").write_text(f"FROM {base}/pytorch-training:2.5 AS a\nFROM python:3.11\n")
+    push(aws("ecr"), read_context(config).tag)
+    build(platform, config, repository)
+    assert [call["argv"][-1] for call in engine.calls("login")] == [repository.partition("/")[0], base]
+
+
+@pytest.mark.parametrize(
+    "instruction", ["#7 [2/3] RUN pip install x", "Step 2/3 : RUN pip install x", "STEP 2/3: RUN pip install x"]
+)
+def test_failed_build_names_its_instruction_and_last_lines(
+    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, instruction: str
+) -> None:
+    engine.behave(f"""
+if action == "build":
+    for n in range(50): print("line", n)
+    print({instruction!r})
+    print("ERROR: no such package x", file=sys.stderr)
+    sys.exit(7)
+""")
+    with pytest.raises(ImageBuildFailed) as error:
+        build(platform, config, repository)
+    text = str(error.value)
+    assert text.startswith("image build with docker failed in build, ")
+    assert "RUN pip install x (exit code 7)\n    line 32\n" in text  # the last 20 lines: 18 of these and two more
+    assert text.endswith("\n    ERROR: no such package x")
+    assert engine.calls("push") == []
+
+
+def test_half_pushed_image_is_not_used(
+    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    engine.behave("print('layer 1 pushed'); sys.exit(1 if action == 'push' else 0)")
+    with pytest.raises(ImageBuildFailed, match=r"failed in push \(exit code 1\)\n    layer 1 pushed"):
+        build(platform, config, repository)
+
+
+def test_push_that_somebody_else_was_faster_with_is_forgiven(
+    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    digest = push(aws("ecr"), read_context(config).tag)
+    engine.behave("print('tag invalid: already exists'); sys.exit(1 if action == 'push' else 0)")
+    image = build(platform, config, repository)
+    assert (image.uri, image.built) == (f"{repository}@{digest}", False)
+
+
+def test_push_of_another_image_than_ecr_has_fails(
+    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    push(aws("ecr"), read_context(config).tag)
+    engine.behave(f"print('x: digest: sha256:{'b' * 64} size: 1')")
+    with pytest.raises(ImageBuildFailed, match=r"pushed sha256:b+, but nodesweep:ctx-\w+ is sha256:"):
+        build(platform, config, repository)
+
+
+HANGS = """
+import subprocess, time
+if action == "build":
+    print("STEP 1/2: RUN sleep", flush=True)
+    child = subprocess.Popen(["sleep", "600"])
+    time.sleep(0.3)
+    (folder / "pids.tmp").write_text(f"{os.getpid()} {child.pid}")
+    (folder / "pids.tmp").rename(folder / "pids")
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_hanging_build_meets_its_deadline_and_is_ended_with_its_children(
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deaf: bool,
+) -> None:
+    monkeypatch.setattr("tasks.image.process._END_SECONDS", 0.2)
+    engine.behave(("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else "") + HANGS)
+    clock = late_clock(engine.folder / "pids", lambda: False)
+    message = r"was stopped: its time was up after \d+ s of build, STEP 1/2: RUN sleep\n    STEP 1/2"
+    with pytest.raises(ImageBuildFailed, match=message):
+        build(platform, config, repository, clock)
+    for pid in (engine.folder / "pids").read_text().split():
+        assert_gone(int(pid))
+    assert engine.calls("push") == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_cancelled_build_is_ended(
+    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, tmp_path: Path
+) -> None:
+    engine.behave(HANGS)
+    pids = engine.folder / "pids"
+    cancelled = Clock(wait=lambda seconds: late_clock(pids, lambda: True).wait(seconds))
+    with pytest.raises(Cancelled):
+        build(platform, config, repository, cancelled)
+    for pid in pids.read_text().split():
+        assert_gone(int(pid))
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_own_settings_stay_in_force_and_credential_helpers_do_not(
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "own"
+    (own / "contexts").mkdir(parents=True)
+    (own / "contexts" / "meta.json").write_text("{}")
+    settings = {"currentContext": "remote", "credsStore": "desktop", "credHelpers": {"x": "ecr-login"}}
+    (own / "config.json").write_text(json.dumps(settings))
+    push(aws("ecr"), read_context(config).tag)
+    engine.behave("""
+if action == "login":
+    (folder / "seen").write_text(" ".join(sorted(path.name for path in private.iterdir())))
+    (folder / "settings").write_text(before)
+""")
+    build(platform, config, repository)
+    assert (engine.folder / "seen").read_text() == "config.json contexts"
+    assert json.loads((engine.folder / "settings").read_text()) == {"currentContext": "remote"}
+    assert json.loads((own / "config.json").read_text()) == settings
+    assert (own / "contexts" / "meta.json").exists()
+
+
+def only(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_engine_that_has_gone_is_a_failed_build(
+    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    with pytest.raises(ImageBuildFailed, match="docker can't be started"):
+        DockerBuilder(platform, config).finish(read_context(config), repository, "/nowhere/docker", Clock())
+
+
+def test_first_engine_that_answers_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(tmp_path / "a", monkeypatch, docker="exit 0", podman="exit 0")
+    assert find_engine() == str(tmp_path / "a" / "docker")
+    only(tmp_path / "b", monkeypatch, docker="echo is the docker daemon running? >&2; exit 1", podman="exit 0")
+    assert find_engine() == str(tmp_path / "b" / "podman")
+
+
+def test_machine_without_an_engine_is_refused_with_what_each_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(tmp_path / "a", monkeypatch, docker="echo is the docker daemon running? >&2; exit 1")
+    with pytest.raises(PreflightRefused, match=r"docker: is the docker daemon running\?; podman: not on PATH"):
+        find_engine()
+    monkeypatch.setattr("tasks.image.docker._ANSWER_SECONDS", 0.1)
+    only(tmp_path / "b", monkeypatch, docker="exec /bin/sleep 60", podman="exit 4")
+    with pytest.raises(PreflightRefused, match=r"docker: .*timed out after 0\.1 seconds; podman: exit code 4"):
+        find_engine()
+
+
+def test_podman_is_told_of_plain_http_on_loopback_and_asked_for_the_digest(
+    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+) -> None:
+    (engine.folder / "docker").rename(engine.folder / "podman")
+    digest = push(aws("ecr"), read_context(config).tag)
+    engine.behave(f"""
+for word in sys.argv:
+    if word.startswith("--digestfile="):
+        pathlib.Path(word.partition("=")[2]).write_text("{digest}\\n")
+""")
+    context = read_context(config)
+    builder = DockerBuilder(platform, config)
+    image = builder.finish(context, "127.0.0.1:5000/nodesweep", str(engine.folder / "podman"), Clock())
+    assert image.uri == f"127.0.0.1:5000/nodesweep@{digest}"
+    assert all(call["argv"][1] == "--tls-verify=false" for call in engine.calls())
+    builder.finish(context, repository, str(engine.folder / "podman"), Clock())
+    assert not any("--tls-verify=false" in call["argv"] for call in engine.calls()[3:])

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from tasks.errors import PreflightRefused
+from tasks.image.bases import dockerfile_bases
+from tasks.image.find import BuildContext, read_context
+from tasks.image.packages import Requirements, has_layer, missing_files, read_requirements, why_no_push, write_layer
+
+Configs = Callable[..., BenchmarkConfig]
+BASE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("import timm\n")
+    (folder / "requirements.txt").write_text("timm==1.0\n")
+    return folder
+
+
+def read(make_config: Configs, code: Path, **training: Any) -> Requirements:
+    found = read_requirements(make_config(training={"source_dir": str(code), **training}))
+    assert found is not None
+    return found
+
+
+def layer_of(make_config: Configs, code: Path, folder: Path, base: str = BASE, **image: Any) -> BuildContext:
+    folder.mkdir()
+    config = make_config(training={"source_dir": str(code)}, **({"image": image} if image else {}))
+    requirements = read_requirements(config)
+    assert requirements is not None
+    return read_context(write_layer(requirements, base, config.image, folder))
+
+
+def test_the_same_requirements_on_the_same_image_are_the_same_layer(
+    make_config: Configs, code: Path, tmp_path: Path
+) -> None:
+    first = layer_of(make_config, code, tmp_path / "1")
+    (code / "train.py").write_text("import timm, os\n")
+    assert layer_of(make_config, code, tmp_path / "2").tag == first.tag
+    other_base = layer_of(make_config, code, tmp_path / "3", BASE[:-1] + "b")
+    (code / "requirements.txt").write_text("timm==1.1\n")
+    other_content = layer_of(make_config, code, tmp_path / "4")
+    assert len({first.tag, other_base.tag, other_content.tag}) == 3
+    assert first.bases == (BASE,), "what the builder logs in to"
+
+
+def test_the_layer_holds_included_files_and_pips_settings(make_config: Configs, code: Path, tmp_path: Path) -> None:
+    (code / "deep").mkdir()
+    (code / "requirements.txt").write_text("-r deep/more.txt  # and those\n--constraint=limits.txt\n")
+    (code / "deep" / "more.txt").write_text("timm\n-c ../limits.txt\n")
+    (code / "limits.txt").write_text("timm<2\n")
+    args = {"PIP_INDEX_URL": "https://index.example/simple", "OTHER": "x"}
+    context = layer_of(make_config, code, tmp_path / "layer", context="image", build_args=args)
+    assert set(context.files) == {"Dockerfile", "requirements.txt", "deep/more.txt", "limits.txt"}
+    assert context.build_args == {"BASE_IMAGE": BASE, "PIP_INDEX_URL": "https://index.example/simple"}
+    dockerfile = (context.root / "Dockerfile").read_text()
+    assert [base.argument for base in dockerfile_bases(dockerfile, context.build_args)] == ["BASE_IMAGE"]
+    assert "\nARG PIP_INDEX_URL\n" in dockerfile
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["timm==1.0\n", "--find-links",  # pip's to refuse
+     "timm @ https://host/timm.whl", "-e git+https://host/timm#egg=timm", "-f https://host/wheels\ntimm",
+     "timm[extra] ; python_version > '3.8'  # ./not/a/path", "--extra-index-url https://host/simple\ntimm"],
+)  # fmt: skip
+def test_packages_from_elsewhere_are_a_layer(make_config: Configs, code: Path, text: str) -> None:
+    (code / "requirements.txt").write_text(text)
+    assert read(make_config, code).at_start is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("./own", "./own is a place in the code"),
+        ("-e .", ". is a place in the code"),
+        ("--editable=own/", "own/ is a place in the code"),
+        ("wheels/own-1.0.whl", "wheels/own-1.0.whl is a place"),
+        ("own-1.0.whl", "own-1.0.whl is a place"),
+        ("own @ file:///opt/ml/code/own", "file:///opt/ml/code/own is a place"),
+        ("--find-links wheels\nown", "wheels is a place in the code"),
+        ("--index-url https://user:${TOKEN}@host/simple\nown", "${TOKEN} is a variable of the job's environment"),
+    ],
+)
+def test_what_only_the_job_knows_is_installed_at_the_start(
+    make_config: Configs, code: Path, text: str, said: str
+) -> None:
+    (code / "requirements.txt").write_text(f"timm\n{text}\n")
+    reason = read(make_config, code).at_start
+    assert reason is not None and reason.startswith("requirements.txt: ") and said in reason
+
+
+def test_pips_settings_of_the_job_are_none_of_a_build(make_config: Configs, code: Path) -> None:
+    reason = read(make_config, code, environment={"PIP_INDEX_URL": "https://user:secret@host", "OTHER": "x"}).at_start
+    assert reason == "training.environment has PIP_INDEX_URL, which a build does not know"
+
+
+@pytest.mark.parametrize("text", ["# nothing yet\n\n", None])
+def test_code_without_requirements_has_no_layer(make_config: Configs, code: Path, text: str | None) -> None:
+    (code / "requirements.txt").unlink()
+    if text is not None:
+        (code / "requirements.txt").write_text(text)
+    config = make_config(training={"source_dir": str(code)})
+    assert read_requirements(config) is None and not has_layer(config)
+    assert read_requirements(make_config()) is None
+
+
+@pytest.mark.parametrize("named", ["gone.txt", "../outside.txt"])
+def test_included_file_that_does_not_come_with_the_code_is_refused(
+    make_config: Configs, code: Path, named: str
+) -> None:
+    (code.parent / "outside.txt").write_text("timm\n")
+    (code / "requirements.txt").write_text(f"-r {named}\n")
+    config = make_config(training={"source_dir": str(code)})
+    with pytest.raises(PreflightRefused, match=rf"training\.source_dir: .*requirements\.txt: {named} is no file in"):
+        read_requirements(config)
+    assert len(missing_files(config)) == 1
+
+
+def test_a_layer_needs_a_repository(aws: Callable[[str], Any]) -> None:
+    ecr = aws("ecr")
+    assert why_no_push(ecr, "nodesweep") == "there is no ECR repository 'nodesweep' (image.repository) for the layer"
+    ecr.create_repository(repositoryName="nodesweep")
+    assert why_no_push(ecr, "nodesweep") is None

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from tasks.errors import PreflightRefused
+from tasks.jobs import source
+from tasks.jobs.source import pack, read_ingredients
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "pkg" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "pkg" / "model.py").write_text("x = 1\n")
+    (tmp_path / "pkg" / "__pycache__" / "model.pyc").write_bytes(b"0")
+    (tmp_path / ".env").write_text("SECRET=1\n")
+    return tmp_path
+
+
+def test_pack_leaves_out_caches_and_hidden_files(code: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack(code, "train.py"))) as tar:
+        members = tar.getnames()
+    assert members == ["pkg/model.py", "train.py"]
+
+
+def test_pack_gives_the_same_bytes_each_time(code: Path) -> None:
+    first = pack(code, "train.py")
+    (code / "train.py").touch()
+    assert pack(code, "train.py") == first
+
+
+def test_missing_entry_point_is_refused(code: Path) -> None:
+    with pytest.raises(PreflightRefused, match=r"training\.entry_point: main\.py is not a file"):
+        pack(code, "main.py")
+
+
+def test_data_in_the_source_is_refused(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_SOURCE_BYTES", 10)
+    with pytest.raises(PreflightRefused, match="data belongs in the dataset"):
+        pack(code, "train.py")
+
+
+def test_ingredients_are_read_from_context_and_code(
+    make_config: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
+    context, code = tmp_path / "image", tmp_path / "code"
+    for folder in (context / "deep", code):
+        folder.mkdir(parents=True)
+    (context / "Dockerfile").write_text("ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n")
+    (context / "deep" / "requirements-gpu.txt").write_text("torch\n")
+    (context / "notes.txt").write_text("mpi4py\n")
+    (code / "requirements.txt").write_text("mpi4py\n")
+    config = make_config(image={"context": str(context)}, training={"source_dir": str(code)})
+    found = read_ingredients(config)
+    assert found.base_images == ("python:3.11",)
+    assert {Path(path).name: text for path, text in found.packages.items()} == {
+        "Dockerfile": "ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n",
+        "requirements-gpu.txt": "torch\n",
+        "requirements.txt": "mpi4py\n",
+    }
+    named = make_config(image={"context": str(context), "base_image": "ours:2"})
+    assert read_ingredients(named).base_images == ("ours:2",)
+
+
+def test_image_that_is_given_has_no_ingredients(make_config: Callable[..., BenchmarkConfig], tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
+    found = read_ingredients(make_config(image={"context": str(tmp_path), "uri": "docker.io/ours:1"}))
+    assert (found.base_images, found.packages) == ((), {})
+
+
+def test_code_is_the_same_whatever_the_tool_writes_beside_it(
+    make_config: Callable[..., BenchmarkConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script in the folder where one works: its reports, its data and its config lie there, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "data").mkdir()
+    config = make_config(dataset={"source": str(tmp_path / "data")}, training={"source_dir": str(tmp_path)})
+    before = source.pack_code(config)
+    for written in ("reports/a-sweep/report.json", "data/a.parquet", "nodesweep.yaml"):
+        (tmp_path / written).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / written).write_text("x")
+    assert source.pack_code(config) == before
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "nodesweep.yaml").write_text("the program's own")
+    assert source.pack_code(config) != before
+
+
+@pytest.mark.parametrize("data", [".", ".."])
+def test_code_in_the_folder_of_the_data_is_packed(
+    make_config: Callable[..., BenchmarkConfig], tmp_path: Path, data: str
+) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    config = make_config(dataset={"source": str(tmp_path / data)}, training={"source_dir": str(tmp_path)})
+    with tarfile.open(fileobj=io.BytesIO(source.pack_code(config))) as tar:
+        assert tar.getnames() == ["train.py"]
+
+
+def test_requirements_that_are_a_layer_of_the_image_are_not_sent(
+    make_config: Callable[..., BenchmarkConfig], tmp_path: Path
+) -> None:
+    """The toolkit installs none then; only the one at the top is meant."""
+    (tmp_path / "deep").mkdir()
+    for name in ("train.py", "requirements.txt", "deep/requirements.txt"):
+        (tmp_path / name).write_text("")
+    config = make_config(training={"source_dir": str(tmp_path)})
+    for with_requirements, more in ((True, ["requirements.txt"]), (False, [])):
+        packed = source.pack_code(config, with_requirements)
+        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+            assert sorted(tar.getnames()) == ["deep/requirements.txt", *more, "train.py"]

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from scaling.planning.plan import plan_sweep
+from scaling.planning.request import ResolvedInputs, build_request
+from tasks.errors import JobRefused
+from tasks.jobs.calls import stop
+from tasks.jobs.training_jobs import JobLimits, QuotaReached, describe, submit, watch_training_jobs, with_variables
+from tests.tasks.jobs.lagging_platform import LaggingPlatform
+
+CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def client_error(code: str, message: str, operation: str = "CreateTrainingJob") -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation)
+
+
+class SageMaker:
+    """A platform of canned statuses: each describe of a job takes its next one and keeps the last."""
+
+    class exceptions:
+        ClientError = ClientError
+
+        class ResourceLimitExceeded(ClientError):
+            pass
+
+        class ResourceInUse(ClientError):
+            pass
+
+    def __init__(self, refuse: Exception | None = None) -> None:
+        self.jobs: dict[str, list[str]] = {}
+        self.tags: dict[str, list[dict[str, str]]] = {}
+        self.created: list[str] = []
+        self.stopped: list[str] = []
+        self._refuse = refuse
+
+    def create_training_job(self, **request: Any) -> None:
+        if self._refuse:
+            raise self._refuse
+        self.created.append(request["TrainingJobName"])
+        self.add(request, ["InProgress"])
+
+    def add(self, request: dict[str, Any], statuses: list[str]) -> None:
+        self.jobs[request["TrainingJobName"]] = statuses
+        self.tags[f"arn:{request['TrainingJobName']}"] = request["Tags"]
+
+    def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+        if TrainingJobName not in self.jobs:
+            raise client_error("ValidationException", "Requested resource not found.")
+        statuses = self.jobs[TrainingJobName]
+        status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+        return {
+            "TrainingJobName": TrainingJobName,
+            "TrainingJobArn": f"arn:{TrainingJobName}",
+            "TrainingJobStatus": status,
+            "SecondaryStatus": status,
+            "CreationTime": CREATED,
+        }
+
+    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
+        return {"TrainingJobSummaries": [self.describe_training_job(name) for name in self.jobs]}
+
+    def list_tags(self, ResourceArn: str) -> dict[str, Any]:
+        return {"Tags": self.tags[ResourceArn]}
+
+    def stop_training_job(self, TrainingJobName: str) -> None:
+        if TrainingJobName not in self.jobs:
+            raise client_error("ValidationException", "Requested resource not found.")
+        self.stopped.append(TrainingJobName)
+
+
+@pytest.fixture
+def request_(benchmark_config: BenchmarkConfig) -> dict[str, Any]:
+    plan = plan_sweep(benchmark_config, load_catalogue().get("ml.m5.xlarge"))
+    return build_request(benchmark_config, plan.points[0], ResolvedInputs("bench-1", "image", "s3://bench-bucket/d/"))
+
+
+def test_new_job_is_created_once(request_: dict[str, Any]) -> None:
+    platform = SageMaker()
+    submit(platform, request_)
+    submit(platform, request_)
+    assert platform.created == [request_["TrainingJobName"]]
+
+
+@pytest.mark.parametrize("status", ["InProgress", "Completed", "Failed"])
+def test_job_of_ours_is_adopted_whatever_its_status(request_: dict[str, Any], status: str) -> None:
+    platform = SageMaker()
+    platform.add(request_, [status])
+    assert submit(platform, request_)["TrainingJobStatus"] == status
+    assert platform.created == []
+
+
+def test_foreign_job_of_that_name_is_refused_with_both_digests(request_: dict[str, Any]) -> None:
+    platform = SageMaker()
+    platform.add({**request_, "Tags": [{"Key": "nodesweep:request-digest", "Value": "theirs"}]}, ["InProgress"])
+    with pytest.raises(JobRefused, match=r"digest theirs, ours [0-9a-f]{64}"):
+        submit(platform, request_)
+
+
+def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(request_: dict[str, Any]) -> None:
+    platform = LaggingPlatform()
+    platform.create_training_job(**{**request_, "Tags": []})
+    with pytest.raises(JobRefused, match=r"digest None, ours"):
+        submit(platform, request_, platform.time.clock)
+    assert 60 <= platform.time.seconds < 70
+
+
+@pytest.mark.parametrize("lag_seconds", [0.0, 6.0, 40.0])
+def test_job_that_was_just_accepted_is_not_doubted(request_: dict[str, Any], lag_seconds: float) -> None:
+    """Neither its description nor its tags are known yet."""
+    platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds)
+    accepted = submit(platform, request_, platform.time.clock)
+    assert accepted["TrainingJobName"] == request_["TrainingJobName"]
+    assert accepted["TrainingJobStatus"] == "InProgress"
+    assert list(platform.jobs) == [request_["TrainingJobName"]]
+
+
+@pytest.mark.parametrize("lag_seconds", [6.0, 40.0])
+def test_job_that_is_there_already_is_adopted_once_it_is_known(request_: dict[str, Any], lag_seconds: float) -> None:
+    """As after a create whose answer was lost: boto3 repeats it, and is told that the name is in use."""
+    platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds + 5)
+    platform.create_training_job(**request_)
+    assert submit(platform, request_, platform.time.clock)["TrainingJobStatus"] == "InProgress"
+    assert lag_seconds <= platform.time.seconds < lag_seconds + 20
+
+
+def test_quota_is_not_a_refusal_for_good(request_: dict[str, Any]) -> None:
+    error = SageMaker.exceptions.ResourceLimitExceeded(
+        {"Error": {"Code": "ResourceLimitExceeded", "Message": "The account-level service limit is 0"}}, "x"
+    )
+    with pytest.raises(QuotaReached, match="service limit is 0"):
+        submit(SageMaker(refuse=error), request_)
+
+
+def test_refused_request_says_why(request_: dict[str, Any]) -> None:
+    with pytest.raises(JobRefused, match=r"SageMaker refused bench-1-n\d-r1-a1"):
+        submit(SageMaker(refuse=client_error("ValidationException", "bad image")), request_)
+
+
+def test_unknown_name_describes_as_none() -> None:
+    assert describe(SageMaker(), "nobody") is None
+
+
+def test_stop_goes_on_past_a_job_that_is_gone() -> None:
+    platform = SageMaker()
+    platform.jobs = {"b": ["InProgress"]}
+    assert stop(platform, ["gone", "b"]) == ["b"]
+
+
+def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = SageMaker()
+    attempt: Callable[..., None] = platform.stop_training_job
+
+    def denied(TrainingJobName: str) -> None:
+        if TrainingJobName == "a":
+            raise client_error("AccessDeniedException", "no")
+        attempt(TrainingJobName)
+
+    platform.jobs = {"a": ["InProgress"], "b": ["InProgress"]}
+    monkeypatch.setattr(platform, "stop_training_job", denied)
+    with pytest.raises(JobRefused, match=r"a: .*AccessDenied"):
+        stop(platform, ["a", "b"])
+    assert platform.stopped == ["b"]
+
+
+def test_log_of_a_job_is_said_once_over_several_watches(
+    benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each watch ends with the first job that does; the next one goes on where it left off."""
+    platform = SageMaker()
+    platform.jobs = {"a": ["Completed"]}
+    event = {"timestamp": 2e12, "eventId": "1", "logStreamName": "a/algo-1-1", "message": "line"}
+    logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [event]})
+    monkeypatch.setattr("tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None)
+    s3 = SimpleNamespace()
+    monkeypatch.setattr(
+        "tasks.jobs.training_jobs.aws_client",
+        lambda service, _: {"logs": logs, "sagemaker": platform, "s3": s3}[service],
+    )
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    caplog.set_level(logging.INFO, "nodesweep.log")
+    config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})  # what is remembered goes by it
+    for _ in range(2):
+        [ended] = watch_training_jobs(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
+        assert ended["TrainingJobName"] == "a"
+    said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.log"]
+    assert said == ["algo-1: line"]
+
+
+def test_a_lost_connection_does_not_spare_the_other_jobs() -> None:
+    asked: list[str] = []
+
+    class Sagemaker:
+        def stop_training_job(self, TrainingJobName: str) -> None:
+            asked.append(TrainingJobName)
+            if TrainingJobName == "a":
+                raise ConnectionClosedError(endpoint_url="http://here")
+
+    with pytest.raises(JobRefused, match="a: Connection was closed"):
+        stop(Sagemaker(), ["a", "b"])
+    assert asked == ["a", "b"]
+
+
+def test_a_reference_becomes_the_variable_when_the_job_is_started() -> None:
+    request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "B": "a ${B}"}}
+    sent = with_variables(request, {"TOKEN_OF_MINE": "s3cr3t"})
+    assert sent == {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "s3cr3t", "B": "a ${B}"}}
+    assert request["Environment"]["HF_TOKEN"] == "${TOKEN_OF_MINE}"
+    assert with_variables({"TrainingJobName": "a"}, {}) == {"TrainingJobName": "a"}
+    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE is not"):
+        with_variables(request, {})
+
+
+def test_a_variable_that_is_too_long_is_refused_by_its_name() -> None:
+    request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}}
+    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE has 513 char") as refused:
+        with_variables(request, {"TOKEN_OF_MINE": "s3cr3t!" + "x" * 506})
+    assert "s3cr3t" not in str(refused.value)
+    assert with_variables(request, {"TOKEN_OF_MINE": "x" * 512})["Environment"] == {"HF_TOKEN": "x" * 512}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("ValidationException", JobRefused), ("ResourceLimitExceeded", QuotaReached), ("AccessDenied", ClientError)],
+)
+def test_a_refusal_that_quotes_the_environment_is_told_without_it(
+    request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch, code: str, kind: type[Exception]
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", 's3cr3t"quoted')
+    request = {**request_, "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "PLAIN": "s3cr3t", "ONE": "1"}}
+    message = "Value '{HF_TOKEN=s3cr3t\"quoted, PLAIN=s3cr3t, ONE=1}' or \"s3cr3t\\\"quoted\" at 'environment'"
+    error = client_error(code, message)
+    if code == "ResourceLimitExceeded":
+        error = SageMaker.exceptions.ResourceLimitExceeded({"Error": {"Code": code, "Message": message}}, "x")
+    with pytest.raises(kind, match="at 'environment'") as refused:
+        submit(SageMaker(refuse=error), request)
+    told = "".join(traceback.format_exception(refused.value)) + str(getattr(refused.value, "response", ""))
+    assert "s3cr3t" not in told and "quoted" not in told
+    assert "HF_TOKEN=(hidden), PLAIN=(hidden), ONE=1" in str(refused.value)

@@ -1,0 +1,36 @@
+"""When a job has taken too long, by what its description says."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from benchmarks.watch_calls import START
+from tasks.jobs.watch import JobLimits, overdue
+
+LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
+
+
+def running_job(*steps: tuple[str, float]) -> dict[str, Any]:
+    """A job in progress that entered each secondary status so many seconds after its creation."""
+    transitions = [{"Status": status, "StartTime": START + timedelta(seconds=at)} for status, at in steps]
+    return {"CreationTime": START, "SecondaryStatusTransitions": transitions}
+
+
+def later(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("status", ["Starting", "Pending", "LaunchingMLInstances", "Downloading"])
+def test_job_that_does_not_train_may_wait_as_long_as_the_queue_deadline(status: str) -> None:
+    job = running_job((status, 1.0))
+    assert overdue(job, LIMITS, later(600)) is None
+    assert overdue(job, LIMITS, later(601)) == "has not begun to train in 601 s"
+
+
+def test_job_that_trains_has_its_runtime_from_then() -> None:
+    job = running_job(("Starting", 0.0), ("Training", 500.0), ("Uploading", 4000.0))
+    assert overdue(job, LIMITS, later(4100)) is None
+    assert overdue(job, LIMITS, later(4101)) == "has not ended 3601 s after it began to train"

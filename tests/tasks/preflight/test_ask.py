@@ -1,0 +1,163 @@
+"""The rules together: which are asked, and what becomes of a call without an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+from botocore.parsers import ResponseParserError
+
+from configs.models import BenchmarkConfig
+from scaling.planning.plan import plan_sweep
+from tasks.errors import ForeignAnswer
+from tasks.preflight.ask import RULES, ask_rules, check_online
+from tasks.preflight.rule import Findings, OnlineRule, Question
+from tests.tasks.preflight.questions import ROLE, clients, question
+
+Configs = Callable[..., BenchmarkConfig]
+IN_A_VPC = {
+    "vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
+    "extra_channels": {
+        "lustre": {"type": "FSxLustre", "id": "fs-0123456789abcdef0", "directory_path": "/fsx/data"},
+        "efs": {"type": "EFS", "id": "fs-0123456789abcdef1", "directory_path": "/data"},
+    },
+}
+
+
+def refused(code: str, status: int = 400) -> ClientError:
+    response: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "Call")
+
+
+def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the moon") -> OnlineRule:
+    def ask(asked: Question) -> Findings:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    return OnlineRule(name, "moon:Describe", ask, lambda asked: needed)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (refused("AccessDeniedException"), "these credentials may not call moon:Describe"),
+        (refused("UnauthorizedOperation", 403), "these credentials may not call moon:Describe"),
+        (refused("403", 403), "these credentials may not call moon:Describe"),
+        (refused("UnknownOperationException"), "the endpoint has no moon:Describe"),
+        (ResponseParserError("<html>"), "the endpoint has no moon:Describe"),
+        (ForeignAnswer("http://x", "Describe", "a page"), "the endpoint has no moon:Describe"),
+        (refused("500", 500), "moon:Describe did not answer (500)"),
+        (refused("NoSuchResourceException"), "moon:Describe did not answer (NoSuchResourceException)"),
+        (
+            EndpointConnectionError(endpoint_url="http://x"),
+            'moon:Describe did not answer (Could not connect to the endpoint URL: "http://x")',
+        ),
+    ],
+)
+def test_unanswered_rule_is_a_notice(benchmark_config: BenchmarkConfig, error: BaseException, reason: str) -> None:
+    found = ask_rules(question(benchmark_config, clients()), [rule(error)])
+    assert found == Findings(notices=(f"the moon could not be checked: {reason}",))
+
+
+@pytest.mark.parametrize("error", [refused("ExpiredToken"), refused("InvalidClientTokenId"), NoCredentialsError()])
+def test_missing_credentials_stop_the_preflight(benchmark_config: BenchmarkConfig, error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        ask_rules(question(benchmark_config, clients()), [rule(error)])
+
+
+def test_every_problem_is_found_at_once(benchmark_config: BenchmarkConfig) -> None:
+    rules = [rule(Findings(("a",), ("n",))), rule(refused("AccessDenied")), rule(Findings(("b",))),
+             rule(Findings(("never",)), needed=False)]  # fmt: skip
+    found = ask_rules(question(benchmark_config, clients()), rules)
+    assert found.problems == ("a", "b") and found.notices[0] == "n" and len(found.notices) == 2
+
+
+def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None:
+    assert ask_rules(question(benchmark_config, clients()), []) == Findings()
+
+
+@pytest.mark.parametrize(
+    ("sections", "names"),
+    [
+        ({}, {"service quotas", "the role", "the role's permissions", "the bucket"}),
+        ({"training": {"instance_type": "ml.local.small"}}, {"the bucket"}),
+        (
+            {
+                "training": IN_A_VPC,
+                "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
+            },
+            {rule.name for rule in RULES},
+        ),
+        ({"image": {"uri": "docker.io/x:1"}}, {"service quotas", "the role", "the role's permissions", "the bucket"}),
+    ],
+)
+def test_rules_are_asked_where_the_sweep_needs_them(
+    make_config: Configs, sections: dict[str, Any], names: set[str]
+) -> None:
+    asked = question(make_config(**sections), clients())
+    assert {rule.name for rule in RULES if rule.needed(asked)} == names
+
+
+def test_emulated_nodes_say_what_was_not_asked(make_config: Configs) -> None:
+    asked = question(make_config(training={"instance_type": "ml.local.small"}), clients())
+    assert ask_rules(asked, []).notices == (
+        "quota, network, role and price were not asked for: ml.local.small is an emulated node",
+    )
+
+
+def test_platform_is_asked_through_clients_of_its_own(
+    aws: Callable[[str], Any], make_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
+    instance = question(config, clients()).instance
+    asked: list[Question] = []
+    monkeypatch.setattr("tasks.preflight.ask.ask_rules", asked.append)
+    check_online(config, instance, plan_sweep(config, instance))
+    assert asked[0].peak_nodes == 6
+    modelled = [rule for rule in RULES if rule.name in ("the role", "the bucket")]  # moto has no other call of RULES
+    assert [problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems] == [
+        f"platform.role_arn: {ROLE} does not exist",
+        "platform.bucket: bench-bucket does not exist",
+    ]
+    aws("s3").create_bucket(Bucket="bench-bucket")
+    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    aws("iam").create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
+    assert ask_rules(asked[0], modelled) == Findings()
+    assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
+
+
+def test_guide_names_every_rule_and_its_action() -> None:
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "preflight.md").read_text()
+    table = [line for line in guide.splitlines() if line.startswith("|")]
+    for one in RULES:
+        assert any(line.startswith(f"| {one.name} |") and f"`{one.action}`" in line for line in table), one.name
+        assert f'"{one.action}"' in guide
+
+
+class Refusing:
+    """A client that may call nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get_paginator":
+            return lambda operation: SimpleNamespace(paginate=self.refuse)
+        return self.refuse
+
+    def refuse(self, **query: Any) -> Any:
+        raise refused("AccessDenied", 403)
+
+
+@pytest.mark.parametrize("one", RULES, ids=lambda one: one.name)
+def test_rule_without_permission_is_a_notice_that_names_the_action(make_config: Configs, one: OnlineRule) -> None:
+    config = make_config(
+        training=IN_A_VPC,
+        image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
+    )
+    found = ask_rules(question(config, lambda service, region="": Refusing()), [one])
+    notice = f"{one.name} could not be checked: these credentials may not call {one.action}"
+    assert found == Findings(notices=(notice,))

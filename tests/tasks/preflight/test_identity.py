@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+
+from configs.models import BenchmarkConfig
+from tasks.preflight.identity import (
+    Need,
+    ask_permissions,
+    ask_trust,
+    judge_key,
+    judge_simulation,
+    judge_trust,
+    needs_of,
+)
+from tests.tasks.preflight.questions import ROLE, clients, question
+
+Configs = Callable[..., BenchmarkConfig]
+NEED = Need(("s3:GetObject",), "arn:aws:s3:::b/p/x", "b")
+
+
+def role(principal: Any, action: Any = "sts:AssumeRole", effect: str = "Allow") -> dict[str, Any]:
+    statement = {"Effect": effect, "Principal": principal, "Action": action}
+    return {"Arn": ROLE, "AssumeRolePolicyDocument": {"Statement": [statement]}}
+
+
+def result(decision: str, action: str = "s3:GetObject", **details: Any) -> dict[str, Any]:
+    return {"EvalActionName": action, "EvalDecision": decision, **details}
+
+
+@pytest.mark.parametrize(
+    "principal", [{"Service": "sagemaker.amazonaws.com"}, {"Service": ["ec2.amazonaws.com", "sagemaker.amazonaws.com"]}]
+)
+def test_role_that_trusts_sagemaker_passes(principal: dict[str, Any]) -> None:
+    assert judge_trust(ROLE, role(principal)).problems == ()
+    one = role(principal)
+    one["AssumeRolePolicyDocument"]["Statement"] = one["AssumeRolePolicyDocument"]["Statement"][0]
+    assert judge_trust(ROLE, one).problems == ()
+
+
+@pytest.mark.parametrize(
+    "distrusting",
+    [
+        role({"Service": "ec2.amazonaws.com"}),
+        role({"AWS": "arn:aws:iam::123456789012:root"}),
+        role("*"),
+        role({"Service": "sagemaker.amazonaws.com"}, effect="Deny"),
+        role({"Service": "sagemaker.amazonaws.com"}, action=["sts:TagSession"]),
+    ],
+)
+def test_role_that_does_not_trust_sagemaker_is_a_problem(distrusting: dict[str, Any]) -> None:
+    assert judge_trust(ROLE, distrusting).problems == (
+        f"platform.role_arn: {ROLE} does not trust SageMaker; allow sts:AssumeRole to the service "
+        "sagemaker.amazonaws.com in its trust policy",
+    )
+
+
+def test_role_of_another_path_is_another_role() -> None:
+    found = {**role({"Service": "sagemaker.amazonaws.com"}), "Arn": "arn:aws:iam::123456789012:role/ml/training"}
+    assert "does not exist, arn:aws:iam::123456789012:role/ml/training does" in judge_trust(ROLE, found).problems[0]
+
+
+def test_role_is_asked_for(aws: Callable[[str], Any], make_config: Configs) -> None:
+    iam = aws("iam")
+    asked = question(make_config(), clients(iam=iam))
+    assert ask_trust(asked).problems == (f"platform.role_arn: {ROLE} does not exist; create it, or correct the ARN",)
+    trust = role({"Service": "sagemaker.amazonaws.com"})["AssumeRolePolicyDocument"]
+    iam.create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps(trust))
+    assert ask_trust(asked).problems == ()
+
+
+def test_needs_name_the_places_a_job_uses(make_config: Configs) -> None:
+    config = make_config(
+        dataset={"source": "s3://corpus/digits/"},
+        training={
+            "extra_channels": {"more": {"type": "S3", "uri": "s3://other/x/"}},
+            "vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
+        },
+    )
+    needs = needs_of(config)
+    assert [(need.actions[0], need.resource) for need in needs] == [
+        ("s3:GetObject", "arn:aws:s3:::bench-bucket/nodesweep/sweeps/x/jobs/x"),
+        ("s3:ListBucket", "arn:aws:s3:::bench-bucket"),
+        (
+            "logs:CreateLogGroup",
+            "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:log-stream:x",
+        ),
+        ("cloudwatch:PutMetricData", "*"),
+        ("ecr:GetAuthorizationToken", "*"),
+        ("s3:GetObject", "arn:aws:s3:::corpus/digits/x"),
+        ("s3:GetObject", "arn:aws:s3:::other/x/x"),
+        ("ecr:BatchGetImage", "arn:aws:ecr:us-east-1:123456789012:repository/nodesweep"),
+        ("ec2:CreateNetworkInterface", "*"),
+    ]
+    assert needs[0].actions == ("s3:GetObject", "s3:PutObject")
+    assert [need.context for need in needs if need.context] == [
+        (("s3:prefix", "nodesweep/sweeps/x/jobs/x"),),
+        (("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),),
+    ]
+
+
+def test_needs_of_an_uploaded_dataset_and_of_own_code(make_config: Configs) -> None:
+    resources = [need.resource for need in needs_of(make_config(training={"source_dir": "code"}))]
+    assert "arn:aws:s3:::bench-bucket/nodesweep/datasets/digits/x/data/x" in resources
+    assert "arn:aws:s3:::bench-bucket/nodesweep/code/x/x" in resources
+
+
+def test_allowed_actions_pass() -> None:
+    found = judge_simulation(ROLE, NEED, [result("allowed")], owner_may_allow=False)
+    assert (found.problems, found.notices) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "owner_may_allow", "why"),
+    [
+        (result("implicitDeny"), False, "nothing allows it"),
+        (result("explicitDeny"), True, "an explicit deny"),
+        (
+            result("implicitDeny", OrganizationsDecisionDetail={"AllowedByOrganizations": False}),
+            True,
+            "a policy of the organization",
+        ),
+    ],
+)
+def test_denied_action_is_a_problem(answer: dict[str, Any], owner_may_allow: bool, why: str) -> None:
+    assert judge_simulation(ROLE, NEED, [answer], owner_may_allow).problems == (
+        f"platform.role_arn: {ROLE} may not s3:GetObject on arn:aws:s3:::b/p/x ({why}); "
+        "allow it in the role's policies",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "owner_may_allow"),
+    [(result("implicitDeny"), True), (result("implicitDeny", MissingContextValues=["aws:SourceVpc"]), False)],
+)
+def test_denial_that_may_be_none_is_a_notice(answer: dict[str, Any], owner_may_allow: bool) -> None:
+    found = judge_simulation(ROLE, NEED, [answer], owner_may_allow)
+    assert found.problems == () and "do not allow s3:GetObject" in found.notices[0]
+
+
+def simulated(decisions: dict[str, str]) -> Any:
+    """An IAM client whose simulation answers by action, "allowed" for the others."""
+
+    class Iam:
+        def simulate_principal_policy(self, **query: Any) -> dict[str, Any]:
+            assert query["PolicySourceArn"] == ROLE and len(query["ResourceArns"]) == 1
+            answers = [result(decisions.get(action, "allowed"), action) for action in query["ActionNames"]]
+            return {"EvaluationResults": answers}
+
+    return Iam()
+
+
+def test_bucket_with_a_policy_of_its_own_may_allow(aws: Callable[[str], Any], make_config: Configs) -> None:
+    s3, ecr = aws("s3"), aws("ecr")
+    s3.create_bucket(Bucket="bench-bucket")
+    iam = simulated({"s3:PutObject": "implicitDeny"})
+    asked = question(make_config(), clients(iam=iam, s3=s3, ecr=ecr))
+    assert (
+        "may not s3:PutObject on arn:aws:s3:::bench-bucket/nodesweep/sweeps/x/jobs/x"
+        in ask_permissions(asked).problems[0]
+    )
+    s3.put_bucket_policy(Bucket="bench-bucket", Policy='{"Version": "2012-10-17", "Statement": []}')
+    found = ask_permissions(asked)
+    assert found.problems == () and "s3:PutObject" in found.notices[0]
+
+
+def test_repository_with_a_policy_of_its_own_may_allow(aws: Callable[[str], Any], make_config: Configs) -> None:
+    ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "implicitDeny"})
+    asked = question(make_config(), clients(iam=iam, ecr=ecr))
+    assert "may not ecr:BatchGetImage" in ask_permissions(asked).problems[0]  # no repository yet
+    ecr.create_repository(repositoryName="nodesweep")
+    assert "may not ecr:BatchGetImage" in ask_permissions(asked).problems[0]
+    statement = {"Effect": "Allow", "Principal": {"AWS": ROLE}, "Action": "ecr:BatchGetImage"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    ecr.set_repository_policy(repositoryName="nodesweep", policyText=policy)
+    assert ask_permissions(asked).problems == ()
+
+
+def test_repository_of_another_account_cannot_allow_alone(make_config: Configs) -> None:
+    config = make_config(image={"uri": "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.3"})
+    asked = question(config, clients(iam=simulated({"ecr:BatchGetImage": "implicitDeny"})))
+    resource = "arn:aws:ecr:eu-west-1:763104351884:repository/pytorch-training"
+    assert f"may not ecr:BatchGetImage on {resource}" in ask_permissions(asked).problems[0]
+
+
+def test_image_outside_ecr_needs_no_permission_there(make_config: Configs) -> None:
+    needs = needs_of(make_config(image={"uri": "docker.io/x:1"}))
+    assert not any(action == "ecr:BatchGetImage" for need in needs for action in need.actions)
+
+
+def test_bucket_policy_that_may_not_be_read_may_allow(make_config: Configs) -> None:
+    s3 = boto3.client("s3", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    with Stubber(s3) as stub:
+        stub.add_client_error("get_bucket_policy", "AccessDenied")
+        found = ask_permissions(
+            question(make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3))
+        )
+    assert found.problems == () and len(found.notices) == 1
+
+
+def test_logs_have_no_owner_that_could_allow(make_config: Configs) -> None:
+    asked = question(make_config(), clients(iam=simulated({"logs:PutLogEvents": "implicitDeny"})))
+    assert "may not logs:PutLogEvents" in ask_permissions(asked).problems[0]
+
+
+def test_permissions_of_a_missing_role_are_the_other_rules_problem(make_config: Configs) -> None:
+    iam = boto3.client("iam", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    with Stubber(iam) as stub:
+        stub.add_client_error("simulate_principal_policy", "NoSuchEntity")
+        assert ask_permissions(question(make_config(), clients(iam=iam))).problems == ()
+
+
+def test_bucket_policy_that_does_not_answer_is_no_verdict(make_config: Configs) -> None:
+    s3 = boto3.client("s3", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    asked = question(make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3))
+    with Stubber(s3) as stub, pytest.raises(ClientError, match="SlowDown"):
+        stub.add_client_error("get_bucket_policy", "SlowDown")
+        ask_permissions(asked)
+
+
+KEY = {"output_kms_key_id": "alias/results"}
+
+
+def kms_with(aws: Callable[[str], Any], **key: Any) -> tuple[Any, str]:
+    """(KMS client, ARN) of a key that alias/results stands for."""
+    kms = aws("kms")
+    made = kms.create_key(**key)["KeyMetadata"]
+    kms.create_alias(AliasName="alias/results", TargetKeyId=made["KeyId"])
+    return kms, made["Arn"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "problem", "notice"),
+    [
+        ("allowed", None, None),
+        ("explicitDeny", "may not kms:GenerateDataKey on {arn} (an explicit deny)", None),
+        ("implicitDeny", None, "do not allow kms:GenerateDataKey on {arn} by themselves; check the policy of the"),
+    ],
+)
+def test_key_of_the_output_is_asked_for(
+    aws: Callable[[str], Any], make_config: Configs, decision: str, problem: str | None, notice: str | None
+) -> None:
+    """The key's own policy, which every key has, may allow what the role's don't."""
+    kms, arn = kms_with(aws)
+    iam = simulated({"kms:GenerateDataKey": decision})
+    found = ask_permissions(question(make_config(training=KEY), clients(iam=iam, kms=kms)))
+    for texts, expected in ((found.problems, problem), (found.notices, notice)):
+        assert len(texts) == (expected is not None)
+        assert expected is None or expected.format(arn=arn) in texts[0]
+
+
+def test_key_of_the_volumes_needs_a_grant(aws: Callable[[str], Any], make_config: Configs) -> None:
+    kms, arn = kms_with(aws)
+    iam = simulated({"kms:CreateGrant": "explicitDeny"})
+    config = make_config(training={"volume_kms_key_id": arn})
+    [problem] = ask_permissions(question(config, clients(iam=iam, kms=kms))).problems
+    assert f"may not kms:CreateGrant on {arn}" in problem
+
+
+def test_key_that_can_not_be_used_is_a_problem(aws: Callable[[str], Any], make_config: Configs) -> None:
+    asked = question(make_config(training=KEY), clients(iam=simulated({}), kms=aws("kms")))
+    [problem] = ask_permissions(asked).problems
+    assert problem.startswith("training.output_kms_key_id: ") and problem.endswith("; name a key of platform.region")
+    kms, arn = kms_with(aws)
+    assert ask_permissions(asked).problems == ()
+    kms.disable_key(KeyId=arn.rpartition("/")[2])
+    assert ask_permissions(asked).problems == (
+        "training.output_kms_key_id: alias/results is Disabled; enable it, or name another key",
+    )
+    spec = {"KeyState": "Enabled", "KeySpec": "RSA_2048"}
+    assert judge_key("training.output_kms_key_id", "k", spec).problems == (
+        "training.output_kms_key_id: k is of kind RSA_2048; name a symmetric encryption key",
+    )
+
+
+def test_key_that_may_not_be_described_is_a_notice(make_config: Configs) -> None:
+    kms = boto3.client("kms", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    with Stubber(kms) as stub:
+        stub.add_client_error("describe_key", "AccessDeniedException")
+        found = ask_permissions(question(make_config(training=KEY), clients(iam=simulated({}), kms=kms)))
+    assert found.problems == ()
+    assert found.notices == (
+        "training.output_kms_key_id could not be checked: these credentials may not call kms:DescribeKey",
+    )
+    with Stubber(kms) as stub:
+        stub.add_client_error("describe_key", "ThrottlingException")
+        with pytest.raises(ClientError, match="Throttling"):
+            ask_permissions(question(make_config(training=KEY), clients(iam=simulated({}), kms=kms)))

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from configs.models import BenchmarkConfig
+from scaling.planning.plan import plan_sweep
+from tasks.preflight.quota import MOST_PER_JOB, MOST_TOGETHER, ask_quotas, judge_quotas, quota_names, read_quotas
+from tasks.preflight.rule import peak_nodes
+from tests.tasks.preflight.questions import clients, question
+
+Configs = Callable[..., BenchmarkConfig]
+ON_DEMAND = "ml.m5.xlarge for training job usage"
+
+
+@pytest.mark.parametrize(
+    ("features", "names"),
+    [
+        ({}, ("ml.m5.xlarge for training job usage",)),
+        ({"spot": {"max_wait_seconds": 7200}}, ("ml.m5.xlarge for spot training job usage",)),
+        (
+            {"keep_alive_seconds": 600},
+            ("ml.m5.xlarge for training job usage", "ml.m5.xlarge for training warm pool usage"),
+        ),
+    ],
+)
+def test_quotas_follow_how_the_nodes_are_bought(
+    make_config: Configs, features: dict[str, object], names: tuple[str, ...]
+) -> None:
+    assert quota_names(make_config(training=features)) == names
+
+
+@pytest.mark.parametrize(("parallel", "peak"), [(1, 8), (2, 16), (3, 20), (20, 28)])
+def test_peak_is_the_largest_jobs_beside_each_other(make_config: Configs, parallel: int, peak: int) -> None:
+    config = make_config(sweep={"node_counts": [2, 4, 8], "repeats": 2})
+    plan = plan_sweep(config, question(config, clients()).instance)
+    assert peak_nodes(plan, parallel) == peak
+
+
+def test_small_quota_is_a_problem_and_says_what_to_do(make_config: Configs) -> None:
+    config = make_config(sweep={"node_counts": [1, 2], "max_parallel_jobs": 2})
+    found = judge_quotas(config, {ON_DEMAND: 2.0}, peak=3, most=2)
+    assert found.problems == (
+        "training.instance_type: the account's quota 'ml.m5.xlarge for training job usage' is 2, the sweep needs 3 "
+        "(2 job(s) at once, up to 2 nodes each); ask for more in Service Quotas, or lower sweep.max_parallel_jobs",
+    )
+    none = judge_quotas(config, {ON_DEMAND: 1.0}, peak=3, most=2)
+    assert none.problems[0].endswith("ask for more in Service Quotas, or drop the larger node counts")
+
+
+def test_quota_that_is_just_enough_passes(make_config: Configs) -> None:
+    found = judge_quotas(make_config(), {ON_DEMAND: 3.0, MOST_PER_JOB: 2.0, MOST_TOGETHER: 3.0}, peak=3, most=2)
+    assert (found.problems, found.notices) == ((), ())
+
+
+def test_quotas_over_all_instance_types_count_too(make_config: Configs) -> None:
+    found = judge_quotas(make_config(), {ON_DEMAND: 9.0, MOST_PER_JOB: 1.0, MOST_TOGETHER: 2.0}, peak=3, most=2)
+    assert [problem.partition(";")[0] for problem in found.problems] == [
+        "sweep: the account's quota 'Maximum number of instances per training job' is 1, the sweep needs 2",
+        "sweep: the account's quota 'Number of instances across all training jobs' is 2, the sweep needs 3",
+    ]
+
+
+def test_unlisted_quota_is_a_notice(make_config: Configs) -> None:
+    found = judge_quotas(make_config(), {}, peak=1, most=1)
+    assert found.problems == ()
+    assert "Service Quotas lists no 'ml.m5.xlarge for training job usage'" in found.notices[0]
+
+
+def test_pages_are_read_as_far_as_needed() -> None:
+    def pages() -> object:
+        yield {"Quotas": [{"QuotaName": "a", "Value": 1.0}, {"QuotaName": "other", "Value": 5.0}]}
+        yield {"Quotas": [{"QuotaName": "b", "Value": 2.0}]}
+        raise AssertionError("a further page was read")
+
+    assert read_quotas(pages(), {"a", "b"}) == {"a": 1.0, "b": 2.0}  # type: ignore[arg-type]
+
+
+def test_quotas_are_found_by_name_on_a_later_page(make_config: Configs) -> None:
+    client = boto3.client("service-quotas", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    first = {"ServiceCode": "sagemaker", "MaxResults": 100}
+    with Stubber(client) as stub:
+        other = [{"QuotaName": "ml.m5.xlarge for endpoint usage", "Value": 0.0}]
+        stub.add_response("list_service_quotas", {"Quotas": other, "NextToken": "2"}, first)
+        mine = [{"QuotaName": ON_DEMAND, "Value": 1.0}]
+        stub.add_response("list_service_quotas", {"Quotas": mine}, {**first, "NextToken": "2"})
+        found = ask_quotas(question(make_config(), clients(**{"service-quotas": client}), peak_nodes=2))
+    assert "is 1, the sweep needs 2" in found.problems[0]

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import RecordDamaged
+from tasks.sweeps.folder import recall_sweep, remember_sweep, write_atomic, write_files
+
+
+def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.json"
+    write_atomic(path, b"old")
+
+    def full(source: str, target: Path) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("tasks.sweeps.folder.os.replace", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_latest_points_to_the_last_sweep(tmp_path: Path) -> None:
+    write_files(tmp_path, "first", {"report.md": b"1"})
+    folder = write_files(tmp_path, "second", {"report.md": b"2"})
+    assert folder == tmp_path / "second"
+    assert (tmp_path / "latest" / "report.md").read_bytes() == b"2"
+    assert (tmp_path / "latest").readlink() == Path("second")
+
+
+def test_sweep_is_remembered_by_its_id(tmp_path: Path) -> None:
+    record = {"config": {"name": "x"}, "inputs": {}, "provenance": {}}
+    remember_sweep(tmp_path, "sweep", record)
+    assert recall_sweep(tmp_path, "sweep") == record
+    assert recall_sweep(tmp_path, "other") is None
+
+
+def test_a_folder_named_latest_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "latest").mkdir()
+    folder = write_files(tmp_path, "first", {"report.md": b"1"})
+    assert (folder / "report.md").read_bytes() == b"1"
+    assert (tmp_path / "latest").is_dir() and not (tmp_path / "latest").is_symlink()
+    assert "latest is not a link" in caplog.text
+
+
+@pytest.mark.parametrize("body", ["", "[1]", '{"config": {}}', "[" * 100_000])
+def test_damaged_record_is_said_to_be_one(body: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.json").write_text(body)
+    with pytest.raises(RecordDamaged, match=r"sweep\.json: damaged, no record of a sweep"):
+        recall_sweep(tmp_path, "sweep")

@@ -1,0 +1,152 @@
+"""Which running jobs are nobody's: ages are worked out from a fake platform's own times."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.sweeps.orphans import orphans
+
+NOW = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
+"""The platform's clock; this machine's is years behind."""
+SWEEP, OTHER = "bench-20310501080000-0a1b2c3d", "other-20310501090000-0a1b2c3d"
+GRACE_SECONDS = 3600.0
+
+
+class FakePlatform:
+    """SageMaker and S3 in one, with as much of them as a reaper asks."""
+
+    class exceptions:
+        ClientError = ClientError
+
+    def __init__(self) -> None:
+        self.jobs: list[dict[str, Any]] = []
+        self.tags: dict[str, dict[str, str]] = {}
+        self.objects: dict[str, tuple[bytes, datetime]] = {}
+
+    def add_sweep(self, platform: PlatformConfig, sweep: str, owner_age: float | None, left: bool = False) -> None:
+        """Its record, and the sign of an owner so many seconds ago."""
+        self.objects[names.sweep_config_key(platform.prefix, sweep)] = (b"{}", NOW)
+        if owner_age is not None:
+            body = names.pretty_json({"sweep_id": sweep, "left_running": left})
+            self.objects[names.owner_key(platform.prefix, sweep)] = (body, NOW - timedelta(seconds=owner_age))
+
+    def add_job(self, name: str, sweep_tag: str | None, age: float, ended_with_pool: bool = False) -> str:
+        arn = f"arn:{name}"
+        job = {
+            "TrainingJobName": name,
+            "TrainingJobArn": arn,
+            "CreationTime": NOW - timedelta(seconds=age),
+            "TrainingJobStatus": "Completed" if ended_with_pool else "InProgress",
+            "WarmPoolStatus": {"Status": "Available" if ended_with_pool else "InUse"},
+        }
+        self.jobs.append(job)
+        self.tags[arn] = {} if sweep_tag is None else {names.TAG_SWEEP_ID: sweep_tag}
+        return name
+
+    def get_paginator(self, operation: str) -> FakePlatform:
+        assert operation == "list_training_jobs"
+        return self
+
+    def paginate(self, **query: Any) -> list[dict[str, Any]]:
+        [(shown, wanted)] = query.items() & {("StatusEquals", "InProgress"), ("WarmPoolStatusEquals", "Available")}
+        found = [
+            job
+            for job in self.jobs
+            if wanted == (job["TrainingJobStatus"] if shown == "StatusEquals" else job["WarmPoolStatus"]["Status"])
+        ]
+        oldest_first = sorted(found, key=lambda job: job["CreationTime"])
+        return [{"TrainingJobSummaries": [job], "ResponseMetadata": _dated()} for job in oldest_first]
+
+    def list_tags(self, ResourceArn: str) -> dict[str, Any]:
+        return {"Tags": [{"Key": key, "Value": value} for key, value in self.tags[ResourceArn].items()]}
+
+    def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
+        if Key not in self.objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": ""}}, "GetObject")
+        body, written = self.objects[Key]
+        return {"Body": io.BytesIO(body), "LastModified": written, "ResponseMetadata": _dated()}
+
+
+def _dated() -> dict[str, Any]:
+    return {"HTTPHeaders": {"date": format_datetime(NOW, usegmt=True)}}
+
+
+@pytest.fixture
+def fake() -> FakePlatform:
+    return FakePlatform()
+
+
+def job_of(sweep: str, nodes: int) -> str:
+    return names.job_name(sweep, nodes, 1, 1, "abcd")
+
+
+def found(fake: FakePlatform, platform: PlatformConfig) -> list[str]:
+    return orphans(fake, fake, platform, GRACE_SECONDS)
+
+
+@pytest.mark.parametrize(("silent_seconds", "reaped"), [(3600, False), (3601, True)])
+def test_owner_may_be_silent_for_the_grace_and_no_longer(
+    fake: FakePlatform, platform: PlatformConfig, silent_seconds: float, reaped: bool
+) -> None:
+    fake.add_sweep(platform, SWEEP, silent_seconds)
+    jobs = [fake.add_job(job_of(SWEEP, nodes), SWEEP, age) for nodes, age in ((1, 9000.0), (2, 10.0))]
+    assert found(fake, platform) == (jobs if reaped else [])
+
+
+def test_sweep_without_any_sign_counts_from_its_youngest_job(fake: FakePlatform, platform: PlatformConfig) -> None:
+    for sweep, youngest in ((SWEEP, 3601.0), (OTHER, 3600.0)):
+        fake.add_sweep(platform, sweep, None)
+        fake.add_job(job_of(sweep, 1), sweep, 9000.0)
+        fake.add_job(job_of(sweep, 2), sweep, youngest)
+    assert found(fake, platform) == [job_of(SWEEP, 1), job_of(SWEEP, 2)]
+
+
+def test_sweep_that_was_left_running_on_purpose_is_spared(fake: FakePlatform, platform: PlatformConfig) -> None:
+    fake.add_sweep(platform, SWEEP, 900_000.0, left=True)
+    fake.add_job(job_of(SWEEP, 1), SWEEP, 900_000.0)
+    assert found(fake, platform) == []
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_warm_pool_of_a_sweep_that_nobody_runs_is_found(
+    fake: FakePlatform, platform: PlatformConfig, left: bool
+) -> None:
+    """Its jobs have all ended; one that was left running has no further use for a pool either."""
+    fake.add_sweep(platform, SWEEP, 3601.0, left)
+    fake.add_sweep(platform, OTHER, 60.0)
+    pool = fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0, ended_with_pool=True)
+    fake.add_job(job_of(OTHER, 1), OTHER, 9000.0, ended_with_pool=True)
+    assert found(fake, platform) == [pool]
+
+
+def test_warm_pool_of_a_sweep_that_was_left_running_is_spared_while_a_job_runs(
+    fake: FakePlatform, platform: PlatformConfig
+) -> None:
+    fake.add_sweep(platform, SWEEP, 9000.0, left=True)
+    fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0, ended_with_pool=True)
+    fake.add_job(job_of(SWEEP, 2), SWEEP, 9000.0)
+    assert found(fake, platform) == []
+
+
+def test_only_jobs_with_a_name_and_a_tag_of_ours_are_touched(fake: FakePlatform, platform: PlatformConfig) -> None:
+    fake.add_sweep(platform, SWEEP, 9000.0)
+    ours = fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
+    fake.add_job(job_of(SWEEP, 2), None, 9000.0)
+    fake.add_job(job_of(SWEEP, 4), OTHER, 9000.0)
+    fake.add_job("somebody-elses-job", SWEEP, 9000.0)
+    fake.add_job(f"{SWEEP}-n8", SWEEP, 9000.0)
+    assert found(fake, platform) == [ours]
+
+
+def test_sweep_of_another_bucket_is_left_alone(fake: FakePlatform, platform: PlatformConfig) -> None:
+    """Its record, and with it the sign of its owner, lie where this reaper does not look."""
+    fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
+    assert found(fake, platform) == []

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+import tasks.sweeps.owner
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.platform import aws_client
+from tasks.sweeps.owner import OwnerSign, leave_running, owned, read_owner_sign
+
+SWEEP = "bench-20260102030405-0a1b2c3d"
+
+
+@pytest.fixture
+def s3(aws: Callable[[str], Any], platform: PlatformConfig) -> Iterator[Any]:
+    aws_client.cache_clear()  # a client made outside the mocked account would not be mocked
+    client = aws("s3")
+    client.create_bucket(Bucket=platform.bucket)
+    yield client
+    aws_client.cache_clear()
+
+
+def sign_in_bucket(s3: Any, platform: PlatformConfig) -> dict[str, Any]:
+    answer = s3.get_object(Bucket=platform.bucket, Key=names.owner_key(platform.prefix, SWEEP))
+    return dict(json.loads(answer["Body"].read()))
+
+
+def test_sweep_without_a_sign_and_missing_bucket_have_none(s3: Any, platform: PlatformConfig) -> None:
+    assert read_owner_sign(s3, platform, SWEEP) is None
+    assert read_owner_sign(s3, platform.model_copy(update={"bucket": "another"}), SWEEP) is None
+
+
+def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(s3: Any, platform: PlatformConfig) -> None:
+    with owned(platform, SWEEP):
+        pass
+    assert sign_in_bucket(s3, platform) == {"sweep_id": SWEEP, "left_running": False}
+
+
+def test_sign_is_written_anew_with_every_beat(
+    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, three_times = [], threading.Event()
+
+    def write(*_: Any, left_running: bool) -> None:
+        written.append(left_running)
+        if len(written) == 3:
+            three_times.set()
+
+    monkeypatch.setattr(tasks.sweeps.owner, "_write", write)
+    monkeypatch.setattr(tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    with owned(platform, SWEEP):
+        assert three_times.wait(10)
+    assert set(written) == {False}
+    assert not [thread for thread in threading.enumerate() if thread.name == f"owner-{SWEEP}"]
+
+
+def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
+    aws: Callable[[str], Any], platform: PlatformConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no bucket."""
+    aws_client.cache_clear()
+    with caplog.at_level(logging.WARNING), owned(platform, SWEEP):
+        pass
+    aws_client.cache_clear()
+    assert f"the sign that {SWEEP} is being run can't be written" in caplog.text
+
+
+def test_sweep_that_is_left_says_so_until_somebody_runs_it_again(s3: Any, platform: PlatformConfig) -> None:
+    leave_running(platform, SWEEP)
+    assert sign_in_bucket(s3, platform)["left_running"] is True
+    with owned(platform, SWEEP):
+        pass
+    assert sign_in_bucket(s3, platform)["left_running"] is False
+
+
+def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
+    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sweep.on_cancel: leave, while a slow beat is being written and others follow at once."""
+    write, writing = tasks.sweeps.owner._write, threading.Event()
+
+    def slowly(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:
+        if not left_running:
+            writing.set()
+            time.sleep(0.2)
+        write(s3, platform, sweep, left_running)
+
+    monkeypatch.setattr(tasks.sweeps.owner, "_write", slowly)
+    monkeypatch.setattr(tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    with owned(platform, SWEEP) as owner:
+        assert writing.wait(10)
+        owner.leave()
+        time.sleep(0.3)
+    assert sign_in_bucket(s3, platform)["left_running"] is True
+
+
+def test_beat_goes_on_whatever_error_one_of_them_meets(
+    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A beat that died would let the reaper stop the jobs of a healthy sweep."""
+    tries, twice_more = iter(range(1000)), threading.Event()
+
+    def write(*_: Any, left_running: bool) -> None:
+        if (number := next(tries)) == 0:
+            raise RuntimeError("can't start new thread")
+        if number == 2:
+            twice_more.set()
+
+    monkeypatch.setattr(tasks.sweeps.owner, "_write", write)
+    monkeypatch.setattr(tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    with owned(platform, SWEEP):
+        assert twice_more.wait(10)
+    assert "can't start new thread" in caplog.text
+
+
+def test_age_is_by_the_platforms_clock_whatever_this_machines_says(platform: PlatformConfig) -> None:
+    """Date of the answer minus LastModified: 90 s, in a year that is not this one."""
+    s3 = aws_client("s3", platform)
+    written = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
+    answer = {
+        "LastModified": written,
+        "Body": _Body(b'{"left_running": false}'),
+        "ResponseMetadata": {"HTTPHeaders": {"date": "Thu, 01 May 2031 12:01:30 GMT"}},
+    }
+    with Stubber(s3) as stub:
+        stub.add_response(
+            "get_object", answer, {"Bucket": platform.bucket, "Key": names.owner_key(platform.prefix, SWEEP)}
+        )
+        sign = read_owner_sign(s3, platform, SWEEP)
+    assert sign == OwnerSign(written, written + timedelta(seconds=90), left_running=False)
+    assert sign.age_seconds == 90
+
+
+class _Body:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self) -> bytes:
+        return self._content

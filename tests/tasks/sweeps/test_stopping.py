@@ -1,0 +1,245 @@
+"""The end of a sweep's jobs, on a platform whose lists and descriptions are behind."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+import tasks.sweeps.stopping
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.errors import JobRefused
+from tasks.sweeps.stopping import (
+    SETTLE_SECONDS,
+    STOPPING_SECONDS,
+    end_jobs,
+    list_of,
+    release_pools,
+    stop_sweep_jobs_now,
+)
+from tests.tasks.jobs.lagging_platform import LaggingPlatform, error
+
+SWEEP = "bench-20260102030405-0a1b2c3d"
+JOBS = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2, 4, 8)]
+
+
+def end(platform: LaggingPlatform, *known: str) -> list[str]:
+    return end_jobs(platform, known, platform.time.clock, list_of(platform, SWEEP))
+
+
+def statuses(platform: LaggingPlatform) -> set[str]:
+    return {platform.status(name) for name in platform.jobs}
+
+
+def test_every_job_of_the_sweep_is_stopped_not_only_those_given() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    platform.complete(JOBS[3])
+    assert sorted(end(platform, JOBS[0])) == sorted(JOBS[:3])
+    assert [platform.status(name) for name in JOBS] == ["Stopping"] * 3 + ["Completed"]
+    assert platform.time.seconds < 3, "without a warm pool there is nothing to wait for"
+
+
+@pytest.mark.parametrize("describe_lag", [0.0, 6.0, 20.0])
+def test_jobs_that_neither_list_nor_stop_know_yet_are_asked_again(describe_lag: float) -> None:
+    platform = LaggingPlatform(list_lag=1e6, describe_lag=describe_lag)
+    platform.add(*JOBS)
+    assert sorted(end(platform, *JOBS)) == sorted(JOBS)
+    assert statuses(platform) == {"Stopping"}
+    assert platform.time.seconds < describe_lag + 10
+
+
+def test_job_that_was_never_made_is_given_up_after_the_lag_of_a_list() -> None:
+    platform = LaggingPlatform()
+    assert end(platform, JOBS[0]) == []
+    assert SETTLE_SECONDS <= platform.time.seconds < SETTLE_SECONDS + 10
+
+
+def test_warm_pools_are_released_once_their_jobs_have_stopped() -> None:
+    """Ctrl-C in a sweep of four: while the jobs are Stopping no pool is Available."""
+    platform = LaggingPlatform(list_lag=6.0, stop_seconds=130.0)
+    platform.add(*JOBS, keep_alive=6 * 3600)
+    platform.complete(JOBS[0])
+    end(platform, *JOBS)
+    assert statuses(platform) == {"Completed", "Stopped"}
+    assert [platform.pool(name) for name in JOBS] == ["Terminated"] * 4
+
+
+def test_job_that_does_not_stop_is_named_and_the_other_pools_are_released(caplog: pytest.LogCaptureFixture) -> None:
+    platform = LaggingPlatform(stubborn=frozenset({JOBS[1]}))
+    platform.add(*JOBS, keep_alive=600)
+    logging.getLogger("nodesweep").propagate = True
+    end(platform, *JOBS)
+    assert STOPPING_SECONDS <= platform.time.seconds < STOPPING_SECONDS + SETTLE_SECONDS + 60
+    assert [platform.pool(name) for name in JOBS] == ["Terminated", "InUse", "Terminated", "Terminated"]
+    assert f"{JOBS[1]} did not stop within {STOPPING_SECONDS:.0f} s" in caplog.text
+
+
+def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+
+    def refused() -> list[dict[str, str]]:
+        raise error("AccessDeniedException", "no", "ListTrainingJobs")
+
+    assert sorted(end_jobs(platform, JOBS, platform.time.clock, refused)) == sorted(JOBS)
+    assert statuses(platform) == {"Stopping"}
+
+
+def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:
+    """Neither the claims nor the list can be read: what failed is told, so that a task tries it again."""
+    lost = EndpointConnectionError(endpoint_url="http://there:1")
+
+    def unreadable() -> list[dict[str, str]]:
+        raise lost
+
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    with pytest.raises(EndpointConnectionError):
+        end_jobs(platform, [], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+    with pytest.raises(EndpointConnectionError):
+        end_jobs(platform, JOBS[:1], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+    assert platform.status(JOBS[0]) != "InProgress", "what is known is stopped"
+
+
+def test_end_that_cannot_ask_says_that_jobs_may_run_on(
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever ends a sweep: a cancel, Ctrl-C, `nodesweep stop`."""
+
+    class Lost:
+        exceptions = SimpleNamespace(ClientError=ClientError)
+
+        def get_paginator(self, operation: str) -> None:
+            raise EndpointConnectionError(endpoint_url="http://there:1")
+
+    monkeypatch.setattr(tasks.sweeps.stopping, "aws_client", lambda *_: Lost())
+    monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
+    with pytest.raises(EndpointConnectionError, match="http://there:1"):
+        stop_sweep_jobs_now(platform, SWEEP)
+    assert f"some may run on: `nodesweep stop {SWEEP}`" in caplog.text
+
+
+def test_claims_that_are_read_later_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, tries = EndpointConnectionError(endpoint_url="http://there:1"), iter(range(100))
+
+    def claims() -> list[str]:
+        if next(tries) < 3:
+            raise lost
+        return JOBS
+
+    def unreadable() -> list[dict[str, str]]:
+        raise lost
+
+    platform = LaggingPlatform()
+    platform.add(*JOBS)
+    assert sorted(end_jobs(platform, [], platform.time.clock, unreadable, claims)) == sorted(JOBS)
+
+
+def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    platform = LaggingPlatform(stop_seconds=600)
+    platform.add(*JOBS)
+    stop, tries = platform.stop_training_job, iter(range(100))
+
+    def unreliable(TrainingJobName: str) -> None:
+        if TrainingJobName == JOBS[3]:
+            raise error("AccessDeniedException", "no", "StopTrainingJob")
+        if next(tries) < 2:
+            raise error("ThrottlingException", "slow", "StopTrainingJob")
+        stop(TrainingJobName)
+
+    monkeypatch.setattr(platform, "stop_training_job", unreliable)
+    with pytest.raises(JobRefused, match=rf"{JOBS[3]}: .*AccessDenied"):
+        end(platform, *JOBS)
+    assert [platform.status(name) for name in JOBS] == ["Stopping"] * 3 + ["InProgress"]
+
+
+def test_pools_of_jobs_that_ended_by_themselves_are_released_though_the_list_is_behind() -> None:
+    platform = LaggingPlatform(list_lag=1e6)
+    platform.add(*JOBS, keep_alive=600)
+    for name in JOBS:
+        platform.complete(name)
+    assert sorted(release_pools(platform, JOBS, platform.time.clock)) == sorted(JOBS)
+    assert release_pools(platform, JOBS, platform.time.clock) == []
+
+
+def test_pool_that_cannot_be_released_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS[:2], keep_alive=600)
+    platform.complete(JOBS[0])
+    platform.complete(JOBS[1])
+    update = platform.update_training_job
+
+    def denied(TrainingJobName: str, **changes: dict[str, int]) -> None:
+        if TrainingJobName == JOBS[0]:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateTrainingJob")
+        update(TrainingJobName, **changes)
+
+    monkeypatch.setattr(platform, "update_training_job", denied)
+    logging.getLogger("nodesweep").propagate = True
+    assert release_pools(platform, JOBS[:2], platform.time.clock) == [JOBS[1]]
+    assert f"the warm pool of {JOBS[0]} can't be released" in caplog.text
+
+
+def test_the_pool_of_a_job_that_runs_on_is_left_to_it() -> None:
+    platform = LaggingPlatform()
+    platform.add(*JOBS, keep_alive=600)
+    assert release_pools(platform, JOBS, platform.time.clock) == []
+    assert platform.time.seconds < 5
+
+
+@pytest.mark.parametrize("describe_lag", [6.0, 20.0])
+def test_a_role_that_may_stop_jobs_by_their_tag_is_denied_until_the_tag_is_known(
+    describe_lag: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IAM answers AccessDenied, not "not found", while aws:ResourceTag has no value."""
+    platform = LaggingPlatform(list_lag=1e6, describe_lag=describe_lag)
+    platform.add(*JOBS)
+    stop = platform.stop_training_job
+
+    def by_tag(TrainingJobName: str) -> None:
+        job = platform.jobs.get(TrainingJobName)
+        if job is None or platform.time.seconds < job.created_at + describe_lag + 4:
+            raise error("AccessDeniedException", "not authorized", "StopTrainingJob")
+        stop(TrainingJobName)
+
+    monkeypatch.setattr(platform, "stop_training_job", by_tag)
+    never_sent = names.job_name(SWEEP, 16, 1, 1, "abcd")
+    assert sorted(end(platform, *JOBS, never_sent)) == sorted(JOBS)
+    assert statuses(platform) == {"Stopping"}
+
+
+def test_an_outage_ends_at_the_deadline_and_not_once_for_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = LaggingPlatform()
+    many = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in range(1, 51)]
+    platform.add(*many)
+
+    def unreachable(**_: object) -> None:
+        platform.time.clock.sleep(80)
+        raise EndpointConnectionError(endpoint_url="https://api.sagemaker.invalid")
+
+    for call in ("stop_training_job", "describe_training_job", "list_training_jobs"):
+        monkeypatch.setattr(platform, call, unreachable)
+    with pytest.raises(JobRefused, match="did not answer within 300 s"):
+        end(platform, *many)
+    assert platform.time.seconds < STOPPING_SECONDS + 200
+
+
+def test_a_job_that_somebody_else_has_stopped_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = LaggingPlatform(stop_seconds=200)
+    platform.add(JOBS[0])
+    platform.stop_training_job(JOBS[0])
+
+    def not_twice(TrainingJobName: str) -> None:
+        raise error("ValidationException", "The job is in status Stopping", "StopTrainingJob")
+
+    monkeypatch.setattr(platform, "stop_training_job", not_twice)
+    end(platform, JOBS[0])
+    assert platform.time.seconds < 5
