@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from cli.main import main
 from configs.load import load_config
-from infra.local.engine import ProcessImageStore
+from infra.local.engine.process.image_store import ProcessImageStore
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 IMAGE = REPOSITORY / "infra" / "image"
