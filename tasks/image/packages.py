@@ -25,10 +25,8 @@ REQUIREMENTS_FILE = "requirements.txt"
 """The only one that the toolkit installs, at the top of the code."""
 _PLACE = "/opt/nodesweep/packages"
 _KEPT = "^torch(vision|audio)?=="
-_INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?![\w-])[\s=]*(?P<file>\S+)")
-_OPTION_WITH_PLACE = re.compile(
-    r"(?:-e|--editable|-f|--find-links|-i|--index-url|--extra-index-url)(?![\w-])[\s=]*(?=\S)"
-)
+_INCLUDE = re.compile(r"(?:-[rc][\s=]*|--(?:requirement|constraint)[\s=]+)(?P<file>\S+)")
+_OPTION_WITH_PLACE = re.compile(r"(?:-[efi][\s=]*|--(?:editable|find-links|index-url|extra-index-url)[\s=]+)(?=\S)")
 _ARCHIVES = (".whl", ".zip", ".tar.gz")
 _VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")  # what pip fills in from its environment
 _FILE_URL = re.compile(r"\bfile:\S+")

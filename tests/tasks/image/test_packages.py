@@ -54,8 +54,8 @@ def test_the_same_requirements_on_the_same_image_are_the_same_layer(
 
 def test_the_layer_holds_included_files_and_pips_settings(make_config: Configs, code: Path, tmp_path: Path) -> None:
     (code / "deep").mkdir()
-    (code / "requirements.txt").write_text("-r deep/more.txt  # and those\n--constraint=limits.txt\n")
-    (code / "deep" / "more.txt").write_text("timm\n-c ../limits.txt\n")
+    (code / "requirements.txt").write_text("-rdeep/more.txt  # and those\n--constraint=limits.txt\n")
+    (code / "deep" / "more.txt").write_text("timm\n-c../limits.txt\n")
     (code / "limits.txt").write_text("timm<2\n")
     args = {"PIP_INDEX_URL": "https://index.example/simple", "OTHER": "x"}
     context = layer_of(make_config, code, tmp_path / "layer", context="image", build_args=args)
@@ -82,6 +82,7 @@ def test_packages_from_elsewhere_are_a_layer(make_config: Configs, code: Path, t
     [
         ("./own", "./own is a place in the code"),
         ("-e .", ". is a place in the code"),
+        ("-e./own", "./own is a place in the code"),
         ("--editable=own/", "own/ is a place in the code"),
         ("wheels/own-1.0.whl", "wheels/own-1.0.whl is a place"),
         ("own-1.0.whl", "own-1.0.whl is a place"),
