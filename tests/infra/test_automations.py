@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
 
 import pytest
+from prefect.client.schemas.objects import StateType
 from prefect.events import Event
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import Posture
 from prefect.server.events.schemas.automations import EventTrigger
 from prefect.server.events.schemas.events import ReceivedEvent
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from infra.worker.__main__ import _automations
-from infra.worker.automations import PREFIX, notifications
+from infra.worker.automations import PREFIX, gone_runs, notifications
 from tasks.report.publish import announce_budget, announce_regression
 
 
@@ -55,6 +59,22 @@ def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
         "nodesweep: budget of {{ event.resource.name }}",
         "{{ event.payload.message }}",
     )
+
+
+@pytest.mark.parametrize("end", ["heartbeat", "Completed", "Failed", "Cancelled", "Crashed"])
+def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartbeat(end: str) -> None:
+    made = gone_runs()
+    trigger = EventTrigger.model_validate(made.trigger.model_dump())
+    run = {"prefect.resource.id": f"prefect.flow-run.{UUID(int=2)}"}
+    beat, heard = (
+        ReceivedEvent.model_validate(Event(event=f"prefect.flow-run.{name}", resource=run).model_dump())
+        for name in ("heartbeat", end)
+    )
+    assert trigger.covers(beat) and trigger.starts_after(beat.event)
+    assert trigger.covers(heard) and trigger.expects(heard.event)
+    assert (trigger.posture, trigger.within, trigger.threshold) == (Posture.Proactive, timedelta(seconds=90), 1)
+    [action] = made.actions
+    assert isinstance(action, ChangeFlowRunState) and action.state == StateType.CRASHED
 
 
 @pytest.mark.parametrize("remove", [False, True])
