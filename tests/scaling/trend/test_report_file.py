@@ -10,7 +10,7 @@ import pytest
 
 from scaling.trend.report_file import ReportUnreadable, parse_report
 
-GOLDEN = json.loads((Path(__file__).with_name("golden") / "reference.json").read_bytes())
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reference.json").read_bytes())
 
 
 def test_a_whole_report_is_read() -> None:

@@ -1,0 +1,19 @@
+"""The entry point: `accelerate launch` on this node, with what SageMaker says of the others. No training code."""
+
+import json
+import os
+import sys
+
+hosts = sorted(json.loads(os.environ["SM_HOSTS"]))
+nodes = str(len(hosts))
+command = [
+    "accelerate", "launch", "--num_machines", nodes, "--num_processes", nodes,
+    "--machine_rank", str(hosts.index(os.environ["SM_CURRENT_HOST"])),
+    "--main_process_ip", hosts[0], "--main_process_port", "29500",
+    "--mixed_precision", "no", "--dynamo_backend", "no",
+]  # fmt: skip
+if len(hosts) > 1:
+    command.append("--multi_gpu")  # what starts torchrun, without a GPU too; otherwise each node trains alone
+command += ["train.py", *sys.argv[1:]]
+print(" ".join(command), flush=True)
+os.execvp(command[0], command)
