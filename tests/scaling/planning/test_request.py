@@ -19,7 +19,7 @@ INPUTS = ResolvedInputs(
     dataset_uri="s3://bench-bucket/nodesweep/datasets/digits/0123456789abcdef/data/",
 )
 
-RECORDED = Path(__file__).with_name("golden_requests")
+RECORDED = Path(__file__).parents[1] / "golden_requests"
 SMP_V1 = {
     "kind": "smp_v1",
     "partitions": 2,
