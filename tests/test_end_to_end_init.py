@@ -1,0 +1,132 @@
+"""`nodesweep init` and `nodesweep run` in an empty folder, as docs/own-code.md has them: the example, and a script of
+one's own. T of each node count is held to the program's own stopwatch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local.engine import ProcessImageStore
+
+pytestmark = pytest.mark.slow
+REPOSITORY = Path(__file__).resolve().parents[1]
+STOPWATCH_TOLERANCE = 0.02
+OWN_SCRIPT = """
+import argparse, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from nodesweep_clock import clock
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, required=True)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(256, 256))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(256 // dist.get_world_size(), 256)
+dist.barrier()
+began = time.monotonic()
+with clock():
+    for step in range(args.steps):
+        optimizer.zero_grad()
+        loss = (model(batch) - batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        clock.step(len(batch))
+    clock.metric("loss", loss.item(), goal="minimize")
+if dist.get_rank() == 0:
+    print(f"loss {loss.item():.4f}, took {time.monotonic() - began:.3f} s", flush=True)
+dist.destroy_process_group()
+"""
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> Iterator[list[str]]:
+    """One for both runs, whose virtual environment is there already; how a command is told to use it.
+
+    And to use larger nodes than init writes: a fifth of a processor takes a minute to import torch.
+    """
+    state = tmp_path_factory.mktemp("platform")
+    (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    place = ["--port", port, "--state-dir", str(state)]
+    subprocess.run([sys.executable, "-m", "infra.local", "start", *place], check=True, timeout=60)
+    try:
+        fields = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
+        changes = [f"platform.{name}={value}" for name, value in fields.items()]
+        yield [word for change in (*changes, "training.instance_type=ml.local.medium") for word in ("--set", change)]
+    finally:
+        subprocess.run([sys.executable, "-m", "infra.local", "stop", *place], check=True, timeout=200)
+
+
+@pytest.fixture
+def nodesweep(tmp_path: Path) -> Run:
+    """nodesweep("plan", "x.yaml"): the command in an empty folder; what it prints to standard output."""
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+        command = [sys.executable, "-m", "flows.cli", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def report_in(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "reports" / "latest" / "report.json").read_text())
+
+
+def stopwatches(folder: Path, pattern: str) -> list[float]:
+    """Of 1 and of 2 nodes what the program's own stopwatch said, the slowest rank's."""
+    logs = folder / "reports" / "latest" / "logs"
+    texts = ("".join(path.read_text() for path in logs.glob(f"n{nodes}-*.log")) for nodes in (1, 2))
+    return [max(map(float, re.findall(pattern, text))) for text in texts]
+
+
+def test_example_from_an_empty_folder_to_its_report(nodesweep: Run, platform: list[str], tmp_path: Path) -> None:
+    assert "nodesweep run nodesweep.yaml" in nodesweep("init")
+    assert "2 jobs on ml.local.small" in nodesweep("plan", "nodesweep.yaml")
+    said = nodesweep("run", "nodesweep.yaml", *platform)
+    report = report_in(tmp_path)
+    assert f"report: reports/{report['sweep_id']}/report.html" in said
+    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == ("logged", [1, 2])
+    assert report["recommendation"] is not None
+    times = [point["clocks"]["train_seconds"] for point in report["points"]]
+    assert times == pytest.approx(stopwatches(tmp_path, r"train_seconds=([0-9.]+)"), rel=STOPWATCH_TOLERANCE)
+
+
+def test_own_script_from_an_empty_folder_to_its_report(nodesweep: Run, platform: list[str], tmp_path: Path) -> None:
+    """It imports the helper that the image has, and prints its loss otherwise than a metric definition looks for it."""
+    (tmp_path / "train.py").write_text(OWN_SCRIPT)
+    assert "nodesweep.yaml is written for train.py" in nodesweep("init", "--script", "train.py")
+    given = {"hyperparameters": "{steps: 400}", "metric_definitions": "{loss: 'loss=([0-9.]+)'}"}
+    changes = [word for name, value in given.items() for word in ("--set", f"training.{name}={value}")]
+    said = nodesweep("run", "nodesweep.yaml", *platform, *changes)
+    report = report_in(tmp_path)
+    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == ("program", [1, 2])
+    assert report["recommendation"] is not None
+    times = [point["clocks"]["train_seconds"] for point in report["points"]]
+    assert times == pytest.approx(stopwatches(tmp_path, r"took ([0-9.]+) s"), rel=STOPWATCH_TOLERANCE)
+    said = " ".join(said.split())
+    assert "Metric loss was never printed as its definition has it: 'loss=([0-9.]+)'" in said
+    assert re.search(
+        r"in the log of 1 node, repeat 1 and 2 nodes, repeat 1; the line most like it is “algo-1: loss", said
+    )
