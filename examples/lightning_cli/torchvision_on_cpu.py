@@ -2,7 +2,7 @@
 
 That wheel's compiled part asks for CUDA's libraries. Where it can't be loaded, `import torchvision` (0.28) ends with
 "operator torchvision::nms does not exist": it describes two operators of detection that nobody has declared. They are
-declared here, without what they would do. The wheel that fits (requirements.txt) needs none of this, nor does a GPU.
+declared here, without what they would do. With the wheel of PyTorch's CPU index, or torch with CUDA, this does nothing.
 """
 
 from importlib.metadata import version
