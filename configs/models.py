@@ -273,11 +273,7 @@ class PlatformConfig(Section):
         pattern=r"^https?://",
         description="Endpoint for every AWS call, http(s)://HOST[:PORT]; null: AWS itself.",
     )
-    credentials: Annotated[
-        Literal["chain", "platform"],
-        BeforeValidator(lambda value: "platform" if value == "placeholder" else value),  # records of older sweeps
-        NOT_MEASURED,
-    ] = Field(
+    credentials: Annotated[Literal["chain", "platform"], NOT_MEASURED] = Field(
         default="chain",
         description="chain: boto3's usual search; platform: the key of the local platform at endpoint_url, which lies "
         "in its state folder for its own user.",

@@ -273,11 +273,8 @@ class TrainingJob:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TrainingJob:
-        pool = record.get("warm_pool")
-        job = cls(**{**record, "warm_pool": WarmPool(**pool) if pool else None})
-        if "training_seconds" not in record and job.training_start_time and job.training_end_time:
-            job.training_seconds = job.training_end_time - job.training_start_time  # written by an earlier version
-        return job
+        pool = record["warm_pool"]
+        return cls(**{**record, "warm_pool": WarmPool(**pool) if pool else None})
 
 
 def job_key(region: str, name: str) -> tuple[str, str]:

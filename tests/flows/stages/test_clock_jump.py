@@ -50,11 +50,11 @@ class MachineClock:
 def test_clock_that_is_set_by_an_hour_stops_no_job(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch, jump_seconds: float
 ) -> None:
-    """Set at the third look, while the first job trains; jobs may take 900 s, and take 110 at most."""
+    """Set at the third description, while the first job trains; jobs may take 900 s, and take 110 at most."""
     clock = MachineClock(monkeypatch)
 
     def strike(label: str, number: int, moment: Moment) -> bool:
-        if (label, number) == ("ListTrainingJobs", 3):
+        if (label, number) == ("DescribeTrainingJob", 3):
             clock.set_forward_seconds = jump_seconds
         return False
 

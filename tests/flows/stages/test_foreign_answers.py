@@ -26,7 +26,7 @@ from tests.tasks.hostile_server import PAGE, Words, hostile_server
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-STRUCK_AT_LOOK = 3
+STRUCK_AT_DESCRIPTION = 3
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 class Spoiler:
-    """From the third look at the jobs on every call meets the fault: so many calls, or until it is lifted."""
+    """From the third description of a job on every call meets the fault: so many calls, or until it is lifted."""
 
     def __init__(self, fault: CallFault, calls: float) -> None:
         self._fault, self._left, self._is_on = fault, calls, False
 
     def __call__(self, label: str, number: int) -> CallFault | None:
-        self._is_on |= (label, number) == ("ListTrainingJobs", STRUCK_AT_LOOK)
+        self._is_on |= (label, number) == ("DescribeTrainingJob", STRUCK_AT_DESCRIPTION)
         if not self._is_on or self._left <= 0:
             return None
         self._left -= 1

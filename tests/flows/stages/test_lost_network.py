@@ -53,11 +53,11 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return install
 
 
-def lose_network_at(proxy: Proxy, look: int, seconds: float) -> None:
-    """From that look at the jobs on, nobody gets through for so long."""
+def lose_network_at(proxy: Proxy, description: int, seconds: float) -> None:
+    """From that description of a job on, nobody gets through for so long."""
 
     def strike(label: str, number: int, moment: Moment) -> bool:
-        if (label, number, moment) == ("ListTrainingJobs", look, "before"):
+        if (label, number, moment) == ("DescribeTrainingJob", description, "before"):
             proxy.go_down(seconds)
         return proxy.is_down()
 

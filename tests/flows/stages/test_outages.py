@@ -124,7 +124,7 @@ def test_expired_credentials_leave_jobs_that_new_ones_find(
 ) -> None:
     """The third look is refused: no further try, exit code 1, a word on what to do; the job goes on, and is adopted."""
     code = {"code": "ExpiredTokenException", "message": "The security token included in the request is expired"}
-    expired = {"fault": "error", "operation": "ListTrainingJobs", "calls": [4, 4], "http_status": 400, **code}
+    expired = {"fault": "error", "operation": "DescribeTrainingJob", "calls": [4, 4], "http_status": 400, **code}
     model = {"t_compute_seconds": 700, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
     with simulated(expired, model=model, time_scale=0.02) as served:
         config = sweep_config(served, sweep={"max_attempts": 3})

@@ -164,17 +164,6 @@ def test_spot_is_billed_at_the_stated_share() -> None:
     assert (described["TrainingStartTime"], described["TrainingEndTime"]) == (100.0, 570.0)
 
 
-def test_record_of_an_earlier_version_keeps_its_times() -> None:
-    job = TrainingJob("us-east-1", job_request("old"), creation_time=100.0)
-    job.begin_segment(110.0)
-    job.end_segment(150.0)
-    job.enter("Completed", 151.0)
-    record = job.to_record()
-    for name in ("segment_start_time", "training_seconds", "warm_pool", "reused_pool_of"):
-        del record[name]
-    assert TrainingJob.from_record(record).describe(200.0)["TrainingTimeInSeconds"] == 40
-
-
 def test_interrupted_job_has_no_end_yet(tmp_path: Path) -> None:
     with spot_platform(tmp_path, {"fault": "spot_interruption", "after_seconds": 0, "restart_after_seconds": 60}) as up:
         up.sagemaker.create_training_job(**job_request("held", "endless", **spot(max_wait=90)))
