@@ -14,7 +14,7 @@ from cli.main import main
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE_COUNTS = {
     "accelerate_launch": (1, 2), "deepspeed": (1, 2), "hf_trainer": (1, 2), "lightning_cli": (1, 2),
-    "plain_ddp": (1, 2), "scikit_learn": (1,),
+    "mpi4py": (1, 2), "plain_ddp": (1, 2), "scikit_learn": (1,),
 }  # fmt: skip
 _STOPWATCH = re.compile(r"stopwatch: ([0-9.]+) s$", re.MULTILINE)
 

@@ -1,0 +1,16 @@
+"""The recipe of examples/ that mpirun starts: ranks on two containers, over ssh between them."""
+
+from __future__ import annotations
+
+import pytest
+from prefect.testing.utilities import prefect_test_harness
+
+from tests.examples.recipe_runs import check_recipe
+
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
+
+
+def test_mpi4py_runs_and_its_time_is_that_of_its_own_stopwatch(platform, tmp_path):
+    with prefect_test_harness(server_startup_timeout=120):
+        changes = (f"platform.endpoint_url={platform.endpoint}", f"platform.state_directory={platform.state_dir}")
+        check_recipe("mpi4py", tmp_path, *changes)
