@@ -119,7 +119,7 @@ def run_own_code_on_own_data(platform: SimpleNamespace, first: BenchmarkConfig, 
 
 
 def run_failing_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise ImageBuildError("RUN pip install: no such package")
 
     patch.setattr(SimulatedImageStore, "build", fail)
