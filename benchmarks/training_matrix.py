@@ -342,7 +342,7 @@ def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
 def program_digest() -> str:
     """Of what ran: the program and the lock that its packages come from."""
     digest = sha256()
-    files = [IMAGE / "train.py", IMAGE / "requirements-on-dlc.lock", *sorted((IMAGE / "training").glob("*.py"))]
+    files = [IMAGE / "train.py", IMAGE / "requirements-on-dlc.lock", *sorted((IMAGE / "training").rglob("*.py"))]
     for path in files:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]

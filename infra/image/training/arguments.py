@@ -30,7 +30,7 @@ SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "exper
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """Every argument, parsed and checked on its own; what needs the world size is checked in `training.data.batching`."""
+    """Every argument, parsed and checked on its own; `training.data.batching` checks what needs the world size."""
 
     model: str
     data: Path

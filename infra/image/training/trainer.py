@@ -57,7 +57,7 @@ def build_trainer(
         reload_dataloaders_every_n_epochs=1 if resumes else 0,
     )
     # Lightning 2.6 broadcasts "was rank 0 told to stop?" before every batch and waits for the answer: a collective per
-    # step and, on a GPU, a synchronisation. Our SIGTERM ends the process at once (measuring/callback.py), so it never is.
+    # step and, on a GPU, a synchronisation. SIGTERM ends the process at once (measuring/callback.py): never.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 
