@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine import ProcessImageStore
+from infra.local.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -80,7 +80,7 @@ def nodesweep(tmp_path: Path) -> Run:
 
     def run(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
-        command = [sys.executable, "-m", "flows.cli", *arguments]
+        command = [sys.executable, "-m", "cli.main", *arguments]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False
         )
