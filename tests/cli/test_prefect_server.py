@@ -8,9 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prefect.settings import (
@@ -22,16 +20,13 @@ from prefect.settings import (
 
 from cli import prefect_server
 from cli.prefect_server import connect_prefect
-from configs.models import BenchmarkConfig
 from tasks.errors import RunFailed
-from tests.flows.simulated_sweep import ledger, write_config
 from tests.infra.local.platform_client import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
-from configs.models import BenchmarkConfig
-from flows import prefect_server
+from cli import prefect_server
 started = []
 real = prefect_server._start
 prefect_server._start = lambda port, password: started.append(real(port, password)) or started[-1]
@@ -102,33 +97,6 @@ def test_home_that_cannot_be_written_is_one_message_with_the_folder_and_what_to_
         pytest.raises(RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"),
     ):
         connect_prefect()
-
-
-@pytest.mark.slow  # a server and a run of its own
-def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
-    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig], tmp_path: Path
-) -> None:
-    """As HOME=/nonexistent is to uid 65534; below /proc root can make no folder either. The locale is C, as in cron."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    own |= {"HOME": "/proc/nobody", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    with simulated() as served:
-        config = write_config(sweep_config(served, sweep={"node_counts": [1]}), tmp_path)
-
-        def run(**environment: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "cli.main", "run", str(config)]
-            return subprocess.run(
-                command, cwd=REPOSITORY, env=own | environment, capture_output=True, text=True, timeout=300, check=False
-            )
-
-        refused = run()
-        assert (refused.returncode, ledger(served)) == (1, [])
-        assert refused.stderr.splitlines()[-1].startswith(
-            "nodesweep: Prefect keeps its record of runs in /proc/nobody/"
-        )
-        done = run(PREFECT_HOME=str(tmp_path / "prefect"))
-        assert done.returncode == 0, done.stderr
-        assert ledger(served) == [(1, 1, "Completed")] and "report.html" in done.stdout
-        assert "Traceback" not in done.stderr and "Warning" not in done.stderr
 
 
 def test_home_does_not_count_where_the_database_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

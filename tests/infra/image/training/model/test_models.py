@@ -83,9 +83,9 @@ rows = np.random.default_rng(0).integers(0, 256, (10_000, 3072), dtype=np.uint8)
 pixels = pa.FixedSizeBinaryArray.from_buffers(pa.binary(3072), len(rows), [None, pa.py_buffer(rows)])
 pq.write_table(pa.table({"pixels": pixels, "label": rows[:, 0] % 10}), source / "t.parquet", row_group_size=1000)
 arguments = parse_arguments(["--data", str(source), "--image-channels", "3"])
-training.data.gather_numbers = lambda numbers: [numbers]  # no process group
+training.data.module.gather_numbers = lambda numbers: [numbers]  # no process group
 alone = SimpleNamespace(rank=0, world_size=1, local_rank=0)
-data = training.data.TableData(arguments, alone, plan_batch(1, 128, 1, None), prepared)
+data = training.data.module.TableData(arguments, alone, plan_batch(1, 128, 1, None), prepared)
 data.prepare_data()
 tracemalloc.start()
 data.setup("fit")
@@ -93,7 +93,7 @@ peak_bytes = tracemalloc.get_traced_memory()[1]
 tracemalloc.stop()
 features, labels = batch = next(iter(data.train_dataloader()))
 normal, same = data.on_after_batch_transfer(batch, 0)
-picked = training.data.split_rows(10_000, arguments.validation_fraction, arguments.seed)[0]
+picked = training.data.module.split_rows(10_000, arguments.validation_fraction, arguments.seed)[0]
 mean, deviation = (float(part) for part in data._scale)
 print(json.dumps({
     "table_bytes": rows.nbytes, "peak_bytes": peak_bytes, "shape": list(features.shape), "kind": str(features.dtype),
