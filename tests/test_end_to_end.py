@@ -267,7 +267,7 @@ CUT_OFF = """
 import os, sys
 from pathlib import Path
 from configs.load import load_config
-from tasks import dataset
+from tasks.dataset import files as dataset
 from tasks.platform import aws_client
 from tasks.storage import make_sure_of_bucket
 
