@@ -127,9 +127,12 @@ def test_failing_command_is_named_with_its_phase(platform, context):
 
 
 def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(platform, tiny_image, make_config, tmp_path):
-    """As the flow builds it: no buildspec in the context, so the project's. pip is there: no index is asked."""
+    """As the flow builds it: no buildspec in the context, so the project's. pip is there: no index is asked.
+
+    The builder's cache outlives this test, so the file is one that no earlier run has built.
+    """
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "requirements.txt").write_text("pip\n")
+    (tmp_path / "code" / "requirements.txt").write_text(f"pip  # {uuid.uuid4()}\n")
     config = make_config(training={"source_dir": str(tmp_path / "code")})
     layer = tmp_path / "layer"
     layer.mkdir()
