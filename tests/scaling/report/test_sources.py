@@ -183,3 +183,11 @@ def test_step_times_of_the_log_stand_with_the_run(make_outcome, make_report):
     said = {"train_seconds": 6.0, "steady_step_seconds": 0.25}
     report = make_report([make_outcome(1, 6.0, train_clock="logged", logged=said)])
     assert cells(attempts_table(report), "step") == ["250 ms"]
+
+
+def test_packages_that_every_node_installs_at_every_start_are_a_caveat_with_the_reason(make_report, make_outcomes):
+    reason = "requirements.txt: ./own is a place in the code"
+    report = make_report(make_outcomes({1: 8.0, 2: 4.0}), provenance={"requirements_at_start": reason})
+    [said] = caveats(report, "requirements.txt")
+    assert said.endswith(f"instead of once as a layer of the image: {reason}.") and "which is billed" in said
+    assert not caveats(make_report(make_outcomes({1: 8.0, 2: 4.0})), "requirements.txt")
