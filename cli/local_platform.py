@@ -73,20 +73,21 @@ def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
 
 def answers(platform: PlatformConfig) -> bool:
     """Whether a local platform is up at the endpoint: one on its way out is not, nor is any other program."""
-    try:
-        return bool(read_status(platform.endpoint_url or "", _ANSWER_SECONDS).get("running"))
-    except (OSError, NotLocalPlatform):
-        return False
+    return _is_up(platform, where_silent=False)
 
 
 def is_over(platform: PlatformConfig) -> bool:
     """Whether no local platform is up at the endpoint; one that does not answer in time may be busy, and is up."""
+    return not _is_up(platform, where_silent=True)
+
+
+def _is_up(platform: PlatformConfig, where_silent: bool) -> bool:
     try:
-        return not read_status(platform.endpoint_url or "", _ANSWER_SECONDS).get("running")
+        return bool(read_status(platform.endpoint_url or "", _ANSWER_SECONDS).get("running"))
     except TimeoutError:
-        return False
+        return where_silent
     except (OSError, NotLocalPlatform):
-        return True
+        return False
 
 
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
