@@ -18,6 +18,7 @@ from tasks.dataset.files import channel_folders, scan_directory, split_uri
 from tasks.image.bases import with_container
 from tasks.image.find import read_context
 from tasks.image.packages import has_layer, read_requirements
+from tasks.jobs.source import code_uri
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
@@ -111,12 +112,6 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
 
 
 def _source_uri(config: BenchmarkConfig) -> str | None:
-    source_dir = config.training.source_dir
-    if source_dir is None:
+    if config.training.source_dir is None:
         return None
-    import hashlib
-
-    from tasks.jobs.source import pack_code
-
-    digest = hashlib.sha256(pack_code(config, with_requirements=not has_layer(config))).hexdigest()
-    return f"s3://{config.platform.bucket}/{names.source_key(config.platform.prefix, digest)}"
+    return code_uri(config, with_requirements=not has_layer(config))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ from tasks.image.bases import pin_base_images, pin_container, with_container
 from tasks.image.build import start_image_build, wait_for_image_build
 from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
 from tasks.image.packages import REQUIREMENTS_FILE, Requirements, find_why_no_push, read_requirements, write_layer
-from tasks.jobs.source import pack_code, upload_source
+from tasks.jobs.source import code_uri, upload_source
 from tasks.polling import STOP
 
 logger = logging.getLogger("nodesweep.prepare")
@@ -117,13 +116,10 @@ def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Ma
     if training.source_dir is None or inputs.source_uri is None:
         return None
     try:
-        packed = pack_code(config, with_requirements="image_base_uri" not in provenance)
+        is_same = inputs.source_uri == code_uri(config, with_requirements="image_base_uri" not in provenance)
     except PreflightRefused as error:
         return error.problems[0]
-    key = names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
-    if inputs.source_uri == f"s3://{config.platform.bucket}/{key}":
-        return None
-    return f"training.source_dir: the code in {training.source_dir} has changed"
+    return None if is_same else f"training.source_dir: the code in {training.source_dir} has changed"
 
 
 def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:

@@ -79,9 +79,17 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
 def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
     """Put the packed code under its digest; returns its s3:// URI."""
-    body, platform = pack_code(config, with_requirements), config.platform
-    key = names.source_key(platform.prefix, hashlib.sha256(body).hexdigest())
-    return put_once(s3, platform.bucket, key, body)
+    body = pack_code(config, with_requirements)
+    return put_once(s3, config.platform.bucket, _key(config, body), body)
+
+
+def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
+    """The s3:// URI of the code as it is here now, once it is sent. Raises PreflightRefused as pack_code() does."""
+    return f"s3://{config.platform.bucket}/{_key(config, pack_code(config, with_requirements))}"
+
+
+def _key(config: BenchmarkConfig, packed: bytes) -> str:
+    return names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
 
 
 def read_ingredients(config: BenchmarkConfig) -> Ingredients:
