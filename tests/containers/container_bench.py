@@ -111,6 +111,15 @@ def wait_for_end(platform: SimpleNamespace, name: str) -> Any:
     return wait_until(over, _DEADLINE_SECONDS)
 
 
+def assert_completed(platform: SimpleNamespace, job: Any) -> None:
+    """Fails with the job's reason and the last lines of each node otherwise."""
+    name, count = job["TrainingJobName"], job["ResourceConfig"]["InstanceCount"]
+    said = "\n".join(
+        f"--- algo-{node}\n" + "\n".join(log_of(platform, name, f"algo-{node}")[-40:]) for node in range(1, count + 1)
+    )
+    assert job["TrainingJobStatus"] == "Completed", f"{job.get('FailureReason')}\n{said}"
+
+
 def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
     """The lines of one node so far."""
     group = "/aws/sagemaker/TrainingJobs"

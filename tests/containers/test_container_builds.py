@@ -15,6 +15,7 @@ from tasks.image.packages import read_requirements, write_layer
 from tests.containers.container_bench import (
     IMAGE_CONTEXT,
     REPOSITORY,
+    assert_completed,
     build_log,
     facts,
     run_build,
@@ -143,7 +144,7 @@ def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(platform, 
     assert any("Requirement already satisfied: pip" in line for line in log)
     image = f"{registry(platform)}/{REPOSITORY}@{digest_in_ecr(platform, 'layer')}"
     job = run_job(platform, "on-the-layer", image, "look")
-    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert_completed(platform, job)
     assert facts(platform, "on-the-layer", "algo-1")["environment"]["IMAGE_SAYS"] == "hello"
 
 

@@ -19,6 +19,7 @@ from infra.local.server.contract import ServerConfig
 from tests.containers.conftest import SERVICES
 from tests.containers.container_bench import (
     REPOSITORY,
+    assert_completed,
     build_image,
     create_job,
     is_clean,
@@ -52,7 +53,7 @@ def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, t
         platform = connect(daemon.start(config))
         job = platform.sagemaker.describe_training_job(TrainingJobName="held")
         assert job["FailureReason"].startswith("InternalServerError")
-        assert run_job(platform, "again", image, "look")["TrainingJobStatus"] == "Completed"
+        assert_completed(platform, run_job(platform, "again", image, "look"))
     finally:
         daemon.stop(config.state_dir)
     wait_until(lambda: is_clean(config.state_dir), 30)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.containers.container_bench import log_of, wait_for_end
+from tests.containers.container_bench import assert_completed, log_of, wait_for_end
 from tests.containers.test_both_engines import HYPERPARAMETERS, create, put_data
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -35,7 +35,7 @@ def jobs(platform, training_image):
 def test_two_nodes_of_two_processes(platform, jobs, launcher):
     job = jobs[launcher]
     log = "\n".join(log_of(platform, launcher, "algo-1"))
-    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert_completed(platform, job)
     assert "mpirun --host algo-1:2,algo-2:2 -np 4" in log
     assert "world_size=4;" in log
     message = job["SecondaryStatusTransitions"][0]["StatusMessage"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.container_bench import archive_names, facts, is_clean, log_of, run_job
+from tests.containers.container_bench import archive_names, assert_completed, facts, is_clean, log_of, run_job
 from tests.infra.local.platform_client import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -17,7 +17,7 @@ def looked(platform, tiny_image):
     """A job of two nodes that look around, and what each has seen."""
     environment = {"MULTI": "two\nlines 'quoted' $HOME"}
     job = run_job(platform, "look", tiny_image, "look", 2, Environment=environment)
-    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert_completed(platform, job)
     return job, {host: facts(platform, "look", host) for host in ("algo-1", "algo-2")}
 
 
@@ -67,7 +67,7 @@ def test_results_of_all_nodes_are_uploaded(platform, looked):
 
 
 def test_nodes_talk_to_each_other(platform, tiny_image):
-    assert run_job(platform, "talk", tiny_image, "talk", 3)["TrainingJobStatus"] == "Completed"
+    assert_completed(platform, run_job(platform, "talk", tiny_image, "talk", 3))
     heard = {line for line in log_of(platform, "talk", "algo-1") if line.startswith("heard")}
     assert heard == {"heard algo-2", "heard algo-3"}
 

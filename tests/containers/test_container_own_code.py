@@ -7,19 +7,17 @@ import tarfile
 
 import pytest
 
-from tests.containers.container_bench import log_of, wait_for_end
+from tests.containers.container_bench import assert_completed, log_of, wait_for_end
 from tests.containers.test_both_engines import HYPERPARAMETERS, put_data
 from tests.infra.local.platform_client import ROLE_ARN
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
+# Without a collective: where one is the last act, gloo may close the connection before the other rank has read it
+# ("Connection closed by peer", pytorch issues 11364 and 61670).
 MINE = """
-import os, torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-print(f"mine ran as one of {int(total)} in {os.getcwd()} beside {sorted(os.listdir())}", flush=True)
+import os
+print(f"mine ran as one of {os.environ['WORLD_SIZE']} in {os.getcwd()} beside {sorted(os.listdir())}", flush=True)
 """
 TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}
 
@@ -56,12 +54,12 @@ def test_own_code_runs_in_the_projects_image(platform, training_image):
     upload_code(platform)
     code = {"sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"', "sagemaker_region": '"us-east-1"'}
     job = run_job(platform, training_image, "own-code", code, {"SAGEMAKER_PROGRAM": "mine.py"})
-    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert_completed(platform, job)
     said = "mine ran as one of 2 in /opt/ml/code beside ['mine.py']"
     assert all(said in log_of(platform, "own-code", host) for host in ("algo-1", "algo-2"))
 
 
 def test_the_images_program_runs_where_no_code_is_sent(platform, training_image):
     job = run_job(platform, training_image, "no-code", HYPERPARAMETERS | {"per-replica-batch-size": "2048"})
-    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert_completed(platform, job)
     assert any("world_size=2;" in line for line in log_of(platform, "no-code", "algo-1"))
