@@ -1,5 +1,5 @@
 # make run    set up, then the local benchmark to its report        make test   set up, then the tests
-# make containers   the tests with real containers (as root; packages: README, "Working on it")
+# make containers   the tests with real containers (as root; packages: CONTRIBUTING.md)
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
