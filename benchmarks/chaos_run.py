@@ -76,24 +76,28 @@ class Saboteur:
 
     def __init__(self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]) -> None:
         self.struck = False
+        """Whether it was carried out; one that comes after the end of its try is not."""
         self.process: Process | None = None
         self._disturbance, self._proxy, self._command = disturbance, proxy, command
         self._lock = threading.Lock()
+        self._is_triggered = False
+        self._timers: list[threading.Timer] = []
 
     def __call__(self, label: str, number: int, moment: Moment) -> bool:
         """Whether this call is cut off: those of a process that is gone, or in an outage."""
         trigger = self._disturbance.trigger
         with self._lock:
-            if self.struck or (label, number, moment) != (trigger.label, trigger.number, trigger.moment):
+            if self._is_triggered or (label, number, moment) != (trigger.label, trigger.number, trigger.moment):
                 return False
-            self.struck = True
+            self._is_triggered = True
         if trigger.delay_seconds:
-            _later(trigger.delay_seconds, self._act)
+            self._later(trigger.delay_seconds, self._act)
             return False
         self._act()
         return self._disturbance.kind in _KILLS or self._proxy.is_down()
 
     def _act(self) -> None:
+        self.struck = True
         kind, seconds = self._disturbance.kind, self._disturbance.outage_seconds
         if kind.startswith("outage"):
             self._proxy.go_down(seconds)
@@ -106,13 +110,24 @@ class Saboteur:
         elif kind in ("sigint", "sigint_twice", "sigint_then_sigterm"):
             self._signal(signal.SIGINT)
             if kind == "sigint_then_sigterm":
-                _later(_THEN_SIGTERM_SECONDS, lambda: self._signal(signal.SIGTERM))
+                self._later(_THEN_SIGTERM_SECONDS, lambda: self._signal(signal.SIGTERM))
             if kind == "sigint_twice":
-                _later(_SECOND_SIGNAL_SECONDS, lambda: self._signal(signal.SIGINT))
+                self._later(_SECOND_SIGNAL_SECONDS, lambda: self._signal(signal.SIGINT))
         elif kind == "outage_then_kill":
-            _later(seconds / 2, lambda: self._signal(signal.SIGKILL))
+            self._later(seconds / 2, lambda: self._signal(signal.SIGKILL))
         elif kind == "outage_then_sigterm":
-            _later(seconds / 2, lambda: self._signal(signal.SIGTERM))
+            self._later(seconds / 2, lambda: self._signal(signal.SIGTERM))
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, act)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
+
+    def end(self) -> None:
+        """The try is over: what has not begun by now is left out, so that it does not strike the next one."""
+        for timer in self._timers:
+            timer.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
         """To the process; SIGKILL to its whole session, so that a worker's flow run goes with it."""
@@ -129,12 +144,6 @@ def _end_session(process: Process) -> None:
     """kill -9 to all that is left of it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _later(seconds: float, act: Callable[[], None]) -> None:
-    timer = threading.Timer(seconds, act)
-    timer.daemon = True
-    timer.start()
 
 
 def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
@@ -269,6 +278,8 @@ def _watch(process: Process, disturbance: Disturbance | None, proxy: Proxy, log:
         _end_session(process)
         process.wait()
         code = None
+    if saboteur is not None:
+        saboteur.end()
     return Try(
         disturbance=None if disturbance is None else str(disturbance),
         struck=saboteur is not None and saboteur.struck,

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -33,7 +34,7 @@ from benchmarks.chaos_plan import (
     draw_plan,
 )
 from benchmarks.chaos_proxy import Call, Proxy, label_of
-from benchmarks.chaos_run import Evidence, Try, run_chaos
+from benchmarks.chaos_run import Evidence, Saboteur, Try, run_chaos
 from benchmarks.chaos_world import REPOSITORY, prefect_server
 from configs.models import BenchmarkConfig
 from scaling import names
@@ -183,6 +184,22 @@ def test_nobody_gets_through_in_an_outage(upstream: tuple[str, list[bytes]]) -> 
         proxy.go_down(0)
         assert put(proxy) == (200, b"ok")
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("ended_before", [True, False])
+def test_what_comes_after_the_end_of_its_try_does_not_strike(
+    upstream: tuple[str, list[bytes]], ended_before: bool
+) -> None:
+    begun: list[str] = []
+    with Proxy(upstream[0], lambda label, number: None) as proxy:
+        trigger = Trigger("PUT code", 1, "after", delay_seconds=0.2)
+        saboteur = Saboteur(Disturbance("stop", trigger, 0), proxy, begun.append)
+        proxy.begin_try(saboteur)
+        put(proxy)
+        if ended_before:
+            saboteur.end()
+        time.sleep(0.5)
+    assert (begun, saboteur.struck) == (([], False) if ended_before else (["stop"], True))
 
 
 class SageMaker(BaseHTTPRequestHandler):
