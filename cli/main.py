@@ -389,7 +389,7 @@ def refuse_problems(problems: tuple[str, ...]) -> None:
     if problems:
         from tasks.errors import PreflightRefused
 
-        raise PreflightRefused(problems)
+        raise PreflightRefused(*problems)
 
 
 def show(made: Any) -> None:

@@ -208,7 +208,7 @@ def _continue_sweep(
     record = read_sweep_record(config.platform, sweep)
     if not names.sweep_matches(sweep, config):
         raise PreflightRefused(
-            (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
+            f"--resume {sweep}: it was started with another config; restore that config or start anew"
         )
     check_same_objects(config, record["provenance"]["dataset_digest"])
     inputs = recorded_inputs(sweep, record)

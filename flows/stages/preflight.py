@@ -102,4 +102,4 @@ def _refuse(config: BenchmarkConfig, plan: SweepPlan) -> None:
     if dear := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
         announce_budget(config.name, dear)
     if plan.problems:
-        raise PreflightRefused(plan.problems)
+        raise PreflightRefused(*plan.problems)

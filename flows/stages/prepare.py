@@ -104,10 +104,8 @@ def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> 
     digest, _ = describe_remote_dataset(config.platform, section)
     if digest != recorded_digest:
         raise PreflightRefused(
-            (
-                f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
-                f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep",
-            )
+            f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
+            f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep"
         )
 
 

@@ -127,7 +127,7 @@ def _included_files(folder: Path) -> dict[str, str]:
             found = (folder / name.parent / include["file"]).resolve()
             if not found.is_file() or not found.is_relative_to(folder.resolve()):
                 problem = f"{folder / name}: {include['file']} is no file in {folder}; correct the path"
-                raise PreflightRefused((f"training.source_dir: {problem}",))
+                raise PreflightRefused(f"training.source_dir: {problem}")
             pending.append(PurePosixPath(found.relative_to(folder.resolve()).as_posix()))
     return dict(sorted(files.items()))
 

@@ -52,9 +52,7 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point, or for too much.
     """
     if not (source_dir / entry_point).is_file():
-        raise PreflightRefused(
-            (f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}",)
-        )
+        raise PreflightRefused(f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}")
     root = source_dir.resolve()
     below = [other for other in left_out if root in other.parents]
     files = (path for path in source_dir.rglob("*") if path.is_file())
@@ -62,10 +60,8 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_SOURCE_BYTES:
         raise PreflightRefused(
-            (
-                f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
-                "data belongs in the dataset",
-            )
+            f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
+            "data belongs in the dataset"
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
