@@ -14,7 +14,7 @@ from prefect import task
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
-from scaling.rules.distribution.images import NEW_FAMILY
+from scaling.rules.images import NEW_FAMILY
 from tasks.errors import PreflightRefused, is_transient
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight.storage import EcrImage, parse_ecr_image
