@@ -147,18 +147,15 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     """Show what would run and what it can cost; starts nothing, and asks the account only with --online."""
     from cli.plan import describe_plan, plan_of
+    from flows.stages.preflight import check_account, refuse
 
-    benchmark = read_config_to_run(config, overrides)
-    sweep_plan = plan_of(benchmark)
-    notices: tuple[str, ...] = ()
-    if online and not sweep_plan.problems:
-        from flows.stages.preflight import plan_online
-
-        sweep_plan, notices = plan_online(benchmark, sweep_plan)
-    print_text(describe_plan(benchmark, sweep_plan))
-    for notice in notices:
+    checked = plan_of(read_config_to_run(config, overrides))
+    if online and not checked.findings.problems:
+        checked = check_account(checked)
+    print_text(describe_plan(checked))
+    for notice in checked.findings.notices:
         print_text(f"notice: {notice}")
-    refuse_problems(sweep_plan.problems)
+    refuse(checked)
 
 
 @main.command()
@@ -172,11 +169,12 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     is known without one.
     """
     from cli.plan import plan_of, requests_of
+    from flows.stages.preflight import refuse
 
     benchmark = read_config_to_run(config, overrides)
-    sweep_plan = plan_of(benchmark)
-    refuse_problems(sweep_plan.problems)
-    print_text(json.dumps(requests_of(benchmark, sweep_plan), indent=2))
+    checked = plan_of(benchmark)
+    refuse(checked)
+    print_text(json.dumps(requests_of(benchmark, checked), indent=2))
 
 
 @main.command()
@@ -383,13 +381,6 @@ def local(arguments: tuple[str, ...]) -> None:
 
 main.add_command(init_own_script)
 main.add_command(config_group)
-
-
-def refuse_problems(problems: tuple[str, ...]) -> None:
-    if problems:
-        from tasks.errors import PreflightRefused
-
-        raise PreflightRefused(problems)
 
 
 def show(made: Any) -> None:

@@ -5,30 +5,29 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
-from flows.stages.preflight import check_requests, plan_offline
+from flows.stages.preflight import Checked, check_offline, check_requests
 from scaling import names
-from scaling.planning.plan import POLICY_LABELS, SweepPlan
+from scaling.planning.plan import POLICY_LABELS
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.report.sources import at_start_text
+from scaling.rules.rule import Facts
 from scaling.secrets import hide_secrets
 from tasks.dataset.files import channel_folders, scan_directory, split_uri
-from tasks.image.bases import with_container
 from tasks.image.find import read_context
-from tasks.image.packages import has_layer, read_requirements
 from tasks.jobs.source import code_uri
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
-def plan_of(config: BenchmarkConfig) -> SweepPlan:
-    return check_requests(config, plan_offline(config))
+def plan_of(config: BenchmarkConfig) -> Checked:
+    return check_requests(check_offline(config))
 
 
-def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
+def describe_plan(checked: Checked) -> str:
     """The points in the order they run, and the cost bound."""
+    config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     lines = [
         f"{config.name}: {len(plan.points)} jobs on {training.instance_type}, "
@@ -46,19 +45,22 @@ def describe_plan(config: BenchmarkConfig, plan: SweepPlan) -> str:
     ]
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
-    lines += [] if plan.problems else [f"packages: {text}" for text in _packages(config)]
-    lines += [f"hint: {hint}" for hint in plan.hints]
+    lines += [] if checked.findings.problems else [f"packages: {text}" for text in _packages(checked.facts)]
+    lines += [f"hint: {hint}" for hint in checked.findings.hints]
     return "\n".join(lines)
 
 
-def _packages(config: BenchmarkConfig) -> list[str]:
-    """What becomes of the code's requirements.txt; a run asks ECR, too, whether it can keep a layer."""
-    packages = read_requirements(config)
+def _packages(facts: Facts) -> list[str]:
+    """What becomes of the code's requirements.txt, as far as that shows without an account."""
+    packages = facts.files.requirements
     if packages is None:
         return []
     if packages.at_start is not None:
         return [at_start_text(packages.at_start)]
-    return [f"{packages.path} becomes a layer of the image, built once for its content and that image"]
+    config = facts.config
+    is_sure = config.platform.create_missing or config.image.uri is None  # else preflight refuses, or there is no layer
+    where = "" if is_sure else f", where ECR has {config.image.repository} (image.repository): ask by plan --online"
+    return [f"{packages.path} becomes a layer of the image, built once for its content and that image{where}"]
 
 
 def _policy(training: TrainingConfig) -> str:
@@ -72,25 +74,25 @@ def _number(value: float | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-def requests_of(config: BenchmarkConfig, plan: SweepPlan) -> list[dict[str, Any]]:
+def requests_of(config: BenchmarkConfig, checked: Checked) -> list[dict[str, Any]]:
     """Every point's request without its secrets; the image's digest, not known yet, is spelled as zeros."""
-    platform = config.platform
+    platform, facts = config.platform, checked.facts
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
-        image_uri=_container(config) or _unbuilt_image(config, registry),
+        image_uri=_container(config, facts) or _unbuilt_image(config, registry),
         **_dataset_place(config),
-        source_uri=_source_uri(config),
+        source_uri=code_uri(config, not facts.files.has_layer) if config.training.source_dir else None,
     )
-    return [hide_secrets(build_request(config, point, inputs)) for point in plan.points]
+    return [hide_secrets(build_request(config, point, inputs)) for point in facts.plan.points]
 
 
-def _container(config: BenchmarkConfig) -> str | None:
+def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
     """The image that is there already, as the config names it; a run names AWS's container by its digest."""
-    uri = with_container(config, load_catalogue().get(config.training.instance_type)).uri
+    uri = facts.config.image.uri
     if uri is None:
         read_context(config.image)
-    return None if has_layer(config) else uri
+    return None if facts.files.has_layer else uri
 
 
 def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
@@ -109,9 +111,3 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
     uri = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)}"
     folders = channel_folders(section, [file.name for file in dataset.files])
     return {"dataset_uri": uri, "dataset_folders": folders}
-
-
-def _source_uri(config: BenchmarkConfig) -> str | None:
-    if config.training.source_dir is None:
-        return None
-    return code_uri(config, with_requirements=not has_layer(config))

@@ -115,8 +115,6 @@ def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
     if jobs <= at_once:
         return
     raise PreflightRefused(
-        (
-            f"sweep.max_parallel_jobs: is {at_once}, and --detach starts all {jobs} jobs at once; set it to {jobs} "
-            "where the quota holds their nodes together, or run without --detach",
-        )
+        f"sweep.max_parallel_jobs: is {at_once}, and --detach starts all {jobs} jobs at once; set it to {jobs} "
+        "where the quota holds their nodes together, or run without --detach"
     )

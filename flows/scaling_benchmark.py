@@ -98,6 +98,8 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, 
     try:
         # Read before anything else: a stop that is given from here on is meant for this run, not for an earlier one.
         begun_with = _earlier_run(config, sweep)
+        if resume and sweep is not None and begun_with is not None:
+            _check_config(config, sweep)
         plan = preflight(config)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
@@ -157,6 +159,14 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
     return None
 
 
+def _check_config(config: BenchmarkConfig, sweep: str) -> None:
+    """A sweep that there is goes on with its own config alone; raises PreflightRefused."""
+    if not names.sweep_matches(sweep, config):
+        raise PreflightRefused(
+            f"--resume {sweep}: it was started with another config; restore that config or start anew"
+        )
+
+
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     """Raises PointsMissing where the sweep was given up, or too few points have a completed run for it to be done."""
     done = result.planned_points - result.missing_points
@@ -206,10 +216,7 @@ def _continue_sweep(
     """
     sweep = sweep_id or find_latest_sweep(config)
     record = read_sweep_record(config.platform, sweep)
-    if not names.sweep_matches(sweep, config):
-        raise PreflightRefused(
-            (f"--resume {sweep}: it was started with another config; restore that config or start anew",)
-        )
+    _check_config(config, sweep)
     check_same_objects(config, record["provenance"]["dataset_digest"])
     inputs = recorded_inputs(sweep, record)
     changes = changes_since(config, inputs, record["provenance"])

@@ -96,7 +96,7 @@ class NodesweepError(Exception):
 class PreflightRefused(NodesweepError):
     """The plan breaks a rule; `problems` lists every one."""
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    def __init__(self, *problems: str) -> None:
         self.problems = problems
         super().__init__(
             "preflight refused the run, nothing was sent:\n" + "\n".join(f"  - {text}" for text in problems)

@@ -33,10 +33,10 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
     except s3.exceptions.ClientError as error:
         code = error_code(error)
         if code not in ("404", "NoSuchBucket"):
-            raise PreflightRefused((f"platform.bucket: {platform.bucket} can't be used: {error}",)) from error
+            raise PreflightRefused(f"platform.bucket: {platform.bucket} can't be used: {error}") from error
     if not platform.create_missing:
         raise PreflightRefused(
-            (f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true",)
+            f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true"
         )
     # us-east-1 is the one region that refuses to be named here.
     place = (

@@ -1,28 +1,29 @@
-"""The preflight: the rules that need no platform, then those that ask the account; nothing is spent by either."""
+"""The preflight: the rules that need no account, then those that ask it; nothing is spent by either.
+
+`nodesweep plan`, `plan --online` and every run read the same two tables: OFFLINE_RULES (scaling/rules/offline.py) and
+ACCOUNT_RULES (tasks/preflight/ask.py).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from configs.catalogue import InstanceType, load_catalogue
+from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from scaling.planning.budget import budget_problem
 from scaling.planning.plan import SweepPlan, plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
-from scaling.rules.requirements import mpi4py_is_installed, own_code_is_unpacked
+from scaling.rules.offline import check
+from scaling.rules.rule import Facts, Findings, together
 from tasks.errors import PreflightRefused
-from tasks.image.bases import with_container
-from tasks.image.packages import missing_files
 from tasks.jobs.request import begin_import, request_problems
-from tasks.jobs.source import read_ingredients
-from tasks.jobs.training_jobs import variable_problems
 from tasks.preflight.ask import ask_platform, check_online
-from tasks.preflight.rule import Findings
+from tasks.preflight.facts import read_facts
 from tasks.pricing import current_price, look_up_price
 from tasks.report.publish import announce_budget
 
@@ -32,74 +33,81 @@ Priced = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A sweep before it is sent: what is known of it, and what the rules find."""
+
+    facts: Facts
+    findings: Findings
+
+
 def preflight(config: BenchmarkConfig) -> SweepPlan:
     """The plan at the current price, once it breaks no rule; a flow's first stage.
 
     Nothing is asked of the platform where a rule is broken that needs no platform. Raises PreflightRefused with every
     problem; where the budget is one, an event says so.
     """
-    plan = plan_offline(config)
-    unset = variable_problems(config.training.environment, os.environ)  # not in plan_offline(), which may run elsewhere
-    _refuse(config, replace(plan, problems=(*plan.problems, *unset)))
+    checked = check_offline(config, os.environ)
+    _announce_and_refuse(checked)
     begin_import()  # for check_requests(); what comes before it waits for the platform
-    plan, notices = plan_online(config, plan, look_up_price, ask_platform)
-    for notice in notices:
+    checked = check_account(checked, look_up_price, ask_platform)
+    for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
-    _refuse(config, check_requests(config, plan))
-    return plan
+    _announce_and_refuse(check_requests(checked))
+    return checked.facts.plan
 
 
-def plan_offline(config: BenchmarkConfig) -> SweepPlan:
-    """The plan with the problems that the config shows, and the files that image and code are made of."""
-    plan = _plan_at(config, load_catalogue().get(config.training.instance_type))
-    ingredients = read_ingredients(config)
-    found = (
-        *mpi4py_is_installed(config, ingredients),
-        *own_code_is_unpacked(config, ingredients),
-        *missing_files(config),
-    )
-    return replace(plan, problems=(*plan.problems, *found))
+def check_offline(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Checked:
+    """What the config shows, and the files that image and code are made of. `variables`: the run's environment."""
+    facts = read_facts(config, variables)
+    return Checked(facts, check(facts))
 
 
-def check_requests(config: BenchmarkConfig, plan: SweepPlan) -> SweepPlan:
-    """The plan with what is wrong with the shape of its points' requests, where no other problem explains it.
+def check_requests(checked: Checked) -> Checked:
+    """With what is wrong with the shape of the points' requests, where no other problem explains it.
 
     What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on it.
     """
-    if plan.problems:
-        return plan
+    if checked.findings.problems:
+        return checked
+    facts, config = checked.facts, checked.facts.config
     code = f"s3://{config.platform.bucket}/code.tar.gz" if config.training.source_dir else None
     sweep = names.sweep_id(config, datetime.now(UTC))
     inputs = ResolvedInputs(sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",))
     found: dict[str, None] = {}
-    for point in plan.points:
+    for point in facts.plan.points:
         try:
             found |= dict.fromkeys(request_problems(build_request(config, point, inputs)))
         except ValueError as error:  # a limit that only the whole request shows
             found[str(error)] = None
-    return replace(plan, problems=tuple(f"CreateTrainingJob request: {problem}" for problem in found))
+    return _checked(replace(facts, request_problems=tuple(found)), checked.findings.notices)
 
 
-def plan_online(
-    config: BenchmarkConfig,
-    plan: SweepPlan,
+def check_account(
+    checked: Checked,
     price: Callable[[PlatformConfig, InstanceType], Priced] = current_price,
-    ask: Callable[[BenchmarkConfig, InstanceType, SweepPlan], Findings] = check_online,
-) -> tuple[SweepPlan, tuple[str, ...]]:
-    """The plan at the current price with the problems that the platform's answers show, and the notices."""
-    instance, notices = price(config.platform, load_catalogue().get(config.training.instance_type))
-    found = ask(config.model_copy(update={"image": with_container(config, instance)}), instance, plan)
-    current = _plan_at(config, instance)
-    return replace(current, problems=(*current.problems, *found.problems)), (*found.notices, *notices)
+    ask: Callable[[Facts], Findings] = check_online,
+) -> Checked:
+    """The sweep at the current price, with what the platform's answers show."""
+    facts = checked.facts
+    instance, unpriced = price(facts.config.platform, facts.instance)
+    found = ask(facts)
+    at_price = replace(facts, instance=instance, plan=plan_sweep(facts.config, instance))
+    return _checked(at_price, (*found.notices, *unpriced), found.problems)
 
 
-def _plan_at(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
-    """The plan at the instance's price; its rules see the container that image.framework stands for."""
-    return plan_sweep(config.model_copy(update={"image": with_container(config, instance)}), instance)
+def _checked(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> Checked:
+    return Checked(facts, together([check(facts), Findings(problems, notices)]))
 
 
-def _refuse(config: BenchmarkConfig, plan: SweepPlan) -> None:
+def _announce_and_refuse(checked: Checked) -> None:
+    config, plan = checked.facts.config, checked.facts.plan
     if dear := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
         announce_budget(config.name, dear)
-    if plan.problems:
-        raise PreflightRefused(plan.problems)
+    refuse(checked)
+
+
+def refuse(checked: Checked) -> None:
+    """Raises PreflightRefused with every problem, if there is one."""
+    if checked.findings.problems:
+        raise PreflightRefused(*checked.findings.problems)

@@ -19,6 +19,7 @@ from configs.models import BenchmarkConfig, ImageConfig
 from scaling import names
 from scaling.planning.request import ResolvedInputs
 from scaling.report.sources import at_start_text
+from scaling.rules.rule import Requirements
 from tasks.dataset.files import (
     channel_folders,
     describe_remote_dataset,
@@ -32,7 +33,7 @@ from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
 from tasks.image.bases import pin_base_images, pin_container, with_container
 from tasks.image.build import start_image_build, wait_for_image_build
 from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
-from tasks.image.packages import REQUIREMENTS_FILE, Requirements, find_why_no_push, read_requirements, write_layer
+from tasks.image.packages import REQUIREMENTS_FILE, find_why_no_push, read_requirements, write_layer
 from tasks.jobs.source import code_uri, upload_source
 from tasks.polling import STOP
 
@@ -104,10 +105,8 @@ def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> 
     digest, _ = describe_remote_dataset(config.platform, section)
     if digest != recorded_digest:
         raise PreflightRefused(
-            (
-                f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
-                f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep",
-            )
+            f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
+            f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep"
         )
 
 
@@ -159,10 +158,7 @@ def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: M
 
 
 def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: str) -> str | None:
-    try:
-        packages = read_requirements(config)
-    except PreflightRefused as error:
-        return error.problems[0]
+    packages = read_requirements(config)
     if packages is not None and packages.at_start is None:
         with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
             found = find_image(config.platform, config.image, _read_layer(config, base_uri, packages, Path(scratch)))

@@ -11,9 +11,10 @@ from configs.job import FileSystemConfig, S3ChannelConfig
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
 from scaling import names
-from scaling.planning.plan import PlannedPoint, fill_placeholders, hyperparameter_problems
+from scaling.planning.plan import PlannedPoint, fill_placeholders
 from scaling.rules.distribution import distribution_hyperparameters
 from scaling.rules.distribution.option import Value
+from scaling.rules.plan import hyperparameter_problems
 
 TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 """Where SageMaker's containers look for TensorBoard logs by default."""

@@ -7,63 +7,66 @@ spot training and warm pools. The SDKs check none of it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
-from scaling.rules.distribution.images import is_shipped_program
-from scaling.rules.sweep import Sweep
+from scaling.rules.rule import Facts, advises, refuses
 
 # -- problems ----------------------------------------------------------------------------------------------------------
 
 
-def spot_waits_as_long_as_it_runs(sweep: Sweep) -> list[str]:
+@refuses
+def spot_waits_as_long_as_it_runs(facts: Facts) -> Iterator[str]:
     """MaxWaitTimeInSeconds holds waiting and running, so it is at least MaxRuntimeInSeconds."""
-    spot, runtime = sweep.training.spot, sweep.training.max_runtime_seconds
-    if spot is None or spot.max_wait_seconds >= runtime:
-        return []
-    return [
-        f"training.spot.max_wait_seconds: {spot.max_wait_seconds} is less than max_runtime_seconds {runtime}, and it "
-        f"covers waiting and running together; use {runtime} or more, or lower max_runtime_seconds"
-    ]
+    spot, runtime = facts.training.spot, facts.training.max_runtime_seconds
+    if spot is not None and spot.max_wait_seconds < runtime:
+        yield (
+            f"training.spot.max_wait_seconds: {spot.max_wait_seconds} is less than "
+            f"max_runtime_seconds {runtime}, and it covers waiting and running together; use "
+            f"{runtime} or more, or lower max_runtime_seconds"
+        )
 
 
-def spot_has_no_warm_pool(sweep: Sweep) -> list[str]:
+@refuses
+def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
     """Nodes that can be taken away are not kept."""
-    if sweep.training.spot is None or not sweep.training.keep_alive_seconds:
-        return []
-    return [
-        f"training.keep_alive_seconds: {sweep.training.keep_alive_seconds}, but spot nodes can't be kept in a warm "
-        "pool; leave out keep_alive_seconds or spot"
-    ]
+    if facts.training.spot is not None and facts.training.keep_alive_seconds:
+        yield (
+            f"training.keep_alive_seconds: {facts.training.keep_alive_seconds}, but spot nodes can't be kept in a warm "
+            "pool; leave out keep_alive_seconds or spot"
+        )
 
 
-def file_systems_are_in_a_vpc(sweep: Sweep) -> list[str]:
+@refuses
+def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
     """A file system is reached through the VPC it lies in."""
-    if sweep.training.vpc is not None:
-        return []
-    return [
-        f"training.extra_channels.{name}: {channel.type} {channel.id} is reached through a VPC only; set training.vpc "
-        "to the file system's subnet and a security group that lets the nodes reach it"
-        for name, channel in sweep.training.extra_channels.items()
-        if isinstance(channel, FileSystemConfig)
-    ]
+    if facts.training.vpc is None:
+        yield from (
+            f"training.extra_channels.{name}: {channel.type} {channel.id} is reached through a VPC "
+            "only; set training.vpc to the file system's subnet and a security group that lets "
+            "the nodes reach it"
+            for name, channel in facts.training.extra_channels.items()
+            if isinstance(channel, FileSystemConfig)
+        )
 
 
-def volume_key_has_a_volume(sweep: Sweep) -> list[str]:
+@refuses
+def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
     """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its hardware."""
-    if sweep.training.volume_kms_key_id is None or not sweep.instance.instance_store:
-        return []
-    return [
-        f"training.volume_kms_key_id: {sweep.instance.instance_type} trains on its own NVMe disks, which its hardware "
-        "encrypts and for which SageMaker takes no key; leave it out"
-    ]
+    if facts.training.volume_kms_key_id is not None and facts.instance.instance_store:
+        yield (
+            f"training.volume_kms_key_id: {facts.instance.instance_type} trains on its own NVMe "
+            "disks, which its hardware encrypts and for which SageMaker takes no key; leave it out"
+        )
 
 
-def channels_have_one_name(sweep: Sweep) -> list[str]:
+@refuses
+def channels_have_one_name(facts: Facts) -> list[str]:
     """The toolkit makes SM_CHANNEL_<NAME> of a name, in capitals."""
-    dataset = sweep.config.dataset
+    dataset = facts.config.dataset
     own = [dataset.channel] if dataset is not None and dataset.channel else []
-    counts = Counter(name.upper() for name in (*own, *sweep.training.extra_channels))
+    counts = Counter(name.upper() for name in (*own, *facts.training.extra_channels))
     return [
         f"training.extra_channels: {count} channels (dataset.channel is one) become SM_CHANNEL_{name}; rename one"
         for name, count in counts.items()
@@ -71,10 +74,11 @@ def channels_have_one_name(sweep: Sweep) -> list[str]:
     ]
 
 
-def shipped_program_reads_files(sweep: Sweep) -> list[str]:
+@refuses
+def shipped_program_reads_files(facts: Facts) -> list[str]:
     """The program in infra/image reads Parquet and CSV files; under Pipe the channel's folder holds none."""
-    dataset = sweep.config.dataset
-    if not is_shipped_program(sweep.config):
+    dataset = facts.config.dataset
+    if not facts.ships_program:
         return []
     if dataset is None or not dataset.is_table:
         return [
@@ -89,10 +93,11 @@ def shipped_program_reads_files(sweep: Sweep) -> list[str]:
     ]
 
 
-def shipped_program_splits_no_model(sweep: Sweep) -> list[str]:
+@refuses
+def shipped_program_splits_no_model(facts: Facts) -> list[str]:
     """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP v1."""
-    chosen = sweep.training.distribution
-    if not is_shipped_program(sweep.config):
+    chosen = facts.training.distribution
+    if not facts.ships_program:
         return []
     if isinstance(chosen, SmpV1):
         return [
@@ -112,29 +117,30 @@ def shipped_program_splits_no_model(sweep: Sweep) -> list[str]:
 # -- hints -------------------------------------------------------------------------------------------------------------
 
 
-def spot_resumes_from_checkpoints(sweep: Sweep) -> list[str]:
+@advises
+def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
     """An interrupted job starts again, with what CheckpointConfig kept."""
-    if sweep.training.spot is None or sweep.training.checkpoints is not None:
-        return []
-    return [
-        "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
-        "where the program can resume"
-    ]
+    if facts.training.spot is not None and facts.training.checkpoints is None:
+        yield (
+            "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
+            "where the program can resume"
+        )
 
 
-def volume_key_is_checked(sweep: Sweep) -> list[str]:
+@advises
+def volume_key_is_checked(facts: Facts) -> Iterator[str]:
     """The rule about the key needs to know of the type's own disks."""
-    if sweep.training.volume_kms_key_id is None or sweep.instance.instance_store is not None:
-        return []
-    return [
-        f"training.volume_kms_key_id: whether {sweep.instance.instance_type} trains on disks of its own is unknown; if "
-        "so, SageMaker refuses the key"
-    ]
+    if facts.training.volume_kms_key_id is not None and facts.instance.instance_store is None:
+        yield (
+            f"training.volume_kms_key_id: whether {facts.instance.instance_type} trains on disks "
+            "of its own is unknown; if so, SageMaker refuses the key"
+        )
 
 
-def retries_are_in_one_clock(sweep: Sweep) -> list[str]:
+@advises
+def retries_are_in_one_clock(facts: Facts) -> list[str]:
     """RetryStrategy repeats inside one job, after InternalServerError alone; both limits cover all its attempts."""
-    attempts, spot = sweep.training.retry_attempts, sweep.training.spot
+    attempts, spot = facts.training.retry_attempts, facts.training.spot
     if attempts is None:
         return []
     limit = "max_runtime_seconds and spot.max_wait_seconds cover" if spot else "max_runtime_seconds covers"
@@ -144,18 +150,19 @@ def retries_are_in_one_clock(sweep: Sweep) -> list[str]:
     ]
 
 
-def warm_pool_is_reused(sweep: Sweep) -> list[str]:
+@advises
+def warm_pool_is_reused(facts: Facts) -> list[str]:
     """A pool goes to the next job of the same instance count (and type, role, VPC, volume), and is billed meanwhile."""
-    keep, runtime = sweep.training.keep_alive_seconds, sweep.training.max_runtime_seconds
+    keep, runtime = facts.training.keep_alive_seconds, facts.training.max_runtime_seconds
     if not keep:
         return []
-    if sweep.config.sweep.repeats == 1:
+    if facts.config.sweep.repeats == 1:
         return [
             f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat "
             f"each occurs once: nothing is reused, and every job's nodes are billed up to {keep} s longer; leave it "
             "out, or raise sweep.repeats"
         ]
-    between = _most_jobs_between(sweep.node_order)
+    between = _most_jobs_between([point.nodes for point in facts.plan.points])
     if between * runtime <= keep:
         return []
     jobs = "1 job runs" if between == 1 else f"{between} jobs run"
@@ -166,7 +173,7 @@ def warm_pool_is_reused(sweep: Sweep) -> list[str]:
     ]
 
 
-def _most_jobs_between(node_order: tuple[int, ...]) -> int:
+def _most_jobs_between(node_order: Sequence[int]) -> int:
     """Between two neighbouring jobs of one node count; the ends of the sweep don't count."""
     last: dict[int, int] = {}
     most = 0
@@ -176,25 +183,27 @@ def _most_jobs_between(node_order: tuple[int, ...]) -> int:
     return most
 
 
-def encryption_slows(sweep: Sweep) -> list[str]:
+@advises
+def encryption_slows(facts: Facts) -> Iterator[str]:
     """The API reference: training might take longer, the more the nodes exchange."""
-    if not sweep.training.encrypt_inter_container_traffic or max(sweep.config.sweep.node_counts) == 1:
-        return []
-    return [
-        "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange gradients, so the curve "
-        "is that of encrypted training; don't compare it with one without"
-    ]
+    if facts.training.encrypt_inter_container_traffic and facts.most_nodes != 1:
+        yield (
+            "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange "
+            "gradients, so the curve is that of encrypted training; don't compare it with one "
+            "without"
+        )
 
 
-def own_program_reads_a_stream(sweep: Sweep) -> list[str]:
+@advises
+def own_program_reads_a_stream(facts: Facts) -> list[str]:
     """Pipe mode gives a FIFO per epoch in place of files."""
-    dataset = sweep.config.dataset
+    dataset = facts.config.dataset
     modes = {}
-    if dataset is not None and not is_shipped_program(sweep.config):
+    if dataset is not None and not facts.ships_program:
         modes[dataset.channel or "<folder>"] = ("dataset", dataset.input_mode)
     modes |= {
         name: (f"training.extra_channels.{name}", channel.input_mode)
-        for name, channel in sweep.training.extra_channels.items()
+        for name, channel in facts.training.extra_channels.items()
         if isinstance(channel, S3ChannelConfig)
     }
     return [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from configs.catalogue import InstanceType, load_catalogue
-from scaling.rules.sweep import Sweep
+from scaling.rules.rule import Facts, advises
 
 _OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
 BATCH_NORM_SAMPLES = 16
@@ -17,15 +17,16 @@ ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, t
 """
 
 
-def rule_goes_with_the_optimiser(sweep: Sweep) -> list[str]:
+@advises
+def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
     """SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv 2205.10287).
 
     Said only where the global batch grows: under fixed_global every rule leaves the rate as it is.
     """
-    training = sweep.training
+    training = facts.training
     if training.batch is None or training.learning_rate is None:
         return []
-    rule, grows = training.learning_rate.rule, len(sweep.config.sweep.node_counts) > 1
+    rule, grows = training.learning_rate.rule, len(facts.node_counts) > 1
     if training.batch.policy == "fixed_global" or not grows:
         return []
     optimiser = next(
@@ -40,31 +41,34 @@ def rule_goes_with_the_optimiser(sweep: Sweep) -> list[str]:
     ]
 
 
-def batch_normalisation_has_samples(sweep: Sweep) -> list[str]:
+@advises
+def batch_normalisation_has_samples(facts: Facts) -> list[str]:
     """A fixed global batch leaves fewer samples to each replica; batch normalisation takes its statistics of those."""
-    sizes, batch = sweep.per_replica_batch_sizes, sweep.training.batch
+    batch = facts.training.batch
+    sizes = {point.nodes: point.per_replica_batch_size or 0 for point in facts.plan.points}
     if batch is None or batch.policy != "fixed_global" or len(sizes) == 1:
         return []
     least, most = min(sizes), max(sizes)
     if not 0 < sizes[most] < BATCH_NORM_SAMPLES:
         return []
     return [
-        f"training.batch.size: {batch.size} over the {most * sweep.processes_per_node} ranks of {most} "
+        f"training.batch.size: {batch.size} over the {most * facts.processes_per_node} ranks of {most} "
         f"nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); batch normalisation loses "
         f"accuracy below {BATCH_NORM_SAMPLES}; if the model has it, use SyncBatchNorm or group normalisation, a larger "
         "batch, or fewer nodes"
     ]
 
 
-def larger_instance_first(sweep: Sweep) -> list[str]:
+@advises
+def larger_instance_first(facts: Facts) -> list[str]:
     """Accelerators of one node need no network between them (AWS: choose a larger instance before more instances)."""
-    found = one_instance_instead(sweep.instance, sweep.config.sweep.node_counts)
+    found = one_instance_instead(facts.instance, facts.node_counts)
     if found is None:
         return []
     nodes, row = found
     return [
-        f"training.instance_type: {nodes} nodes of {sweep.instance.instance_type} are "
-        f"{nodes * (sweep.instance.devices or 0)} accelerators, which one {row.instance_type} ({row.devices}) holds "
+        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are "
+        f"{nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type} ({row.devices}) holds "
         "without a network between them; choose the larger instance before more instances"
     ]
 

@@ -1,65 +1,60 @@
 """Lengths and patterns of the request's fields (botocore 1.44.5 holds them and checks none of the maxima).
 
 tests/scaling/rules compares every number here with botocore's model. What a config's own bounds hold already
-(channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are looked at in scaling/planning/plan.py.
+(channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are looked at in scaling/rules/plan.py.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from scaling.rules.sweep import Sweep
+from scaling.rules.rule import Facts, refuses
 
 MAX_ENVIRONMENT_CHARS = 512
 MAX_METRIC_NAME_CHARS = 255
 MAX_METRIC_REGEX_CHARS = 500
 MAX_IMAGE_URI_CHARS = 255
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENVIRONMENT_KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _DIGEST_CHARS = len("@sha256:") + 64
 
 
-def environment_fits(sweep: Sweep) -> list[str]:
+@refuses
+def environment_fits(facts: Facts) -> Iterator[str]:
     """Names and values of the container's environment variables."""
-    problems = []
-    for key, value in sweep.training.environment.items():
+    for key, value in facts.training.environment.items():
         if not _ENVIRONMENT_KEY.fullmatch(key):
-            problems.append(
+            yield (
                 f"training.environment: {_shown(key)} is no name for a variable; use letters, digits and _, no digit "
                 "first"
             )
         if len(key) > MAX_ENVIRONMENT_CHARS:
-            problems.append(_too_long(f"training.environment: the name {_shown(key)}", key, MAX_ENVIRONMENT_CHARS))
+            yield _too_long(f"training.environment: the name {_shown(key)}", key, MAX_ENVIRONMENT_CHARS)
         if len(value) > MAX_ENVIRONMENT_CHARS:
-            problems.append(
-                _too_long(f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS)
-                + "; put it into a file beside the program"
-            )
-    return problems
+            said = _too_long(f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS)
+            yield f"{said}; put it into a file beside the program"
 
 
-def metric_definitions_fit(sweep: Sweep) -> list[str]:
+@refuses
+def metric_definitions_fit(facts: Facts) -> Iterator[str]:
     """Names and regular expressions of the metrics read from the log; neither may be empty."""
-    problems = []
-    for name, regex in sweep.training.metric_definitions.items():
+    for name, regex in facts.training.metric_definitions.items():
         if not name:
-            problems.append("training.metric_definitions: a metric has an empty name; name it")
+            yield "training.metric_definitions: a metric has an empty name; name it"
         if len(name) > MAX_METRIC_NAME_CHARS:
-            problems.append(
-                _too_long(f"training.metric_definitions: the name {_shown(name)}", name, MAX_METRIC_NAME_CHARS)
-            )
+            yield _too_long(f"training.metric_definitions: the name {_shown(name)}", name, MAX_METRIC_NAME_CHARS)
         if len(regex) > MAX_METRIC_REGEX_CHARS:
-            problems.append(
-                _too_long(
-                    f"training.metric_definitions: the expression of {_shown(name)}", regex, MAX_METRIC_REGEX_CHARS
-                )
+            yield _too_long(
+                f"training.metric_definitions: the expression of {_shown(name)}", regex, MAX_METRIC_REGEX_CHARS
             )
-    return problems
 
 
-def image_uri_fits(sweep: Sweep) -> list[str]:
+@refuses
+def image_uri_fits(facts: Facts) -> list[str]:
     """The URI an image of our own gets: account and region's registry, the repository, its digest."""
-    image, platform = sweep.config.image, sweep.config.platform
+    image, platform = facts.config.image, facts.config.platform
     if image.uri is not None:
         return []
     suffix = "amazonaws.com.cn" if platform.region.startswith("cn-") else "amazonaws.com"
@@ -73,19 +68,46 @@ def image_uri_fits(sweep: Sweep) -> list[str]:
     ]
 
 
-def entry_point_fits(sweep: Sweep) -> list[str]:
+@refuses
+def entry_point_fits(facts: Facts) -> Iterator[str]:
     """With code of one's own the program is a file in it, and its name is sent as an environment variable too."""
-    entry_point = sweep.training.entry_point
-    if sweep.training.source_dir is None:
-        return []
+    entry_point = facts.training.entry_point
+    if facts.training.source_dir is None:
+        return
     path = PurePosixPath(entry_point)
-    problems = []
     if path.is_absolute() or ".." in path.parts:
-        problems.append(
-            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; name a file in it"
-        )
+        yield (f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; name a file in it")
     if len(entry_point) > MAX_ENVIRONMENT_CHARS:
-        problems.append(_too_long("training.entry_point: the name", entry_point, MAX_ENVIRONMENT_CHARS))
+        yield _too_long("training.entry_point: the name", entry_point, MAX_ENVIRONMENT_CHARS)
+
+
+@refuses
+def variables_are_set(facts: Facts) -> list[str]:
+    """Each variable that training.environment refers to is set where the flow runs, and SageMaker takes its value."""
+    return [] if facts.variables is None else variable_problems(facts.training.environment, facts.variables)
+
+
+def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Name -> variable of each value that is a reference, ${VARIABLE}."""
+    found = {name: _REFERENCE.fullmatch(value) for name, value in environment.items()}
+    return {name: reference[1] for name, reference in found.items() if reference}
+
+
+def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
+    """Which references can't be replaced, by the lengths of the variables that are set; nothing of what these hold."""
+    problems = []
+    for name, variable in variables_of(environment).items():
+        value, length = environment[name], lengths.get(variable)
+        if length is None:
+            problems.append(
+                f"training.environment.{name} is {value}, and {variable} is not set where the flow runs; "
+                "set it in the environment of the command or of the worker"
+            )
+        elif length > MAX_ENVIRONMENT_CHARS:
+            problems.append(
+                f"training.environment.{name} is {value}, and {variable} has {length} characters where the flow "
+                f"runs; SageMaker takes {MAX_ENVIRONMENT_CHARS}: let the job fetch it, e.g. from Secrets Manager"
+            )
     return problems
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from configs.models import BenchmarkConfig
 from scaling.rules import distribution
 from scaling.rules.distribution import rules
+from scaling.rules.rule import Facts, refuses
 
 _PACKAGE = "mpi4py"
 _REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-containers/")
@@ -17,52 +16,46 @@ _REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-con
 _CODE_FOLDER = PurePosixPath("/opt/ml/code")
 
 
-@dataclass(frozen=True)
-class Ingredients:
-    """What the image is built of and the code is sent with.
-
-    `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and requirements*.txt -> its text.
-    """
-
-    base_images: tuple[str, ...]
-    packages: Mapping[str, str]
+@refuses
+def files_are_there(facts: Facts) -> tuple[str, ...]:
+    """What could not be read or looked up, whoever looked for it."""
+    return facts.files.problems
 
 
-def mpi4py_is_installed(config: BenchmarkConfig, ingredients: Ingredients) -> list[str]:
+@refuses
+def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
     """The problem of a build that can't have mpi4py; none where a base may hold it, which is a hint's matter.
 
     The toolkit's mpirun starts `python -m mpi4py`, and the nodes would end with "No module named mpi4py".
     """
-    chosen, image = config.training.distribution, config.image
-    needed = rules.mpi4py_is_there in distribution.option_of(chosen).hints
-    if not needed or image.uri is not None or image.framework is not None or not ingredients.base_images:
-        return []
-    if any(_REGISTRY.match(base) for base in ingredients.base_images):
-        return []
-    if any(_names_package(path, text) for path, text in ingredients.packages.items()):
-        return []
-    places = f"image.context {image.build_context}"
-    if config.training.source_dir is not None:
-        places += f" or training.source_dir {config.training.source_dir}"
-    return [
-        f"training.distribution.kind: {chosen.kind} starts every rank by `python -m mpi4py`, and no requirements*.txt "
-        f"or Dockerfile in {places} names mpi4py, nor is the image built on an AWS Deep Learning Container "
-        f"({', '.join(ingredients.base_images)}); add mpi4py to requirements.txt"
-    ]
+    chosen, image, files = facts.distribution, facts.config.image, facts.files
+    needed = rules.mpi4py_is_there in distribution.option_of(chosen).rules and image.uri is None
+    may_have_it = any(_REGISTRY.match(base) for base in files.base_images) or any(
+        _names_package(path, text) for path, text in files.packages.items()
+    )
+    if needed and files.base_images and not may_have_it:
+        code = facts.training.source_dir
+        places = f"image.context {image.build_context}" + (f" or training.source_dir {code}" if code else "")
+        yield (
+            f"training.distribution.kind: {chosen.kind} starts every rank by `python -m mpi4py`, and no "
+            f"requirements*.txt or Dockerfile in {places} names mpi4py, nor is the image built on an "
+            f"AWS Deep Learning Container ({', '.join(files.base_images)}); add mpi4py to requirements.txt"
+        )
 
 
-def own_code_is_unpacked(config: BenchmarkConfig, ingredients: Ingredients) -> list[str]:
+@refuses
+def own_code_is_unpacked(facts: Facts) -> list[str]:
     """The problem of a source_dir that never runs: sagemaker-training unpacks it into an empty /opt/ml/code only.
 
     It says "is not empty, abandoning unzipping sourcedir.tar.gz" and starts what the image has there
     (sagemaker_training/files.py, download_and_extract).
     """
-    if config.training.source_dir is None or config.image.uri is not None:
+    if facts.training.source_dir is None or facts.config.image.uri is not None:
         return []
-    texts = (text for path, text in ingredients.packages.items() if path.rpartition("/")[2] == "Dockerfile")
+    texts = (text for path, text in facts.files.packages.items() if path.rpartition("/")[2] == "Dockerfile")
     lines = [line for line in map(_code_line, texts) if line is not None]
     return [
-        f"training.source_dir: the Dockerfile in image.context {config.image.build_context} puts files into "
+        f"training.source_dir: the Dockerfile in image.context {facts.config.image.build_context} puts files into "
         f"{_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the "
         "image's program would run. Leave out source_dir, or keep that folder empty in the image: copy the program "
         "elsewhere, as infra/image/Dockerfile does"

@@ -14,7 +14,7 @@ from prefect import task
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
-from scaling.rules.distribution.images import NEW_FAMILY
+from scaling.rules.images import NEW_FAMILY
 from tasks.errors import PreflightRefused, is_transient
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight.storage import EcrImage, parse_ecr_image
@@ -90,7 +90,7 @@ def device_of(instance: InstanceType) -> str:
         return "cpu"
     if instance.accelerator is None:
         raise PreflightRefused(
-            (f"image.framework.accelerator: which accelerators {instance.instance_type} has is unknown; set it",)
+            f"image.framework.accelerator: which accelerators {instance.instance_type} has is unknown; set it"
         )
     return "neuron" if instance.accelerator.startswith("Trainium") else "gpu"
 
@@ -103,10 +103,8 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
     is_new = tuple(map(int, framework.version.split(".")))[:2] >= NEW_FAMILY
     if is_new and framework.python is not None:
         raise PreflightRefused(
-            (
-                f"image.framework.python: the container of PyTorch {framework.version} has one Python only, got "
-                f"{framework.python!r}; leave it out",
-            )
+            f"image.framework.python: the container of PyTorch {framework.version} has one Python only, got "
+            f"{framework.python!r}; leave it out"
         )
     try:
         uri = str(
@@ -123,7 +121,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
-            (f"image.framework: {error} Correct it, or name the container by image.base_image.",)
+            f"image.framework: {error} Correct it, or name the container by image.base_image."
         ) from error
     return uri
 
@@ -135,17 +133,13 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
     """
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
-            (
-                f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind smp_v2 runs in "
-                f"one; use {', '.join(_SMP_VERSIONS)}, or name the container by image.base_image",
-            )
+            f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind smp_v2 runs in "
+            f"one; use {', '.join(_SMP_VERSIONS)}, or name the container by image.base_image"
         )
     if framework.accelerator not in (None, "gpu"):
         raise PreflightRefused(
-            (
-                f"image.framework.accelerator: got {framework.accelerator!r}, and the SMP container is for gpu; "
-                "leave it out",
-            )
+            f"image.framework.accelerator: got {framework.accelerator!r}, and the SMP container is for gpu; "
+            "leave it out"
         )
     image_uris = importlib.import_module("sagemaker.core.image_uris")
     try:
@@ -162,7 +156,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
         )
     except ValueError as error:
         raise PreflightRefused(
-            (f"image.framework: {error} Correct it, or name the container by image.base_image.",)
+            f"image.framework: {error} Correct it, or name the container by image.base_image."
         ) from error
 
 

@@ -115,10 +115,8 @@ def find_engine() -> str:
             f"{name}: {(answer.stderr.strip().splitlines() or ['exit code ' + str(answer.returncode)])[-1]}"
         )
     raise PreflightRefused(
-        (
-            f"image.builder: docker needs an engine where the flow runs ({'; '.join(problems)}); "
-            "start one, or set image.builder: codebuild",
-        )
+        f"image.builder: docker needs an engine where the flow runs ({'; '.join(problems)}); "
+        "start one, or set image.builder: codebuild"
     )
 
 

@@ -24,6 +24,7 @@ from scaling import names
 from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
 from tasks.image.bases import dockerfile_bases
 from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.preflight.storage import no_repository
 
 logger = logging.getLogger("nodesweep.image")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: equal contexts, equal bytes
@@ -64,7 +65,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     """
     root = config.build_context
     if not (root / "Dockerfile").is_file():
-        raise PreflightRefused((f"image.context: {root} has no Dockerfile",))
+        raise PreflightRefused(f"image.context: {root} has no Dockerfile")
     files = {name: _digest((root / name).read_bytes()) for name in _included(root)}
     arguments = build_arguments(config)
     bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
@@ -177,20 +178,13 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
         found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
     except ecr.exceptions.RepositoryNotFoundException:
         if not create_missing:
-            raise PreflightRefused(
-                (
-                    f"image.repository: no ECR repository {config.repository!r}; create it, "
-                    "or set platform.create_missing: true",
-                )
-            ) from None
+            raise PreflightRefused(no_repository(config.repository)) from None
         found = ecr.create_repository(repositoryName=config.repository, imageTagMutability="IMMUTABLE")["repository"]
     if not _is_immutable(found, tag):
         raise PreflightRefused(
-            (
-                f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not say what an "
-                f"image holds; aws ecr put-image-tag-mutability --repository-name {config.repository} "
-                "--image-tag-mutability IMMUTABLE",
-            )
+            f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not say what an "
+            f"image holds; aws ecr put-image-tag-mutability --repository-name {config.repository} "
+            "--image-tag-mutability IMMUTABLE"
         )
     return str(found["repositoryUri"])
 

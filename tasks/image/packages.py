@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from prefect import task
 
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
-from tasks.errors import PreflightRefused, error_code
+from scaling.rules.rule import Requirements
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.preflight.rule import NO_PERMISSION
+from tasks.preflight.storage import why_no_push
 
 REQUIREMENTS_FILE = "requirements.txt"
 """The only one that the toolkit installs, at the top of the code."""
@@ -33,21 +31,8 @@ _FILE_URL = re.compile(r"\bfile:\S+")
 _INSTALLER_SETTING = "PIP_"
 
 
-@dataclass(frozen=True)
-class Requirements:
-    """The requirements.txt of training.source_dir, and what it includes.
-
-    `files` maps paths below source_dir to contents. `at_start` is why no layer of the image can hold the packages, so
-    that the toolkit installs them at every start; None: one can.
-    """
-
-    path: Path
-    files: Mapping[str, str]
-    at_start: str | None
-
-
 def read_requirements(config: BenchmarkConfig) -> Requirements | None:
-    """What the code asks for, None where that is nothing. Raises PreflightRefused where an included file is not there.
+    """What the code asks for, None where that is nothing.
 
     No layer can hold what only the job knows: a package that comes with the code, a variable of the job's environment,
     pip's settings in training.environment.
@@ -57,29 +42,14 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     folder = Path(config.training.source_dir)
     if not (folder / REQUIREMENTS_FILE).is_file():
         return None
-    files = _included_files(folder)
+    files, missing = _included_files(folder)
     lines = [(name, line) for name, text in files.items() for line in _lines(text)]
     if not lines:
         return None
     settings = sorted(name for name in config.training.environment if name.startswith(_INSTALLER_SETTING))
     reasons = [f"training.environment has {name}, which a build does not know" for name in settings]
     reasons += [f"{name}: {why}" for name, line in lines if (why := _only_in_the_job(line))]
-    return Requirements(folder / REQUIREMENTS_FILE, files, reasons[0] if reasons else None)
-
-
-def missing_files(config: BenchmarkConfig) -> tuple[str, ...]:
-    """The problem of a requirements.txt that includes a file that is not there."""
-    try:
-        read_requirements(config)
-    except PreflightRefused as error:
-        return error.problems
-    return ()
-
-
-def has_layer(config: BenchmarkConfig) -> bool:
-    """Whether jobs run in an image with a layer of the code's packages, as far as the config and its files tell."""
-    packages = read_requirements(config)
-    return packages is not None and packages.at_start is None
+    return Requirements(folder / REQUIREMENTS_FILE, files, reasons[0] if reasons else None, tuple(missing))
 
 
 def write_layer(requirements: Requirements, base: str, image: ImageConfig, folder: Path) -> ImageConfig:
@@ -111,9 +81,13 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _included_files(folder: Path) -> dict[str, str]:
-    """requirements.txt and, through -r and -c, what it includes; each path is relative to the file that names it."""
+def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """(requirements.txt and, through -r and -c, what it includes; the problem of each that is not in the folder).
+
+    Each path is relative to the file that names it.
+    """
     files: dict[str, str] = {}
+    missing = []
     pending = [PurePosixPath(REQUIREMENTS_FILE)]
     while pending:
         name = pending.pop()
@@ -127,9 +101,10 @@ def _included_files(folder: Path) -> dict[str, str]:
             found = (folder / name.parent / include["file"]).resolve()
             if not found.is_file() or not found.is_relative_to(folder.resolve()):
                 problem = f"{folder / name}: {include['file']} is no file in {folder}; correct the path"
-                raise PreflightRefused((f"training.source_dir: {problem}",))
+                missing.append(f"training.source_dir: {problem}")
+                continue
             pending.append(PurePosixPath(found.relative_to(folder.resolve()).as_posix()))
-    return dict(sorted(files.items()))
+    return dict(sorted(files.items())), missing
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -149,19 +124,6 @@ def _only_in_the_job(line: str) -> str | None:
     place = _FILE_URL.search(line)
     if place or (is_path and "://" not in first and not _INCLUDE.match(line)):
         return f"{place.group() if place else first} is a place in the code, which comes with the job"
-    return None
-
-
-def why_no_push(ecr: Any, repository: str) -> str | None:
-    """Why a layer can't be pushed to image.repository, which may be nothing but the field's default; None: it can."""
-    try:
-        ecr.describe_repositories(repositoryNames=[repository])
-    except ecr.exceptions.ClientError as error:
-        if error_code(error) == "RepositoryNotFoundException":
-            return f"there is no ECR repository {repository!r} (image.repository) for the layer"
-        if error_code(error) in NO_PERMISSION:
-            return f"whether there is an ECR repository {repository!r} (image.repository) may not be asked"
-        raise
     return None
 
 

@@ -76,14 +76,12 @@ def check_limit(limit: str | None, nodes: int) -> None:
             found = client.read_global_concurrency_limit_by_name(limit)
     except ObjectNotFound:
         raise PreflightRefused(
-            (
-                f"{field}: Prefect has no global concurrency limit {limit!r}; make it with "
-                f"`prefect gcl create {limit} --limit INSTANCES`, or leave the field out",
-            )
+            f"{field}: Prefect has no global concurrency limit {limit!r}; make it with "
+            f"`prefect gcl create {limit} --limit INSTANCES`, or leave the field out"
         ) from None
     if found.limit < nodes:
         raise PreflightRefused(
-            (f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise it, or measure less",)
+            f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise it, or measure less"
         )
     if not found.active:
-        raise PreflightRefused((f"{field}: {limit} is not active, so it limits nothing; switch it on",))
+        raise PreflightRefused(f"{field}: {limit} is not active, so it limits nothing; switch it on")

@@ -1,7 +1,4 @@
-"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it.
-
-Also what a preflight wants to know of the files that image and code are made of, before anything is sent.
-"""
+"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ from prefect import task
 from configs import INIT_CONFIG
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.rules.requirements import Ingredients
 from tasks.errors import PreflightRefused
-from tasks.image.bases import dockerfile_bases
-from tasks.image.find import build_arguments
 from tasks.image.packages import REQUIREMENTS_FILE
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import put_once
@@ -52,9 +46,7 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point, or for too much.
     """
     if not (source_dir / entry_point).is_file():
-        raise PreflightRefused(
-            (f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}",)
-        )
+        raise PreflightRefused(f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}")
     root = source_dir.resolve()
     below = [other for other in left_out if root in other.parents]
     files = (path for path in source_dir.rglob("*") if path.is_file())
@@ -62,10 +54,8 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_SOURCE_BYTES:
         raise PreflightRefused(
-            (
-                f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
-                "data belongs in the dataset",
-            )
+            f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
+            "data belongs in the dataset"
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -90,20 +80,6 @@ def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
 
 def _key(config: BenchmarkConfig, packed: bytes) -> str:
     return names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
-
-
-def read_ingredients(config: BenchmarkConfig) -> Ingredients:
-    """The Dockerfile's bases, and every file of the context and the code that names packages; nothing where none is."""
-    files: list[Path] = []
-    bases: tuple[str, ...] = ()
-    dockerfile = config.image.build_context / "Dockerfile"
-    if config.image.uri is None and not config.runs_container_as_it_is and dockerfile.is_file():
-        found = dockerfile_bases(dockerfile.read_text(errors="replace"), build_arguments(config.image))
-        bases = tuple(base.reference for base in found)
-        files = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]
-    if config.training.source_dir is not None:
-        files.append(Path(config.training.source_dir) / REQUIREMENTS_FILE)
-    return Ingredients(bases, {str(path): path.read_text(errors="replace") for path in files if path.is_file()})
 
 
 def _is_left_out(name: Path, root: Path, left_out: Sequence[Path]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -22,6 +21,7 @@ from configs.models import PlatformConfig
 from configs.section import HIDDEN
 from scaling import names
 from scaling.planning.fail_fast import is_step
+from scaling.rules.limits import variable_problems, variables_of
 from tasks.errors import JobRefused, error_code
 from tasks.jobs.calls import describe
 from tasks.jobs.follow import LogFollower
@@ -36,8 +36,6 @@ from tasks.sweeps.stopping import list_of
 logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0
 """How long the description and the tags of a job that was just made may be unknown."""
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-MAX_VALUE_CHARACTERS = 512
 """Of an environment variable's value in CreateTrainingJob (API reference, TrainingEnvironmentValue)."""
 MIN_HIDDEN_CHARACTERS = 4
 """Shorter values, such as 1 or yes, are no secrets, and stand in every message."""
@@ -80,30 +78,10 @@ def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> 
     Done as late as this, so that the job's name, its digest and every record are made of the reference, not the secret.
     """
     environment = dict(request.get("Environment", {}))
-    if problems := variable_problems(environment, variables):
+    if problems := variable_problems(environment, {name: len(value) for name, value in variables.items()}):
         raise JobRefused("; ".join(problems))
-    for name, value in environment.items():
-        if reference := _REFERENCE.fullmatch(value):
-            environment[name] = variables[reference[1]]
+    environment |= {name: variables[variable] for name, variable in variables_of(environment).items()}
     return {**request, "Environment": environment} if environment else dict(request)
-
-
-def variable_problems(environment: Mapping[str, str], variables: Mapping[str, str]) -> list[str]:
-    """Which values ${NAME} can't be replaced, by their names; nothing of what the variables hold."""
-    problems = []
-    for name, value in environment.items():
-        reference = _REFERENCE.fullmatch(value)
-        if reference and reference[1] not in variables:
-            problems.append(
-                f"training.environment.{name} is {value}, and {reference[1]} is not set where the flow runs; "
-                "set it in the environment of the command or of the worker"
-            )
-        elif reference and (length := len(variables[reference[1]])) > MAX_VALUE_CHARACTERS:
-            problems.append(
-                f"training.environment.{name} is {value}, and {reference[1]} has {length} characters where the flow "
-                f"runs; SageMaker takes {MAX_VALUE_CHARACTERS}: let the job fetch it, e.g. from Secrets Manager"
-            )
-    return problems
 
 
 def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:

@@ -1,78 +1,215 @@
-"""Online rules of the preflight: what only the account can tell, one read call each, before anything is spent."""
+"""Every rule that asks the account, in the order in which its findings are named: what only the account can tell.
+
+Each has the one read call that gets what it judges. A new rule is its call and its judge in a file of this folder, and
+its row here, of which `python -m tasks.preflight.document` makes docs/preflight.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.parsers import ResponseParserError
 from prefect import task
 
-from configs.catalogue import InstanceType
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling.planning.plan import SweepPlan
+from configs.models import PlatformConfig
+from scaling.rules.rule import Facts, Findings, together
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.preflight.file_systems import ask_efs, ask_fsx, channels_of
-from tasks.preflight.identity import ask_permissions, ask_trust
-from tasks.preflight.network import ask_groups, ask_subnets
-from tasks.preflight.quota import ask_quotas
-from tasks.preflight.rule import Findings, OnlineRule, Question, peak_nodes, why_unanswered
-from tasks.preflight.storage import ask_bucket, ask_image, has_ecr_image
+from tasks.preflight import file_systems, identity, network, quota, storage
+from tasks.preflight.rule import AccountRule, Question, find
 
 
-def _always(question: Question) -> bool:
-    return True
-
-
-def _on_aws_nodes(question: Question) -> bool:
+def _on_aws_nodes(facts: Facts) -> bool:
     """An emulated node draws on no quota and assumes no role."""
-    return not question.instance.emulated
+    return not facts.instance.emulated
 
 
-def _in_a_vpc(question: Question) -> bool:
+def _in_a_vpc(facts: Facts) -> bool:
     """An emulated node accepts a VPC and joins none."""
-    return question.config.training.vpc is not None and not question.instance.emulated
+    return facts.training.vpc is not None and not facts.instance.emulated
 
 
-def _mounts_fsx(question: Question) -> bool:
-    return _in_a_vpc(question) and any(channels_of(question, "FSxLustre"))
+def _mounts(kind: str, facts: Facts) -> bool:
+    return _in_a_vpc(facts) and any(file_systems.channels_of(facts, kind))
 
 
-def _mounts_efs(question: Question) -> bool:
-    return _in_a_vpc(question) and any(channels_of(question, "EFS"))
+def _pushes(facts: Facts) -> bool:
+    """An image or a layer on one may have to be built, into a repository that is not made for it."""
+    return not facts.config.platform.create_missing and (facts.config.image.uri is None or facts.files.has_layer)
 
 
-RULES = (
-    OnlineRule("service quotas", "servicequotas:ListServiceQuotas", ask_quotas, _on_aws_nodes),
-    OnlineRule("subnets", "ec2:DescribeSubnets", ask_subnets, _in_a_vpc),
-    OnlineRule("security groups", "ec2:DescribeSecurityGroups", ask_groups, _in_a_vpc),
-    OnlineRule("FSx file systems", "fsx:DescribeFileSystems", ask_fsx, _mounts_fsx),
-    OnlineRule("EFS mount targets", "elasticfilesystem:DescribeMountTargets", ask_efs, _mounts_efs),
-    OnlineRule("the role", "iam:GetRole", ask_trust, _on_aws_nodes),
-    OnlineRule("the role's permissions", "iam:SimulatePrincipalPolicy", ask_permissions, _on_aws_nodes),
-    OnlineRule("the bucket", "s3:GetBucketLocation", ask_bucket, _always),
-    OnlineRule("the image", "ecr:BatchGetImage", ask_image, has_ecr_image),
+def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyAnswer]:
+    return AccountRule(
+        field,
+        (lambda asked: identity.judge_key_use(asked.facts, field, asked.answer),),
+        action="kms:DescribeKey",
+        more_actions=("iam:SimulatePrincipalPolicy",),
+        asks=f"the key's ARN, state and kind, and {actions} under the role",
+        ask=partial(identity.ask_key, field=field),
+        needed=lambda facts: _on_aws_nodes(facts) and identity.key_of(facts, field) is not None,
+        refuses="there is no such key; it is not enabled, or no symmetric one; an explicit deny",
+        remedy="name a key of the region, enable it, allow its use to the role",
+        says="not allowed by the role alone: the key's own policy may allow it",
+    )
+
+
+ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
+    AccountRule(
+        "service quotas",
+        (
+            lambda asked: quota.judge_quotas(
+                asked.facts.config, asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes
+            ),
+        ),
+        action="servicequotas:ListServiceQuotas",
+        asks="the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
+        "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*",
+        ask=quota.ask_quotas,
+        needed=_on_aws_nodes,
+        refuses="less than the nodes that can be in use at once: the sum of the "
+        "`sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training job* "
+        "below the largest job, or *Number of instances across all training jobs* below the nodes "
+        "at once, too",
+        remedy="ask for more in Service Quotas, lower `sweep.max_parallel_jobs`, or drop the larger node counts",
+        says="a quota that is not listed",
+    ),
+    AccountRule(
+        "subnets",
+        (lambda asked: network.judge_subnets(asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes),),
+        action="ec2:DescribeSubnets",
+        asks="`training.vpc.subnets`",
+        ask=network.ask_subnets,
+        needed=_in_a_vpc,
+        refuses="one does not exist; several zones, with more than one node per job; several "
+        "VPCs; fewer free addresses than nodes at once",
+        remedy="subnets of one zone, one VPC and the region, with room; fewer jobs at once",
+        says="several zones, with single-node jobs",
+    ),
+    AccountRule(
+        "security groups",
+        (
+            lambda asked: (
+                network.judge_groups(asked.answer[0], asked.facts.instance.efa)
+                if asked.facts.most_nodes > 1
+                else Findings()
+            ),
+            lambda asked: network.judge_one_network(asked.answer[1], asked.answer[0]),
+        ),
+        action="ec2:DescribeSecurityGroups",
+        more_actions=("ec2:DescribeSubnets",),
+        asks="`training.vpc.security_group_ids`",
+        ask=network.ask_groups,
+        needed=_in_a_vpc,
+        refuses="one does not exist; several VPCs, or another than the subnets'; no inbound rule "
+        "for all protocols from one of the groups themselves, or no outbound one to them or to "
+        "0.0.0.0/0: jobs of more than one node hang",
+        remedy="add a rule for all protocols from and to the group itself",
+        says="EFA, and outbound traffic allowed by address only",
+    ),
+    AccountRule(
+        "FSx file systems",
+        (lambda asked: file_systems.judge_all_fsx(asked.facts.config.platform.region, asked.answer),),
+        action="fsx:DescribeFileSystems",
+        more_actions=("ec2:DescribeSubnets",),
+        asks="channels of type FSxLustre",
+        ask=file_systems.ask_fsx,
+        needed=partial(_mounts, "FSxLustre"),
+        refuses="it does not exist, is of another type or not AVAILABLE; `directory_path` does "
+        "not begin with its mount name; the job's subnets lie in another zone: \"you need to "
+        'specify a VPC subnet which maps to this Availability Zone" (SageMaker developer guide, '
+        "*Access Training Data*)",
+        remedy="correct id, type or path; name subnets of its zone",
+        says="it is in another VPC",
+    ),
+    AccountRule(
+        "EFS mount targets",
+        (lambda asked: file_systems.judge_all_efs(asked.facts.config.platform.region, asked.answer),),
+        action="elasticfilesystem:DescribeMountTargets",
+        more_actions=("ec2:DescribeSubnets",),
+        asks="channels of type EFS",
+        ask=file_systems.ask_efs,
+        needed=partial(_mounts, "EFS"),
+        refuses="it does not exist, or has no mount target that is available",
+        remedy="correct id or type; create a mount target in the zone of the job's subnets",
+        says="none in the zone of the job's subnets; they are in another VPC",
+    ),
+    AccountRule(
+        "the role",
+        (lambda asked: identity.judge_trust(asked.facts.config.platform.role_arn, asked.answer),),
+        action="iam:GetRole",
+        asks="`platform.role_arn`",
+        ask=identity.ask_trust,
+        needed=_on_aws_nodes,
+        refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
+        remedy="create it or correct the ARN; allow `sts:AssumeRole` to that service in its trust policy",
+    ),
+    AccountRule(
+        "the role's permissions",
+        (lambda asked: identity.judge_permissions(asked.facts.config.platform.role_arn, asked.answer),),
+        action="iam:SimulatePrincipalPolicy",
+        more_actions=("s3:GetBucketPolicy", "ecr:GetRepositoryPolicy", "ecr:DescribeRepositories"),
+        asks="what a job does under the role: see below",
+        ask=identity.ask_permissions,
+        needed=_on_aws_nodes,
+        refuses="an explicit deny, or nothing allows it",
+        remedy="allow the actions that the problem names in the role's policies",
+        says="not allowed by the role alone where the bucket or repository has a policy of its "
+        "own, or where a condition decides",
+    ),
+    *(_key_rule(field, " and ".join(f"`{one}`" for one in actions)) for field, actions in identity.KEYS.items()),
+    AccountRule(
+        "the bucket",
+        (lambda asked: storage.judge_bucket(asked.facts.config.platform, asked.answer),),
+        action="s3:GetBucketLocation",
+        asks="`platform.bucket`",
+        ask=storage.ask_bucket,
+        needed=lambda facts: True,
+        refuses="it does not exist and `platform.create_missing` is off; it is in another region",
+        remedy="create it or set `platform.create_missing: true`; use a bucket of `platform.region`",
+        says="it does not exist yet and is created",
+    ),
+    AccountRule(
+        "the image",
+        (lambda asked: storage.judge_image(asked.facts.config, asked.answer),),
+        action="ecr:BatchGetImage",
+        asks="`image.uri` where it lies in ECR, of whichever account",
+        ask=storage.ask_image,
+        needed=storage.has_ecr_image,
+        refuses="no such repository, tag or digest",
+        remedy="correct it, or leave it out and have the image built",
+    ),
+    AccountRule(
+        "the repository",
+        (lambda asked: storage.judge_repository(asked.facts.config, asked.answer),),
+        action="ecr:DescribeRepositories",
+        asks="`image.repository`, where `platform.create_missing` is off and an image, or a layer "
+        "of packages on the one that is given, may have to be built",
+        ask=storage.ask_repository,
+        needed=_pushes,
+        refuses="there is none for the image",
+        remedy="create it, or set `platform.create_missing: true`",
+        says="there is none for the layer, so that every node installs the packages at every start",
+    ),
 )
 
 
-def ask_rules(question: Question, rules: Sequence[OnlineRule] = RULES) -> Findings:
+def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RULES) -> Findings:
     """All findings of the rules that this sweep needs; they wait for their answers side by side."""
-    asked = [rule for rule in rules if rule.needed(question)]
+    facts = question.facts
+    asked = [rule for rule in rules if rule.needed(facts)]
     with ThreadPoolExecutor(max_workers=max(1, len(asked)), thread_name_prefix="preflight") as pool:
-        found = list(pool.map(lambda rule: _ask(rule, question), asked))
-    notices = [notice for one in found for notice in one.notices]
-    if question.instance.emulated:
-        name = question.instance.instance_type
-        notices.insert(0, f"quota, network, role and price were not asked for: {name} is an emulated node")
-    return Findings(tuple(problem for one in found for problem in one.problems), tuple(notices))
+        found = list(pool.map(lambda rule: find(rule, question), asked))
+    if facts.instance.emulated:
+        name = facts.instance.instance_type
+        said = f"quota, network, role and price were not asked for: {name} is an emulated node"
+        found.insert(0, Findings(notices=(said,)))
+    return together(found)
 
 
-def check_online(config: BenchmarkConfig, instance: InstanceType, plan: SweepPlan) -> Findings:
+def check_online(facts: Facts) -> Findings:
     """The findings for a sweep on its platform. Raises what boto3 does where there are no valid credentials."""
-    peak = peak_nodes(plan, config.sweep.max_parallel_jobs)
-    return ask_rules(Question(config, instance, peak, _clients(config.platform)))
+    return ask_rules(Question(facts, _clients(facts.config.platform)))
 
 
 def _clients(platform: PlatformConfig) -> Callable[..., Any]:
@@ -84,17 +221,7 @@ def _clients(platform: PlatformConfig) -> Callable[..., Any]:
     return client
 
 
-def _ask(rule: OnlineRule, question: Question) -> Findings:
-    try:
-        return rule.ask(question)
-    except (BotoCoreError, ClientError, ResponseParserError) as error:
-        reason = why_unanswered(error, rule.action)
-        if reason is None:
-            raise
-        return Findings(notices=(f"{rule.name} could not be checked: {reason}",))
-
-
 @task(name="preflight-online", **TASK_OPTIONS)
-def ask_platform(config: BenchmarkConfig, instance: InstanceType, plan: SweepPlan) -> Findings:
-    """Service Quotas, EC2, FSx, EFS, IAM, S3 and ECR: what they tell of the sweep."""
-    return check_online(config, instance, plan)
+def ask_platform(facts: Facts) -> Findings:
+    """Service Quotas, EC2, FSx, EFS, IAM, KMS, S3 and ECR: what they tell of the sweep."""
+    return check_online(facts)

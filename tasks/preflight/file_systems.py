@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from configs.job import FileSystemConfig
+from scaling.rules.rule import Facts, Findings, together
 from tasks.errors import error_code
 from tasks.preflight.network import MISSING
-from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Findings, Question
+from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Question
 
 _NOT_FOUND = frozenset({"BadRequest", "FileSystemNotFound"})
 _FSX_USABLE = frozenset({"AVAILABLE", "UPDATING"})
@@ -18,11 +20,18 @@ _SUBNETS = "training.vpc.subnets"
 
 Subnets = Mapping[str, Mapping[str, Any]]
 """DescribeSubnets' rows by subnet id; what could not be asked for is left out."""
+FsxAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
+"""The job's subnets, and of each channel (field, channel, DescribeFileSystems' row, its own subnets).
+
+The row is None where there is no such file system, and empty where the endpoint knows nothing of it.
+"""
+EfsAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, list[Mapping[str, Any]] | None]]]
+"""The job's subnets, and of each channel (field, channel, DescribeMountTargets' rows; None: no such file system)."""
 
 
-def channels_of(question: Question, kind: str) -> Iterator[tuple[str, FileSystemConfig]]:
+def channels_of(facts: Facts, kind: str) -> Iterator[tuple[str, FileSystemConfig]]:
     """(field, channel) of every channel whose file system is of the kind."""
-    for name, channel in question.config.training.extra_channels.items():
+    for name, channel in facts.training.extra_channels.items():
         if isinstance(channel, FileSystemConfig) and channel.type == kind:
             yield f"training.extra_channels.{name}", channel
 
@@ -83,41 +92,61 @@ def judge_efs(field: str, channel: FileSystemConfig, targets: list[Mapping[str, 
     return Findings((), notices)
 
 
-def ask_fsx(question: Question) -> Findings:
-    """FSx: every file system of the kind FSxLustre; EC2: the zones of its subnet and the job's."""
-    fsx, found = question.client("fsx"), []
-    for field, channel in channels_of(question, "FSxLustre"):
-        try:
-            systems = fsx.describe_file_systems(FileSystemIds=[channel.id])["FileSystems"]
-        except ClientError as error:
-            found.append(_missing(field, channel, error, question))
-            continue
-        if not systems:  # the service would have refused; a model of it may not
-            found.append(Findings(notices=(f"{field}.id: the endpoint knows nothing of {channel.id}",)))
-            continue
-        own = _subnets(question, tuple(systems[0].get("SubnetIds", ())))
-        found.append(judge_fsx(field, channel, systems[0], _job_subnets(question), own))
-    return _together(found)
+def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
+    """Every channel of FSx for Lustre by itself."""
+    nodes, mounts = answer
+    return together(
+        _missing(field, channel, region)
+        if system is None
+        else judge_fsx(field, channel, system, nodes, own)
+        if system
+        else Findings(notices=(f"{field}.id: the endpoint knows nothing of {channel.id}",))
+        for field, channel, system, own in mounts
+    )
 
 
-def ask_efs(question: Question) -> Findings:
+def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
+    """Every channel of EFS by itself."""
+    nodes, mounts = answer
+    return together(
+        _missing(field, channel, region) if targets is None else judge_efs(field, channel, targets, nodes)
+        for field, channel, targets in mounts
+    )
+
+
+def ask_fsx(question: Question) -> FsxAnswer:
+    """FSx: every file system of the kind FSxLustre; EC2: the zones of its subnets and the job's."""
+    fsx, mounts = question.client("fsx"), []
+    for field, channel in channels_of(question.facts, "FSxLustre"):
+        systems = _rows(partial(fsx.describe_file_systems, FileSystemIds=[channel.id]), "FileSystems")
+        # The service refuses an id that it does not know; a model of it may answer with none.
+        system = None if systems is None else next(iter(systems), {})
+        own = _subnets(question, tuple((system or {}).get("SubnetIds", ())))
+        mounts.append((field, channel, system, own))
+    return _job_subnets(question) if any(system for _, _, system, _ in mounts) else {}, mounts
+
+
+def ask_efs(question: Question) -> EfsAnswer:
     """EFS: the mount targets of every file system of the kind EFS; EC2: the zones of the job's subnets."""
-    efs, found = question.client("efs"), []
-    for field, channel in channels_of(question, "EFS"):
-        try:
-            targets = efs.describe_mount_targets(FileSystemId=channel.id)["MountTargets"]
-        except ClientError as error:
-            found.append(_missing(field, channel, error, question))
-            continue
-        found.append(judge_efs(field, channel, targets, _job_subnets(question)))
-    return _together(found)
+    efs, mounts = question.client("efs"), []
+    for field, channel in channels_of(question.facts, "EFS"):
+        call = partial(efs.describe_mount_targets, FileSystemId=channel.id)
+        mounts.append((field, channel, _rows(call, "MountTargets")))
+    return _job_subnets(question) if any(rows is not None for _, _, rows in mounts) else {}, mounts
 
 
-def _missing(field: str, channel: FileSystemConfig, error: ClientError, question: Question) -> Findings:
-    if error_code(error) not in _NOT_FOUND:
-        raise error
+def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | None:
+    """The rows that the call answers, None where there is no such file system."""
+    try:
+        return list(call()[member])
+    except ClientError as error:
+        if error_code(error) not in _NOT_FOUND:
+            raise
+        return None
+
+
+def _missing(field: str, channel: FileSystemConfig, region: str) -> Findings:
     other = "EFS" if channel.type == "FSxLustre" else "FSxLustre"
-    region = question.config.platform.region
     return Findings(
         (f"{field}.id: there is no file system {channel.id} of type {channel.type} in {region}; name one of "
          f"platform.region, or set type to {other} where it is of that kind",)
@@ -156,8 +185,3 @@ def _subnets(question: Question, ids: tuple[str, ...]) -> Subnets:
             raise
         return {}
     return {str(row["SubnetId"]): row for row in rows}
-
-
-def _together(found: list[Findings]) -> Findings:
-    problems = tuple(problem for one in found for problem in one.problems)
-    return Findings(problems, tuple(notice for one in found for notice in one.notices))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -13,9 +13,10 @@ from botocore.exceptions import ClientError
 from configs.job import S3ChannelConfig
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.rules.rule import Facts, Findings, together
 from tasks.errors import error_code
-from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Findings, Question, why_unanswered
-from tasks.preflight.storage import EcrImage, parse_ecr_image
+from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, NotThere, Question
+from tasks.preflight.storage import EcrImage, parse_ecr_image, why_no_push
 
 _PRINCIPAL = "sagemaker.amazonaws.com"
 _ROLE = "platform.role_arn"
@@ -27,7 +28,7 @@ _VPC_ACTIONS = (
 )  # fmt: skip
 
 
-_KEYS = {
+KEYS = {
     "training.output_kms_key_id": ("kms:GenerateDataKey", "kms:Decrypt"),  # Decrypt: uploads in several parts
     "training.volume_kms_key_id": ("kms:CreateGrant",),
 }
@@ -47,8 +48,17 @@ class Need:
     context: tuple[tuple[str, str], ...] = ()
 
 
-def needs_of(config: BenchmarkConfig) -> tuple[Need, ...]:
-    """What the role is used for (SageMaker developer guide, "CreateTrainingJob API: execution role permissions")."""
+Simulated = tuple[Need, list[Mapping[str, Any]], bool]
+"""(what a job does, SimulatePrincipalPolicy's results, whether the resource's own policy may allow it)."""
+KeyAnswer = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
+"""(DescribeKey's metadata, SimulatePrincipalPolicy's results)."""
+
+
+def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, ...]:
+    """What the role is used for (SageMaker developer guide, "CreateTrainingJob API: execution role permissions").
+
+    `in_a_layer`: jobs run in a layer of packages on the image that is given.
+    """
     platform, partition = config.platform, _partition(config.platform.role_arn)
     output = f"arn:{partition}:s3:::{platform.bucket}/{names.sweep_output_prefix(platform.prefix, 'x')}/x"
     needs = [
@@ -70,7 +80,7 @@ def needs_of(config: BenchmarkConfig) -> tuple[Need, ...]:
     for place in places:
         bucket, _, key = place.removeprefix("s3://").partition("/")
         needs.append(Need(("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{key.rstrip('/')}/x", bucket))
-    if image := _image(config):
+    if image := _image(config, in_a_layer):
         resource = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
         # Across accounts both sides must allow: there the repository's policy does not stand in for the role's.
         owner = image.repository if image.account == _account(config) else None
@@ -116,49 +126,56 @@ def judge_simulation(role_arn: str, need: Need, results: list[Mapping[str, Any]]
     return Findings(tuple(problems), tuple(notices))
 
 
-def ask_trust(question: Question) -> Findings:
+def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings:
+    """What the role may not do, of all that a job does."""
+    return together(judge_simulation(role_arn, *one) for one in simulated)
+
+
+def ask_trust(question: Question) -> Mapping[str, Any]:
     """IAM: the role."""
     arn = question.config.platform.role_arn
     try:
-        role = question.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
+        return dict(question.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"])
     except ClientError as error:
         if error_code(error) != "NoSuchEntity":
             raise
-        return Findings((f"{_ROLE}: {arn} does not exist; create it, or correct the ARN",))
-    return judge_trust(arn, role)
+        raise NotThere(f"{_ROLE}: {arn} does not exist; create it, or correct the ARN") from error
 
 
-def ask_permissions(question: Question) -> Findings:
-    """IAM: simulate what a job does, one call per resource or key; a role that does not exist is the other rule's."""
-    arn = question.config.platform.role_arn
-    iam = question.client("iam")
-    problems: list[str] = []
-    notices: list[str] = []
-    for need in needs_of(question.config):
+def ask_permissions(question: Question) -> list[Simulated]:
+    """IAM: simulate what a job does, one call per resource; a role that does not exist is the other rule's."""
+    simulated = []
+    for need in needs_of(question.config, _runs_in_a_layer(question)):
         try:
-            results = iam.simulate_principal_policy(
-                PolicySourceArn=arn,
-                ActionNames=list(need.actions),
-                ResourceArns=[need.resource],
-                ContextEntries=[
-                    {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
-                    for key, value in need.context
-                ],
-            )["EvaluationResults"]
+            results = _simulate(question, need)
         except ClientError as error:
             if error_code(error) != "NoSuchEntity":
                 raise
-            return Findings()
+            return []
         is_denied = any(result["EvalDecision"] == "implicitDeny" for result in results)
-        found = judge_simulation(arn, need, results, is_denied and _owner_has_policy(question, need))
-        problems += found.problems
-        notices += found.notices
-    for field, actions in _KEYS.items():
-        if key := getattr(question.config.training, field.rpartition(".")[2]):
-            found = _ask_key(question, field, key, actions)
-            problems += found.problems
-            notices += found.notices
-    return Findings(tuple(problems), tuple(notices))
+        simulated.append((need, results, is_denied and _owner_has_policy(question, need)))
+    return simulated
+
+
+def _runs_in_a_layer(question: Question) -> bool:
+    """Whether jobs run in a layer of packages on the image that is given, which then lies in image.repository."""
+    config = question.config
+    if config.image.uri is None or not question.facts.files.has_layer:
+        return False
+    return config.platform.create_missing or why_no_push(question.client("ecr"), config.image.repository) is None
+
+
+def _simulate(question: Question, need: Need) -> list[Mapping[str, Any]]:
+    answer = question.client("iam").simulate_principal_policy(
+        PolicySourceArn=question.config.platform.role_arn,
+        ActionNames=list(need.actions),
+        ResourceArns=[need.resource],
+        ContextEntries=[
+            {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in need.context
+        ],
+    )
+    return list(answer["EvaluationResults"])
 
 
 def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
@@ -170,25 +187,35 @@ def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
     return Findings()
 
 
-def _ask_key(question: Question, field: str, key: str, actions: tuple[str, ...]) -> Findings:
-    """KMS: the key, whose ARN the simulation needs. Its own policy may allow what the role's don't."""
-    role_arn = question.config.platform.role_arn
-    try:
-        metadata = question.client("kms").describe_key(KeyId=key)["KeyMetadata"]
-    except ClientError as error:
-        code = error_code(error)
-        if code in _NO_SUCH_KEY:
-            return Findings((f"{field}: {error.response['Error']['Message']}; name a key of platform.region",))
-        if code not in NO_PERMISSION | NO_SUCH_SERVICE:
-            raise
-        return Findings(notices=(f"{field} could not be checked: {why_unanswered(error, 'kms:DescribeKey')}",))
-    found = judge_key(field, key, metadata)
+def key_of(facts: Facts, field: str) -> str | None:
+    """The key that a field of KEYS names."""
+    return facts.training.output_kms_key_id if "output" in field else facts.training.volume_kms_key_id
+
+
+def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
+    """The key, and what the role may do with it, whose own policy may allow what the role's don't."""
+    metadata, results = answer
+    found = judge_key(field, str(key_of(facts, field)), metadata)
     if found.problems:
         return found
-    results = question.client("iam").simulate_principal_policy(
-        PolicySourceArn=role_arn, ActionNames=list(actions), ResourceArns=[metadata["Arn"]]
-    )["EvaluationResults"]
-    return judge_simulation(role_arn, Need(actions, metadata["Arn"]), results, owner_may_allow=True)
+    need = Need(KEYS[field], metadata["Arn"])
+    return judge_simulation(facts.config.platform.role_arn, need, results, owner_may_allow=True)
+
+
+def ask_key(question: Question, field: str) -> KeyAnswer:
+    """KMS: the key, whose ARN the simulation needs; IAM: that. Where IAM has no answer the other rule says so."""
+    try:
+        metadata = question.client("kms").describe_key(KeyId=key_of(question.facts, field))["KeyMetadata"]
+    except ClientError as error:
+        if error_code(error) not in _NO_SUCH_KEY:
+            raise
+        raise NotThere(f"{field}: {error.response['Error']['Message']}; name a key of platform.region") from error
+    try:
+        return metadata, _simulate(question, Need(KEYS[field], metadata["Arn"]))
+    except ClientError as error:
+        if error_code(error) not in {"NoSuchEntity"} | NO_PERMISSION | NO_SUCH_SERVICE:
+            raise
+        return metadata, []
 
 
 def _owner_has_policy(question: Question, need: Need) -> bool:
@@ -252,8 +279,8 @@ def _account(config: BenchmarkConfig) -> str:
     return config.platform.role_arn.split(":")[4]
 
 
-def _image(config: BenchmarkConfig) -> EcrImage | None:
-    """The image's place in ECR: the given one's, else that of the repository it is built into."""
-    if config.image.uri is not None:
+def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
+    """The place in ECR of what the jobs run: the given image's, else that of the repository it is built into."""
+    if config.image.uri is not None and not in_a_layer:
         return parse_ecr_image(config.image.uri)
     return EcrImage(_account(config), config.platform.region, config.image.repository, {})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from scaling.rules.rule import Findings
 from tasks.errors import error_code
-from tasks.preflight.rule import NO_PERMISSION, Findings, Question
+from tasks.preflight.rule import NO_PERMISSION, NotThere, Question
 
 _ANYWHERE = "0.0.0.0/0"
 MISSING = frozenset(
@@ -16,9 +18,11 @@ MISSING = frozenset(
      "InvalidGroupId.Malformed", "InvalidGroupId.NotFound", "InvalidSecurityGroupID.NotFound"}
 )  # fmt: skip
 _SUBNETS, _GROUPS = "training.vpc.subnets", "training.vpc.security_group_ids"
+Rows = Sequence[Mapping[str, Any]]
+"""Of an answer of EC2's."""
 
 
-def judge_subnets(subnets: Sequence[Mapping[str, Any]], peak: int, most: int) -> Findings:
+def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
     """DescribeSubnets' rows against `peak` nodes at once and `most` nodes of one job; each node takes an address."""
     problems, notices = [], []
     zones = sorted({str(subnet["AvailabilityZone"]) for subnet in subnets})
@@ -43,7 +47,7 @@ def judge_subnets(subnets: Sequence[Mapping[str, Any]], peak: int, most: int) ->
     return Findings(tuple(problems), tuple(notices))
 
 
-def judge_groups(groups: Sequence[Mapping[str, Any]], has_efa: bool | None) -> Findings:
+def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
     """DescribeSecurityGroups' rows: every node carries all groups, so one rule of one of them is enough, per direction.
 
     In: all protocols from one of the groups themselves. Out: the same, or all protocols to anywhere; EFA's own traffic
@@ -75,7 +79,7 @@ def judge_groups(groups: Sequence[Mapping[str, Any]], has_efa: bool | None) -> F
     return Findings(tuple(problems), tuple(notices))
 
 
-def judge_one_network(subnets: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]) -> Findings:
+def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     """An interface takes groups of its subnet's VPC only; several VPCs on one side are named by that side's rule."""
     of_subnets = {str(subnet["VpcId"]) for subnet in subnets}
     of_groups = {str(group["VpcId"]) for group in groups}
@@ -87,43 +91,45 @@ def judge_one_network(subnets: Sequence[Mapping[str, Any]], groups: Sequence[Map
     )  # fmt: skip
 
 
-def ask_subnets(question: Question) -> Findings:
+def ask_subnets(question: Question) -> Rows:
     """EC2: the subnets."""
-    vpc = question.config.training.vpc
-    assert vpc is not None
-    try:
-        subnets = question.client("ec2").describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"]
-    except ClientError as error:
-        return _missing(_SUBNETS, error, "subnets")
-    return judge_subnets(subnets, question.peak_nodes, question.most_nodes)
+    with _named(_SUBNETS, "subnets"):
+        return _subnets(question)
 
 
-def ask_groups(question: Question) -> Findings:
-    """EC2: the security groups, and whether the subnets are of their VPC; missing subnets are the other rule's."""
+def ask_groups(question: Question) -> tuple[Rows, Rows]:
+    """EC2: (the security groups, the subnets); those are none where that can't be told, which is the other rule's."""
     vpc = question.config.training.vpc
     assert vpc is not None
-    ec2 = question.client("ec2")
+    with _named(_GROUPS, "security groups"):
+        ids = list(vpc.security_group_ids)
+        groups = question.client("ec2").describe_security_groups(GroupIds=ids)["SecurityGroups"]
     try:
-        groups = ec2.describe_security_groups(GroupIds=list(vpc.security_group_ids))["SecurityGroups"]
-    except ClientError as error:
-        return _missing(_GROUPS, error, "security groups")
-    try:
-        apart = judge_one_network(ec2.describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"], groups)
+        return groups, _subnets(question)
     except ClientError as error:
         if error_code(error) not in MISSING | NO_PERMISSION:
             raise
-        apart = Findings()
-    found = judge_groups(groups, question.instance.efa) if question.most_nodes > 1 else Findings()
-    return Findings((*found.problems, *apart.problems), found.notices)
+        return groups, ()
 
 
-def _missing(field: str, error: ClientError, what: str) -> Findings:
-    if error_code(error) not in MISSING:
-        raise error
-    return Findings((f"{field}: {error.response['Error']['Message']}; name {what} of platform.region",))
+def _subnets(question: Question) -> Rows:
+    vpc = question.config.training.vpc
+    assert vpc is not None
+    return list(question.client("ec2").describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"])
 
 
-def _open_rules(groups: Sequence[Mapping[str, Any]], direction: str) -> Iterator[Mapping[str, Any]]:
+@contextmanager
+def _named(field: str, what: str) -> Iterator[None]:
+    """Inside, an id that EC2 does not know is NotThere."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        raise NotThere(f"{field}: {error.response['Error']['Message']}; name {what} of platform.region") from error
+
+
+def _open_rules(groups: Rows, direction: str) -> Iterator[Mapping[str, Any]]:
     """Rules of all groups that hold for every protocol."""
     for group in groups:
         yield from (rule for rule in group.get(direction, ()) if rule["IpProtocol"] == "-1")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from configs.models import BenchmarkConfig
-from tasks.preflight.rule import Findings, Question
+from scaling.rules.rule import Findings
+from tasks.preflight.rule import Question
 
 MOST_PER_JOB = "Maximum number of instances per training job"
 MOST_TOGETHER = "Number of instances across all training jobs"
@@ -47,12 +48,11 @@ def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
     return f"ask for more in Service Quotas, or {fewer}"
 
 
-def ask_quotas(question: Question) -> Findings:
+def ask_quotas(question: Question) -> dict[str, float]:
     """Service Quotas: pages of the account's quotas, as far as needed."""
     pages = question.client("service-quotas").get_paginator("list_service_quotas")
     wanted = {*quota_names(question.config), MOST_PER_JOB, MOST_TOGETHER}
-    found = read_quotas(pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted)
-    return judge_quotas(question.config, found, question.peak_nodes, question.most_nodes)
+    return read_quotas(pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted)
 
 
 def read_quotas(pages: Iterable[Mapping[str, Any]], wanted: set[str]) -> dict[str, float]:

@@ -1,17 +1,16 @@
-"""What every online rule is made of: what it may look at, what it finds, and when it stays unanswered."""
+"""What every rule that asks the account is made of: its call, what it judges, and when it stays unanswered."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
-from scaling.planning.plan import SweepPlan
+from scaling.rules.rule import Facts, Findings, Rule, together
 from tasks.errors import ForeignAnswer, error_code, is_transient
 
 NO_PERMISSION = frozenset({"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
@@ -28,41 +27,62 @@ BAD_CREDENTIALS = frozenset(
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Problems refuse the sweep; notices say what was not checked, or what may be meant so."""
-
-    problems: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Question:
-    """What the rules look at. `client` gives a boto3 client by service and, where it isn't the config's, region."""
+    """What a rule asks about, and through whom.
 
-    config: BenchmarkConfig
-    instance: InstanceType
-    peak_nodes: int
+    `client` gives a boto3 client by service and, where it isn't the config's, region.
+    """
+
+    facts: Facts
     client: Callable[..., Any]
 
     @property
-    def most_nodes(self) -> int:
-        """Nodes of the largest job."""
-        return max(self.config.sweep.node_counts)
+    def config(self) -> BenchmarkConfig:
+        return self.facts.config
+
+
+class NotThere(Exception):
+    """The account has nothing of the name that the config gives; the message is the problem."""
+
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class OnlineRule:
-    """One rule: `ask` makes its call, which `action` must be allowed for. `needed` says whether this sweep needs it."""
+class Answered(Generic[Answer]):
+    """What a rule judges: the sweep, and what the account said to the rule's question."""
 
-    name: str
+    facts: Facts
+    answer: Answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountRule(Rule[Answered[Answer]]):
+    """A rule with the one call that gets what it judges, and the sweeps that need it.
+
+    `ask` makes it and raises NotThere, or boto3's errors; `action` is the IAM action that the call begins with, and
+    `more_actions` are those it may need beside it. `asks` says in docs/preflight.md what is asked for.
+    """
+
     action: str
-    ask: Callable[[Question], Findings]
-    needed: Callable[[Question], bool]
+    more_actions: tuple[str, ...] = ()
+    asks: str
+    ask: Callable[[Question], Answer]
+    needed: Callable[[Facts], bool]
 
 
-def peak_nodes(plan: SweepPlan, max_parallel_jobs: int) -> int:
-    """The most nodes that can be in use at once: those of the largest jobs, as many as run beside each other."""
-    return sum(heapq.nlargest(max_parallel_jobs, (point.nodes for point in plan.points)))
+def find(rule: AccountRule[Any], question: Question) -> Findings:
+    """What one rule finds. Raises what boto3 does where there are no valid credentials."""
+    try:
+        asked = Answered(question.facts, rule.ask(question))
+        return together(judge(asked) for judge in rule.judges)
+    except NotThere as error:
+        return Findings((str(error),))
+    except (BotoCoreError, ClientError, ResponseParserError) as error:
+        reason = why_unanswered(error, rule.action)
+        if reason is None:
+            raise
+        return Findings(notices=(f"{rule.name} could not be checked: {reason}",))
 
 
 def why_unanswered(error: BaseException, action: str) -> str | None:

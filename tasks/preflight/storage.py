@@ -9,14 +9,17 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.models import PlatformConfig
+from configs.models import BenchmarkConfig, PlatformConfig
+from scaling.report.sources import at_start_text
+from scaling.rules.rule import Facts, Findings
 from tasks.errors import error_code
-from tasks.preflight.rule import Findings, Question
+from tasks.preflight.rule import NO_PERMISSION, Question
 
 _ECR_URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/"
     r"(?P<repository>[a-z0-9._/-]+)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?$"
 )
+_NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,14 @@ def parse_ecr_image(uri: str) -> EcrImage | None:
     return EcrImage(found["account"], found["region"], found["repository"], image_id)
 
 
-def judge_bucket(platform: PlatformConfig, region: str) -> Findings:
-    """`region` is where the bucket lies."""
+def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
+    """`region` is where the bucket lies, None where there is none."""
+    if region is None and platform.create_missing:
+        return Findings(notices=(f"platform.bucket: {platform.bucket} does not exist yet; the run creates it",))
+    if region is None:
+        return Findings(
+            (f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true",)
+        )
     if region == platform.region:
         return Findings()
     return Findings(
@@ -49,35 +58,50 @@ def judge_bucket(platform: PlatformConfig, region: str) -> Findings:
     )  # fmt: skip
 
 
-def judge_image(uri: str, failures: Sequence[Mapping[str, Any]], as_it_is: bool = False) -> Findings:
-    """BatchGetImage's failures for the one image that was asked for; `as_it_is`: a container that framework or
-    base_image names, which would be built upon with a context."""
+def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
+    """BatchGetImage's failures for the one image that was asked for: image.uri, or the container that framework or
+    base_image names and that would be built upon with a context."""
+    as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"
     advice = "name another" if as_it_is else "correct it, or leave image.uri out and have the image built"
     return Findings(
         tuple(
-            f"{field}: {uri}: {failure.get('failureReason') or failure['failureCode']}; {advice}"
+            f"{field}: {config.image.uri}: {failure.get('failureReason') or failure['failureCode']}; {advice}"
             for failure in failures
         )
     )
 
 
-def ask_bucket(question: Question) -> Findings:
+def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
+    """Whether image.repository is there; an image that is given needs no layer on it."""
+    name = config.image.repository
+    if is_there:
+        return Findings()
+    if config.image.uri is not None:
+        return Findings(notices=(at_start_text(_NO_PLACE.format(name)),))
+    return Findings((no_repository(name),))
+
+
+def no_repository(name: str) -> str:
+    """The problem of a build whose image has no place."""
+    return f"image.repository: no ECR repository {name!r}; create it, or set platform.create_missing: true"
+
+
+def ask_bucket(question: Question) -> str | None:
     """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing, and may spell eu-west-1 EU."""
-    platform = question.config.platform
     try:
-        place = question.client("s3").get_bucket_location(Bucket=platform.bucket).get("LocationConstraint")
+        place = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
     except ClientError as error:
         if error_code(error) != "NoSuchBucket":
             raise
-        return _missing_bucket(platform)
-    return judge_bucket(platform, {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(place, place))
+        return None
+    region = place.get("LocationConstraint")
+    return {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(region, region)
 
 
-def ask_image(question: Question) -> Findings:
-    """ECR: the image, in the registry of whichever account and region holds it."""
-    uri, as_it_is = str(question.config.image.uri), question.config.image.context is None
-    image = parse_ecr_image(uri)
+def ask_image(question: Question) -> Sequence[Mapping[str, Any]]:
+    """ECR: why the image can't be had, of the registry of whichever account and region holds it."""
+    image = parse_ecr_image(str(question.config.image.uri))
     assert image is not None
     ecr = question.client("ecr", image.region)
     try:
@@ -88,19 +112,37 @@ def ask_image(question: Question) -> Findings:
         if error_code(error) != "RepositoryNotFoundException":
             raise
         reason = f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
-        return judge_image(uri, [{"failureReason": reason}], as_it_is)
-    return judge_image(uri, answer["failures"], as_it_is)
+        return [{"failureReason": reason}]
+    return list(answer["failures"])
 
 
-def has_ecr_image(question: Question) -> bool:
+def has_ecr_image(facts: Facts) -> bool:
     """Whether the image is given, not built, and lies in ECR."""
-    uri = question.config.image.uri
+    uri = facts.config.image.uri
     return uri is not None and parse_ecr_image(uri) is not None
 
 
-def _missing_bucket(platform: PlatformConfig) -> Findings:
-    if platform.create_missing:
-        return Findings(notices=(f"platform.bucket: {platform.bucket} does not exist yet; the run creates it",))
-    return Findings(
-        (f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true",)
-    )
+def ask_repository(question: Question) -> bool:
+    """ECR: whether image.repository is there."""
+    return has_repository(question.client("ecr"), question.config.image.repository)
+
+
+def has_repository(ecr: Any, name: str) -> bool:
+    """Whether the account's registry in the region has a repository of that name."""
+    try:
+        ecr.describe_repositories(repositoryNames=[name])
+    except ClientError as error:
+        if error_code(error) != "RepositoryNotFoundException":
+            raise
+        return False
+    return True
+
+
+def why_no_push(ecr: Any, repository: str) -> str | None:
+    """Why a layer can't be pushed to image.repository, which may be the field's default; None: it can."""
+    try:
+        return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)
+    except ClientError as error:
+        if error_code(error) not in NO_PERMISSION:
+            raise
+        return f"whether there is an ECR repository {repository!r} (image.repository) may not be asked"

@@ -291,8 +291,11 @@ def test_resume_reruns_only_what_is_missing(
     assert names_by_nodes == [(1, 1, 1), (2, 1, 1), (2, 1, 2), (4, 1, 1)]
 
 
-def test_resume_of_another_config_is_refused(pipeline_config: Configs) -> None:
+def test_resume_of_another_config_is_refused_before_anything_else_is_done(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
+    monkeypatch.setattr("flows.scaling_benchmark.preflight", lambda _: pytest.fail("the rules were asked"))
     with pytest.raises(PreflightRefused, match="started with another config"):
         scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1, 2]}), first.sweep_id, resume=True)
 

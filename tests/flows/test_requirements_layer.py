@@ -105,15 +105,20 @@ def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
 
 def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) -> None:
     config = pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"})
-    plan = plan_of(config)
-    assert f"packages: {code / 'requirements.txt'} becomes a layer of the image" in describe_plan(config, plan)
-    request = requests_of(config, plan)[0]
+    checked = plan_of(config)
+    assert f"packages: {code / 'requirements.txt'} becomes a layer of the image" in describe_plan(checked)
+    request = requests_of(config, checked)[0]
     assert "/nodesweep@sha256:000" in request["AlgorithmSpecification"]["TrainingImage"]
+    unsure = pipeline_config(
+        "scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"}, platform={"create_missing": False}
+    )
+    assert ", where ECR has nodesweep (image.repository): ask by plan --online" in describe_plan(plan_of(unsure))
     (code / "requirements.txt").write_text("./own\n")
-    assert "at every start of a job, which is billed" in describe_plan(config, plan)
-    alone = requests_of(config, plan)[0]
+    checked = plan_of(config)
+    assert "at every start of a job, which is billed" in describe_plan(checked)
+    alone = requests_of(config, checked)[0]
     assert alone["AlgorithmSpecification"]["TrainingImage"] == IMAGE_URI
     where = "sagemaker_submit_directory"
     assert alone["HyperParameters"][where] != request["HyperParameters"][where]
     (code / "requirements.txt").write_text("-r gone.txt\n")
-    assert any("gone.txt is no file in" in problem for problem in plan_of(config).problems)
+    assert any("gone.txt is no file in" in problem for problem in plan_of(config).findings.problems)

@@ -29,7 +29,7 @@ def client_error(code: str, status: int = 400) -> ClientError:
         (client_error("InternalError", 507), False),
         (client_error("AccessDeniedException", 403), False),
         (client_error("ResourceLimitExceeded"), False),
-        (PreflightRefused(("no",)), False),
+        (PreflightRefused("no"), False),
     ],
 )
 def test_only_what_may_pass_is_retried(error: Exception, passing: bool) -> None:
@@ -42,7 +42,7 @@ def test_only_what_may_pass_is_retried(error: Exception, passing: bool) -> None:
 
 
 def test_preflight_lists_every_problem() -> None:
-    assert str(PreflightRefused(("one", "two"))).endswith("  - one\n  - two")
+    assert str(PreflightRefused("one", "two")).endswith("  - one\n  - two")
 
 
 def test_intervals_grow_to_their_limit_with_jitter() -> None:

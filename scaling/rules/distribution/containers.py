@@ -6,10 +6,11 @@ Where somebody has built more on it, the same sentence is a hint. Images of othe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaling.rules.distribution.images import NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
-from scaling.rules.distribution.option import Job
+from scaling.rules.images import NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
+from scaling.rules.rule import Facts, Findings, advises, refuses
 
 Version = tuple[int, ...]
 
@@ -63,38 +64,33 @@ def _text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def _misfit(job: Job) -> list[str]:
-    """The sentence about a GPU that the container's CUDA has no code for."""
-    image, instance = job.image, job.instance
+def gpu_runs_the_cuda(facts: Facts) -> Findings:
+    """What CUDA has code for is a matter of the GPU; see `GPUS` for the sources.
+
+    It is a hint where more was built on the container, which may have brought another PyTorch.
+    """
+    image, instance = facts.image, facts.instance
     gpu = GPUS.get(instance.accelerator or "")
     if image is None or image.cuda is None or gpu is None:
-        return []
+        return Findings()
     cuda = image.cuda_version
     if gpu.last is not None and cuda > gpu.last:
         remedy = f"{gpu.last_container} is the newest AWS container for it: use that"
     elif cuda < gpu.first:
         remedy = f"it needs CUDA {_text(gpu.first)} or later: use {gpu.first_container} or later"
     else:
-        return []
-    return [
+        return Findings()
+    said = (
         f"{image.field}: {image.uri} holds CUDA {_text(cuda)}, which has no code for the {instance.accelerator} of "
-        f"{instance.instance_type} (compute capability {gpu.capability}); {remedy}, or another instance type"
-    ]
+        f"{instance.instance_type} (compute capability {gpu.capability}); {remedy}, or another instance type",
+    )
+    return Findings(hints=said) if image.extended else Findings(said)
 
 
-def gpu_runs_the_cuda(job: Job) -> list[str]:
-    """What CUDA has code for is a matter of the GPU; see `GPUS` for the sources."""
-    return [] if job.image is None or job.image.extended else _misfit(job)
-
-
-def gpu_runs_the_base(job: Job) -> list[str]:
-    """The hint beside it: what was built on the container may have brought another PyTorch."""
-    return _misfit(job) if job.image is not None and job.image.extended else []
-
-
-def cuda_is_known(job: Job) -> list[str]:
+@advises
+def cuda_is_known(facts: Facts) -> list[str]:
     """What the rule about CUDA could not look at; said of AWS's GPU containers alone."""
-    image, instance = job.image, job.instance
+    image, instance = facts.image, facts.instance
     if image is None or image.device != "gpu" or instance.accelerators == 0 or instance.emulated:
         return []
     if instance.accelerator is None:
@@ -112,38 +108,41 @@ def cuda_is_known(job: Job) -> list[str]:
     ]
 
 
-def processor_runs_the_container(job: Job) -> list[str]:
+@refuses
+def processor_runs_the_container(facts: Facts) -> Iterator[str]:
     """AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
 
     Those for Arm are repositories of their own, pytorch-training-arm64. Nothing built on an x86 container changes that.
     """
-    if job.image is None or job.instance.architecture != "arm64":
-        return []
-    return [
-        f"{job.image.field}: {job.image.uri} is for x86 processors, and {job.instance.instance_type} has Arm ones, on "
-        "which it does not start; use an image for arm64, or another instance type"
-    ]
+    if facts.image is not None and facts.instance.architecture == "arm64":
+        yield (
+            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and "
+            f"{facts.instance.instance_type} has Arm ones, on which it does not start; use an image for "
+            "arm64, or another instance type"
+        )
 
 
-def smddp_came_later(job: Job) -> list[str]:
+@advises
+def smddp_came_later(facts: Facts) -> Iterator[str]:
     """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image; see `SMDDP_BY_PATCH` for the sources."""
-    image = job.image
-    asked = job.distribution.kind == "smddp" or job.training.hyperparameters.get("backend") == "smddp"
-    if not asked or image is None or image.repository not in PYTORCH or image.version not in SMDDP_BY_PATCH:
-        return []
-    return [
-        f"{image.field}: the container of PyTorch {image.version_text} came without SMDDP, which later patches of it "
-        "have; see that yours does (pip list, smdistributed-dataparallel), or use 2.3.0"
-    ]
+    image = facts.image
+    asked = facts.distribution.kind == "smddp" or facts.training.hyperparameters.get("backend") == "smddp"
+    if asked and image is not None and image.repository in PYTORCH and image.version in SMDDP_BY_PATCH:
+        yield (
+            f"{image.field}: the container of PyTorch {image.version_text} came without SMDDP, "
+            "which later patches of it have; see that yours does (pip list, "
+            "smdistributed-dataparallel), or use 2.3.0"
+        )
 
 
-def device_is_used(job: Job) -> list[str]:
+@advises
+def device_is_used(facts: Facts) -> list[str]:
     """A container for another device starts (its PyTorch falls back to the CPU) and leaves the accelerators idle."""
-    image, instance = job.image, job.instance
+    image, instance = facts.image, facts.instance
     if image is None or instance.emulated:
         return []
     made_for = {"gpu": "GPUs", "cpu": "CPUs", "neuron": "NeuronCores"}[image.device]
-    has = _device_of(job, image)
+    has = _device_of(facts, image)
     if has is None or has == image.device:
         return []
     if has == "cpu":
@@ -157,10 +156,10 @@ def device_is_used(job: Job) -> list[str]:
     ]
 
 
-def _device_of(job: Job, image: ImageFacts) -> str | None:
+def _device_of(facts: Facts, image: ImageFacts) -> str | None:
     """gpu, cpu or neuron; None where it is unknown, and where another rule says it already (`image_is`)."""
-    instance = job.instance
-    if job.distribution.kind == "trainium" and image.repository not in NEURON:
+    instance = facts.instance
+    if facts.distribution.kind == "trainium" and image.repository not in NEURON:
         return None
     if instance.accelerators == 0:
         return "cpu"

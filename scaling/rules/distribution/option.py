@@ -1,4 +1,4 @@
-"""What a distribution option knows of itself, and what its rules look at."""
+"""What a distribution option knows of itself."""
 
 from __future__ import annotations
 
@@ -8,41 +8,15 @@ from typing import Any, Literal
 
 from configs.catalogue import InstanceType
 from configs.distribution import DistributionConfig, SmpV1, SmpV2
-from configs.training import TrainingConfig
-from scaling.rules.distribution.images import ImageFacts
+from scaling.rules.rule import Facts, Judge
 
 Value = bool | int | float | str | dict[str, bool | int | float | str]
 Launcher = Literal["plain", "torchrun", "mpirun"]
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the rules look at: one training job at all its node counts."""
-
-    training: TrainingConfig
-    node_counts: tuple[int, ...]
-    instance: InstanceType
-    image: ImageFacts | None
-    ships_program: bool
-    processes_per_node: int
-
-    @property
-    def distribution(self) -> DistributionConfig:
-        return self.training.distribution
-
-    @property
-    def custom_mpi_options(self) -> list[str]:
-        """What the user adds to mpirun, as the toolkit splits it."""
-        return str(getattr(self.distribution, "custom_mpi_options", "")).split()
-
-
-Rule = Callable[[Job], list[str]]
-"""Sentences about one job, each naming its field; none where all is well."""
-
-
-@dataclass(frozen=True)
 class Option:
-    """One way of distributing a training job. `rules` refuse a job, `hints` go with its plan.
+    """One way of distributing a training job, with the rules that hold for it alone.
 
     `hyperparameters` takes the typed config of this kind and the instance type, and gives what the SDK v2 sends beside
     the user's own, before JSON-encoding.
@@ -57,8 +31,7 @@ class Option:
     program_must: tuple[str, ...]
     known_wrong: tuple[str, ...]
     hyperparameters: Callable[[Any, InstanceType], dict[str, Value]]
-    rules: tuple[Rule, ...] = ()
-    hints: tuple[Rule, ...] = ()
+    rules: tuple[Judge[Facts], ...] = ()
 
 
 def ranks_per_replica(distribution: DistributionConfig) -> int:

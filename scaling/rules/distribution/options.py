@@ -18,8 +18,8 @@ from configs.distribution import (
 )
 from scaling.rules.distribution import rules
 from scaling.rules.distribution.efa import mpi_options
-from scaling.rules.distribution.images import MODEL_PARALLEL, NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
 from scaling.rules.distribution.option import Option, Value
+from scaling.rules.images import MODEL_PARALLEL, NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
 
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
 SMDDP_ALLGATHER_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
@@ -180,8 +180,11 @@ OPTIONS = (
         ),
         known_wrong=("MASTER_ADDR and MASTER_PORT are set, by sagemaker-pytorch-training alone; no rank is.",),
         hyperparameters=_none,
-        rules=(*_ALWAYS, rules.no_rdma_where_none_is),
-        hints=(rules.efa_is_used,),
+        rules=(
+            *_ALWAYS,
+            rules.no_rdma_where_none_is,
+            rules.efa_is_used,
+        ),
     ),
     Option(
         kind="torch_distributed",
@@ -208,8 +211,6 @@ OPTIONS = (
             rules.image_is(_has_torchrun, _TORCHRUN_NEEDS),
             rules.allgather_on(SMDDP_ALLGATHER_TYPES),
             rules.where(rules.with_smddp, rules.image_is(_has_smddp, _SMDDP_NEEDS)),
-        ),
-        hints=(
             rules.efa_is_used,
             rules.where(rules.with_smddp, rules.launch_path_only),
             rules.where(rules.with_smddp, rules.base_is(_has_smddp, _SMDDP_NEEDS)),
@@ -237,8 +238,14 @@ OPTIONS = (
             _MPI4PY,
         ),
         hyperparameters=_smddp,
-        rules=(*_ALWAYS, rules.not_on_trainium, *_MPI_RULES, rules.image_is(_has_pytorchddp, _PYTORCHDDP_NEEDS)),
-        hints=(rules.ranks_come_from_smddprun(_has_smddp), rules.mpi4py_is_there),
+        rules=(
+            *_ALWAYS,
+            rules.not_on_trainium,
+            *_MPI_RULES,
+            rules.image_is(_has_pytorchddp, _PYTORCHDDP_NEEDS),
+            rules.ranks_come_from_smddprun(_has_smddp),
+            rules.mpi4py_is_there,
+        ),
     ),
     Option(
         kind="smddp",
@@ -269,8 +276,6 @@ OPTIONS = (
             rules.only_on(SMDDP_TYPES, "SMDDP's list"),
             *_MPI_RULES,
             rules.image_is(_has_smddp, _SMDDP_NEEDS),
-        ),
-        hints=(
             rules.launch_path_only,
             rules.p3_is_slow_with_smddp,
             rules.base_is(_has_smddp, _SMDDP_NEEDS),
@@ -310,8 +315,6 @@ OPTIONS = (
             rules.microbatches_divide_the_batch,
             *_MPI_RULES,
             rules.image_is(_has_smp_v1, _SMP_V1_NEEDS),
-        ),
-        hints=(
             rules.launch_path_only,
             rules.base_is(_has_smp_v1, _SMP_V1_NEEDS),
             rules.efa_is_used,
@@ -345,8 +348,10 @@ OPTIONS = (
             rules.degrees_fill_the_job,
             rules.no_rdma_where_none_is,
             rules.image_is(_has_smp_v2, _SMP_V2_NEEDS),
+            rules.launch_path_only,
+            rules.base_is(_has_smp_v2, _SMP_V2_NEEDS),
+            rules.efa_is_used,
         ),
-        hints=(rules.launch_path_only, rules.base_is(_has_smp_v2, _SMP_V2_NEEDS), rules.efa_is_used),
     ),
     Option(
         kind="mpi",
@@ -365,8 +370,13 @@ OPTIONS = (
             _MPI4PY,
         ),
         hyperparameters=_mpi,
-        rules=(*_ALWAYS, rules.not_on_trainium, *_MPI_RULES),
-        hints=(rules.efa_is_used, rules.mpi4py_is_there),
+        rules=(
+            *_ALWAYS,
+            rules.not_on_trainium,
+            *_MPI_RULES,
+            rules.efa_is_used,
+            rules.mpi4py_is_there,
+        ),
     ),
     Option(
         kind="parameter_server",
@@ -381,8 +391,13 @@ OPTIONS = (
             "SDK v3 has nothing for it.",
         ),
         hyperparameters=_parameter_server,
-        rules=(*_ALWAYS, rules.not_on_trainium, rules.no_rdma_where_none_is),
-        hints=(rules.parameter_server_is_plain, rules.efa_is_used),
+        rules=(
+            *_ALWAYS,
+            rules.not_on_trainium,
+            rules.no_rdma_where_none_is,
+            rules.parameter_server_is_plain,
+            rules.efa_is_used,
+        ),
     ),
     Option(
         kind="trainium",
@@ -408,8 +423,10 @@ OPTIONS = (
             rules.python_program,
             rules.no_rdma_where_none_is,
             rules.image_is(_has_neuron, _NEURON_NEEDS),
+            rules.launch_path_only,
+            rules.base_is(_has_neuron, _NEURON_NEEDS),
+            rules.efa_is_used,
         ),
-        hints=(rules.launch_path_only, rules.base_is(_has_neuron, _NEURON_NEEDS), rules.efa_is_used),
     ),
     Option(
         kind="horovod",
@@ -428,7 +445,12 @@ OPTIONS = (
             _MPI4PY,
         ),
         hyperparameters=_mpi,
-        rules=(*_ALWAYS, rules.not_on_trainium, *_MPI_RULES),
-        hints=(rules.efa_is_used, rules.mpi4py_is_there),
+        rules=(
+            *_ALWAYS,
+            rules.not_on_trainium,
+            *_MPI_RULES,
+            rules.efa_is_used,
+            rules.mpi4py_is_there,
+        ),
     ),
 )

@@ -6,8 +6,10 @@ Said only where the program is the shipped one and the container's own torch is 
 
 from __future__ import annotations
 
-from scaling.rules.distribution.option import Job
+from collections.abc import Iterator
+
 from scaling.rules.distribution.options import LIBRARIES
+from scaling.rules.rule import Facts, advises, refuses
 
 PROGRAM_TORCH = (2, 1)
 """The oldest PyTorch that the shipped program runs on."""
@@ -19,10 +21,11 @@ FSDP_TORCH_ON_CPUS = (2, 7)
 _ARGUMENT_OF_KIND = {"smddp": ("backend", "smddp"), "smp_v2": ("strategy", "smp"), "trainium": ("backend", "xla")}
 
 
-def program_has_its_torch(job: Job) -> list[str]:
+@refuses
+def program_has_its_torch(facts: Facts) -> list[str]:
     """The program ends with an ImportError on an older torch; infra/image/README.md says which it was run on."""
-    image = job.image
-    if not job.ships_program or image is None or image.extended:
+    image = facts.image
+    if not facts.ships_program or image is None or image.extended:
         return []
     if image.version < PROGRAM_TORCH:
         return [
@@ -30,7 +33,7 @@ def program_has_its_torch(job: Job) -> list[str]:
             "later; use a newer container, or your own code (training.source_dir)"
         ]
     needs = FSDP_TORCH_ON_CPUS if image.device == "cpu" else FSDP_TORCH
-    if job.training.hyperparameters.get("strategy") == "fsdp" and image.version < needs:
+    if facts.training.hyperparameters.get("strategy") == "fsdp" and image.version < needs:
         where, first = " on CPUs" if image.device == "cpu" else "", ".".join(map(str, needs))
         return [
             f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch has{where} from {first} "
@@ -39,33 +42,33 @@ def program_has_its_torch(job: Job) -> list[str]:
     return []
 
 
-def program_uses_the_library(job: Job) -> list[str]:
+@advises
+def program_uses_the_library(facts: Facts) -> list[str]:
     """The program takes nccl and DDP unless it is told to use AWS's library, whatever launched it."""
-    argument = _ARGUMENT_OF_KIND.get(job.distribution.kind)
-    if not job.ships_program or argument is None:
+    argument = _ARGUMENT_OF_KIND.get(facts.distribution.kind)
+    if not facts.ships_program or argument is None:
         return []
     option, value = argument
-    given = job.training.hyperparameters.get(option)
+    given = facts.training.hyperparameters.get(option)
     if given == value:
         return []
     return [
         f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program does not use the library "
-        f"of kind {job.distribution.kind}, and what is measured is PyTorch's own; set {option}: {value}"
+        f"of kind {facts.distribution.kind}, and what is measured is PyTorch's own; set {option}: {value}"
     ]
 
 
-def program_has_its_libraries(job: Job) -> list[str]:
+@refuses
+def program_has_its_libraries(facts: Facts) -> Iterator[str]:
     """--backend smddp, --backend xla and --strategy smp import AWS's libraries, which only some containers hold."""
-    image = job.image
-    if not job.ships_program or image is None or image.extended:
-        return []
-    problems = []
+    image = facts.image
+    if not facts.ships_program or image is None or image.extended:
+        return
     for option in ("backend", "strategy"):
-        value = job.training.hyperparameters.get(option)
+        value = facts.training.hyperparameters.get(option)
         library = LIBRARIES.get((option, str(value)))
         if library is not None and not library[0](image):
-            problems.append(
+            yield (
                 f"training.hyperparameters: {option} {value} needs {library[1]}; {image.field} is {image.uri}; use "
                 f"such an image, or another {option}"
             )
-    return problems

@@ -16,11 +16,11 @@ from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.scaling_benchmark import scaling_benchmark
 from flows.stages import preflight as stage
-from scaling.planning.plan import PlannedPoint, SweepPlan
+from scaling.planning.plan import PlannedPoint
 from scaling.planning.request import ResolvedInputs
+from scaling.rules.rule import Facts, Findings
 from tasks.errors import PreflightRefused
 from tasks.preflight.identity import needs_of
-from tasks.preflight.rule import Findings
 from tasks.pricing import with_price
 
 Configs = Callable[..., BenchmarkConfig]
@@ -32,7 +32,7 @@ def at_two_dollars(platform: PlatformConfig, instance: InstanceType) -> tuple[In
 
 
 def answer(*problems: str) -> Callable[..., Findings]:
-    return lambda config, instance, plan: Findings(problems, ("seen",))
+    return lambda facts: Findings(problems, ("seen",))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
     """What the account answers, one answer per preflight; nodes cost 2 USD per hour."""
     answers: list[Findings] = []
 
-    def ask(config: BenchmarkConfig, instance: InstanceType, plan: SweepPlan) -> Findings:
+    def ask(facts: Facts) -> Findings:
         return answers.pop(0)
 
     monkeypatch.setattr(stage, "ask_platform", ask)
@@ -50,11 +50,12 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
 
 def test_bound_is_at_the_current_price(make_config: Configs) -> None:
     config = make_config()
-    plan, notices = stage.plan_online(config, plan_of(config), at_two_dollars, answer())
+    checked = stage.check_account(plan_of(config), at_two_dollars, answer())
+    plan = checked.facts.plan
     # (1 + 2) nodes x (1 h + 120 s to stop) x 2 attempts x 2 USD
     assert plan.cost_bound_usd == pytest.approx(12.4)
     assert "2.0 USD/h (us-east-1, 2026-11-20)" in plan.cost_bound_reason
-    assert notices == ("seen", "priced")
+    assert checked.findings.notices == ("seen", "priced")
 
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,16 +91,15 @@ def test_account_is_asked_for_the_container_that_runs_as_it_is(make_config: Conf
     (tmp_path / "code" / "train.py").write_text("")
     image = {"context": None, "base_image": base}
     config = make_config(image=image, training={"source_dir": str(tmp_path / "code")})
-    asked: list[BenchmarkConfig] = []
+    asked: list[Facts] = []
 
-    def ask(config: BenchmarkConfig, instance: InstanceType, plan: SweepPlan) -> Findings:
-        asked.append(config)
+    def ask(facts: Facts) -> Findings:
+        asked.append(facts)
         return Findings()
 
-    plan, _ = stage.plan_online(config, plan_of(config), at_two_dollars, ask)
-    assert plan.problems == ()
-    assert asked[0].image.uri == base
-    repositories = [need.resource for need in needs_of(asked[0]) if ":repository/" in need.resource]
+    assert stage.check_account(plan_of(config), at_two_dollars, ask).findings.problems == ()
+    assert asked[0].config.image.uri == base
+    repositories = [need.resource for need in needs_of(asked[0].config) if ":repository/" in need.resource]
     assert repositories == ["arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"]
 
 
@@ -109,16 +109,16 @@ def test_container_that_runs_as_it_is_must_carry_the_option(make_config: Configs
     training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}, "source_dir": "code"}
     built = plan_of(make_config(image={"context": "image", **image}, training=training))
     as_it_is = plan_of(make_config(image={"context": None, **image}, training=training))
-    assert [problem for problem in built.problems if "needs a container with SMDDP" in problem] == []
-    assert [problem for problem in as_it_is.problems if "needs a container with SMDDP" in problem] != []
+    assert [problem for problem in built.findings.problems if "needs a container with SMDDP" in problem] == []
+    assert [problem for problem in as_it_is.findings.problems if "needs a container with SMDDP" in problem] != []
 
 
 def test_current_price_may_break_the_budget_beside_what_the_account_lacks(make_config: Configs) -> None:
     config = make_config(sweep={"budget_usd": 11.0})
-    assert plan_of(config).problems == ()
-    plan, _ = stage.plan_online(config, plan_of(config), at_two_dollars, answer("no bucket", "no role"))
-    assert plan.problems[0].startswith("sweep.budget_usd: 11.0 is less than the 12.40 USD")
-    assert plan.problems[1:] == ("no bucket", "no role")
+    assert plan_of(config).findings.problems == ()
+    found = stage.check_account(plan_of(config), at_two_dollars, answer("no bucket", "no role")).findings
+    assert found.problems[0].startswith("sweep.budget_usd: 11.0 is less than the 12.40 USD")
+    assert found.problems[1:] == ("no bucket", "no role")
 
 
 def test_preflight_asks_nothing_where_an_offline_rule_is_broken(make_config: Configs, account: list[Findings]) -> None:
@@ -158,7 +158,7 @@ def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
 
 
 def test_plan_with_a_broken_offline_rule_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "plan_online", lambda *_: pytest.fail("the account was asked"))
+    monkeypatch.setattr(stage, "check_account", lambda *_: pytest.fail("the account was asked"))
     assert plan_command("http://127.0.0.1:9", "--online", "--set", "sweep.node_counts=[3]").exit_code == 3
 
 
@@ -193,7 +193,7 @@ def test_report_is_at_the_current_price(pipeline_config: Configs, monkeypatch: p
 def test_the_rules_see_the_container_that_the_framework_stands_for(make_config: Configs) -> None:
     training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}}
     image = {"framework": {"version": "2.6.0", "python": "py312"}}
-    hints = plan_of(make_config(training=training, image=image)).hints
+    hints = plan_of(make_config(training=training, image=image)).findings.hints
     assert any("pytorch-training:2.6.0-gpu-py312 has nothing for kind smddp" in hint for hint in hints)
 
 
@@ -203,6 +203,6 @@ def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
     monkeypatch.delenv("TOKEN_OF_MINE", raising=False)
     monkeypatch.setattr(stage, "ask_platform", None)  # nothing is asked
     config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
-    assert plan_of(config).problems == ()
+    assert plan_of(config).findings.problems == ()
     with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN is .*TOKEN_OF_MINE is not set"):
         stage.preflight(config)

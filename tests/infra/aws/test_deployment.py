@@ -33,6 +33,7 @@ from tasks.jobs.training_jobs import submit
 from tasks.platform import aws_client
 from tasks.polling import Clock
 from tasks.preflight.ask import check_online
+from tasks.preflight.facts import read_facts
 from tasks.preflight.identity import needs_of
 from tasks.pricing import price_instance
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
@@ -161,7 +162,7 @@ def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
     raw["image"]["uri"] = uri
     config = BenchmarkConfig.model_validate(raw)
     instance = load_catalogue().get(config.training.instance_type)
-    check_online(config, instance, plan_sweep(config, instance))
+    check_online(read_facts(config))
     price_instance(config.platform, instance, folder / "prices.json", instance.price_date)
 
 
@@ -357,9 +358,8 @@ def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: 
     platform.s3.create_bucket(Bucket="elsewhere")
     platform.s3.put_object(Bucket="elsewhere", Key="tables/a.parquet", Body=b"")
     config = config_of(platform, "optional", tmp_path)
-    instance = load_catalogue().get(config.training.instance_type)
     with recorded({"iam:SimulatePrincipalPolicy": denied}) as made:
-        check_online(config, instance, plan_sweep(config, instance))
+        check_online(read_facts(config))
         s3 = aws_client("s3", config.platform)
         _, objects = describe_remote(s3, config.dataset.model_copy(update={"source": "s3://elsewhere/tables"}))
         download_remote(s3, "s3://elsewhere/tables", objects, tmp_path)

@@ -30,6 +30,8 @@ from infra.local.interfaces import AccessKey, JobSpec
 from scaling.planning.plan import PlannedPoint, plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.rules.distribution import option_of, processes_per_node, ranks_per_replica
+from scaling.rules.offline import check
+from scaling.rules.rule import Facts
 from tasks.jobs.source import pack
 
 pytestmark = pytest.mark.slow
@@ -142,7 +144,7 @@ def launches(
         config = config_at(preset)
         instance = load_catalogue().get(config.training.instance_type)
         plan = plan_sweep(config, instance)
-        assert plan.problems == (), preset
+        assert check(Facts(config, instance, plan)).problems == (), preset
         source = packed_source(config, folder / f"{config.name}.tar.gz")
         is_shipped = shipped_program(preset)
         baked = own_image(folder / "images" / preset, None if source else config.training.entry_point)

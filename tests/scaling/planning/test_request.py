@@ -12,6 +12,8 @@ from configs.catalogue import load_catalogue
 from scaling import names
 from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
+from scaling.rules.offline import check
+from tests.scaling.rules.facts import facts_of
 
 INPUTS = ResolvedInputs(
     sweep_id="bench-20260102030405-0a1b2c3d",
@@ -215,7 +217,7 @@ def test_the_request_is_what_the_sdk_sends_for_the_same_choice(name, make_config
 def test_the_plan_refuses_more_than_the_sdk(name, make_config):
     distribution, message = REFUSED_HERE[name]
     assert ("refused" in recording(name)) is name.startswith("refused_")
-    assert any(message in problem for problem in plan_of(config_like(name, distribution, make_config)).problems)
+    assert any(message in problem for problem in check(facts_of(config_like(name, distribution, make_config))).problems)
 
 
 def test_a_job_without_channels_has_no_input(make_config):

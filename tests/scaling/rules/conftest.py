@@ -1,4 +1,4 @@
-"""Plans of a small config with some sections changed."""
+"""What the rules find of a small config with some sections changed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from typing import Any
 
 import pytest
 
-from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from scaling.planning.plan import SweepPlan, plan_sweep
+from scaling.rules import offline
+from scaling.rules.rule import Findings
+from tests.scaling.rules.facts import check_distribution, facts_of
 
 
 @pytest.fixture
-def plan_of(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., SweepPlan]:
-    """plan_of(training={…}, sweep={…}) plans the small valid config with that merged into its sections."""
+def check_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., Findings]:
+    """check_config(training={…}, sweep={…}): of the small valid config with that merged into its sections."""
+    return lambda **sections: offline.check(facts_of(make_config(**sections)))
 
-    def plan(**sections: Any) -> SweepPlan:
-        config = make_config(**sections)
-        return plan_sweep(config, load_catalogue().get(config.training.instance_type))
 
-    return plan
+@pytest.fixture
+def check(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., tuple[list[str], list[str]]]:
+    """check(distribution, instance type, image section, node counts, further training fields) -> (problems, hints)."""
+
+    def run(
+        distribution: dict[str, Any],
+        instance_type: str,
+        image: dict[str, Any] | None = None,
+        nodes: tuple[int, ...] = (1, 2),
+        **training: Any,
+    ) -> tuple[list[str], list[str]]:
+        training |= {"distribution": distribution, "instance_type": instance_type}
+        sections = {"image": image} if image else {}
+        return check_distribution(
+            facts_of(make_config(training=training, sweep={"node_counts": list(nodes)}, **sections))
+        )
+
+    return run

@@ -10,8 +10,8 @@ S3 = {"type": "S3", "uri": "s3://other/labels/"}
 SHIPPED = {"context": "../infra/image"}
 
 
-def test_the_small_config_has_neither_problems_nor_hints(plan_of):
-    plan = plan_of()
+def test_the_small_config_has_neither_problems_nor_hints(check_config):
+    plan = check_config()
     assert (plan.problems, plan.hints) == ((), ())
 
 
@@ -25,85 +25,85 @@ def test_the_small_config_has_neither_problems_nor_hints(plan_of):
          "training.distribution.expert_parallel_degree: 8, but the shipped training program"),
     ],
 )  # fmt: skip
-def test_a_model_split_in_a_way_that_the_shipped_program_has_not(distribution, start, plan_of):
+def test_a_model_split_in_a_way_that_the_shipped_program_has_not(distribution, start, check_config):
     training = {"distribution": distribution, "instance_type": "ml.p4d.24xlarge"}
-    (problem,) = plan_of(training=training, image=SHIPPED).problems
+    (problem,) = check_config(training=training, image=SHIPPED).problems
     assert problem.startswith(start)
-    assert plan_of(training=training).problems == ()  # another program
+    assert check_config(training=training).problems == ()  # another program
     whole = {"kind": "smp_v2", "hybrid_shard_degree": 8}
-    assert plan_of(training={**training, "distribution": whole}, image=SHIPPED).problems == ()
+    assert check_config(training={**training, "distribution": whole}, image=SHIPPED).problems == ()
 
 
-def test_spot_with_a_wait_shorter_than_the_run(plan_of):
-    (problem,) = plan_of(training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}).problems
+def test_spot_with_a_wait_shorter_than_the_run(check_config):
+    (problem,) = check_config(training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}).problems
     assert problem == (
         "training.spot.max_wait_seconds: 3599 is less than max_runtime_seconds 3600, and it covers waiting and running "
         "together; use 3600 or more, or lower max_runtime_seconds"
     )
-    assert plan_of(training={"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}).problems == ()
+    assert check_config(training={"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}).problems == ()
 
 
-def test_spot_with_a_warm_pool(plan_of):
+def test_spot_with_a_warm_pool(check_config):
     spot = {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}
-    (problem,) = plan_of(training={**spot, "keep_alive_seconds": 600}).problems
+    (problem,) = check_config(training={**spot, "keep_alive_seconds": 600}).problems
     assert problem == (
         "training.keep_alive_seconds: 600, but spot nodes can't be kept in a warm pool; "
         "leave out keep_alive_seconds or spot"
     )
-    assert plan_of(training={**spot, "keep_alive_seconds": 0}).problems == ()
+    assert check_config(training={**spot, "keep_alive_seconds": 0}).problems == ()
 
 
-def test_a_file_system_without_a_vpc(plan_of):
+def test_a_file_system_without_a_vpc(check_config):
     channels = {"extra_channels": {"corpus": EFS, "labels": S3}}
-    (problem,) = plan_of(training=channels).problems
+    (problem,) = check_config(training=channels).problems
     assert problem == (
         "training.extra_channels.corpus: EFS fs-01234567 is reached through a VPC only; set training.vpc to the file "
         "system's subnet and a security group that lets the nodes reach it"
     )
-    assert plan_of(training={**channels, "vpc": VPC}).problems == ()
+    assert check_config(training={**channels, "vpc": VPC}).problems == ()
 
 
-def test_a_key_for_a_volume_that_is_the_instances_own(plan_of):
+def test_a_key_for_a_volume_that_is_the_instances_own(check_config):
     key = {"volume_kms_key_id": "alias/volumes"}
-    (problem,) = plan_of(training={**key, "instance_type": "ml.g4dn.xlarge"}).problems
+    (problem,) = check_config(training={**key, "instance_type": "ml.g4dn.xlarge"}).problems
     assert problem == (
         "training.volume_kms_key_id: ml.g4dn.xlarge trains on its own NVMe disks, which its hardware encrypts and for "
         "which SageMaker takes no key; leave it out"
     )
-    assert plan_of(training={**key, "instance_type": "ml.p3.2xlarge"}).problems == ()
+    assert check_config(training={**key, "instance_type": "ml.p3.2xlarge"}).problems == ()
 
 
 @pytest.mark.parametrize(
     ("instance_type", "refused"), [("ml.r5d.large", True), ("ml.p6-b200.48xlarge", True), ("ml.r5.large", False)]
 )
-def test_whether_a_type_has_disks_is_in_the_catalogue(instance_type, refused, plan_of):
-    plan = plan_of(training={"instance_type": instance_type, "volume_kms_key_id": "alias/volumes"})
+def test_whether_a_type_has_disks_is_in_the_catalogue(instance_type, refused, check_config):
+    plan = check_config(training={"instance_type": instance_type, "volume_kms_key_id": "alias/volumes"})
     assert [problem.startswith("training.volume_kms_key_id") for problem in plan.problems] == [True] * refused
 
 
-def test_a_key_where_nobody_knows_of_the_disks_is_said(plan_of):
-    plan = plan_of(training={"instance_type": "ml.p2.xlarge", "volume_kms_key_id": "alias/volumes"})
+def test_a_key_where_nobody_knows_of_the_disks_is_said(check_config):
+    plan = check_config(training={"instance_type": "ml.p2.xlarge", "volume_kms_key_id": "alias/volumes"})
     assert plan.problems == ()
     assert "training.volume_kms_key_id: whether ml.p2.xlarge trains on disks of its own is unknown; if so, " in str(
         plan.hints
     )
 
 
-def test_two_channels_that_become_one_variable(plan_of):
-    (problem,) = plan_of(training={"extra_channels": {"Training": S3, "labels": S3}}).problems
+def test_two_channels_that_become_one_variable(check_config):
+    (problem,) = check_config(training={"extra_channels": {"Training": S3, "labels": S3}}).problems
     assert problem == (
         "training.extra_channels: 2 channels (dataset.channel is one) become SM_CHANNEL_TRAINING; rename one"
     )
 
 
-def test_pipe_mode_with_the_shipped_program(plan_of):
-    plan = plan_of(dataset={"input_mode": "Pipe"}, image=SHIPPED)
+def test_pipe_mode_with_the_shipped_program(check_config):
+    plan = check_config(dataset={"input_mode": "Pipe"}, image=SHIPPED)
     assert plan.problems == (
         "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
         "starts as early, or File",
     )
     assert plan.hints == ()
-    assert plan_of(dataset={"input_mode": "FastFile"}, image=SHIPPED).problems == ()
+    assert check_config(dataset={"input_mode": "FastFile"}, image=SHIPPED).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_pipe_mode_with_the_shipped_program(plan_of):
         {"image": SHIPPED, "training": {"source_dir": "code"}},
     ],
 )
-def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, plan_of):
-    plan = plan_of(dataset={"input_mode": "Pipe", "channel": "train"}, **sections)
+def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, check_config):
+    plan = check_config(dataset={"input_mode": "Pipe", "channel": "train"}, **sections)
     assert plan.problems == ()
     assert plan.hints == (
         "dataset.input_mode: Pipe gives the program /opt/ml/input/data/train_<epoch>, a stream that is read once, and "
@@ -123,8 +123,8 @@ def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, plan_of):
     )
 
 
-def test_a_further_channel_in_pipe_mode_is_hinted(plan_of):
-    plan = plan_of(
+def test_a_further_channel_in_pipe_mode_is_hinted(check_config):
+    plan = check_config(
         image=SHIPPED,
         training={"extra_channels": {"labels": {**S3, "input_mode": "Pipe"}, "more": S3, "corpus": EFS}, "vpc": VPC},
     )
@@ -134,13 +134,13 @@ def test_a_further_channel_in_pipe_mode_is_hinted(plan_of):
     )
 
 
-def test_spot_without_checkpoints_is_hinted(plan_of):
+def test_spot_without_checkpoints_is_hinted(check_config):
     spot = {"spot": {"max_wait_seconds": 3600}}
-    assert plan_of(training=spot).hints == (
+    assert check_config(training=spot).hints == (
         "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
         "where the program can resume",
     )
-    assert plan_of(training={**spot, "checkpoints": {}}).hints == ()
+    assert check_config(training={**spot, "checkpoints": {}}).hints == ()
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,16 @@ def test_spot_without_checkpoints_is_hinted(plan_of):
         ),
     ],
 )
-def test_the_platforms_retries_are_hinted_with_their_limits(spot, limits, plan_of):
-    (hint,) = plan_of(training={"retry_attempts": 3, **spot}).hints
+def test_the_platforms_retries_are_hinted_with_their_limits(spot, limits, check_config):
+    (hint,) = check_config(training={"retry_attempts": 3, **spot}).hints
     assert hint == (
         f"training.retry_attempts: up to 3 retries happen inside one job, whose clocks then hold every start, "
         f"{limits}; sweep.max_attempts starts a new job with clocks of its own"
     )
 
 
-def test_a_warm_pool_with_one_repeat_serves_nothing(plan_of):
-    assert plan_of(training={"keep_alive_seconds": 600}).hints == (
+def test_a_warm_pool_with_one_repeat_serves_nothing(check_config):
+    assert check_config(training={"keep_alive_seconds": 600}).hints == (
         "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat each "
         "occurs once: nothing is reused, and every job's nodes are billed up to 600 s longer; leave it out, or raise "
         "sweep.repeats",
@@ -177,9 +177,9 @@ def test_a_warm_pool_with_one_repeat_serves_nothing(plan_of):
         ([1, 2, 4], "shuffled", "4 jobs run"),  # order_seed 1: 2 4 1 4 1 2; from the first 2 to the next one 4 jobs
     ],
 )
-def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jobs, plan_of):
+def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jobs, check_config):
     sweep = {"node_counts": counts, "repeats": 2, "order": order}
-    (hint,) = plan_of(training={"keep_alive_seconds": 600}, sweep=sweep).hints
+    (hint,) = check_config(training={"keep_alive_seconds": 600}, sweep=sweep).hints
     assert hint == (
         f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to {jobs} between two "
         "of them, each for up to 3600 s, so a pool kept 600 s may end unused and its time is paid for nothing; one "
@@ -191,22 +191,22 @@ def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jo
     ("counts", "keep"),
     [([2], 60), ([1, 2], 3600), ([1, 2], 0)],  # one count; one job of at most 3600 s between; no pool at all
 )
-def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, plan_of):
+def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, check_config):
     sweep = {"node_counts": counts, "repeats": 3, "order": "ascending"}
-    assert plan_of(training={"keep_alive_seconds": keep}, sweep=sweep).hints == ()
+    assert check_config(training={"keep_alive_seconds": keep}, sweep=sweep).hints == ()
 
 
-def test_encryption_between_nodes_is_hinted(plan_of):
+def test_encryption_between_nodes_is_hinted(check_config):
     encrypted = {"encrypt_inter_container_traffic": True}
-    assert plan_of(training=encrypted).hints == (
+    assert check_config(training=encrypted).hints == (
         "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange gradients, so the curve "
         "is that of encrypted training; don't compare it with one without",
     )
-    assert plan_of(training=encrypted, sweep={"node_counts": [1]}).hints == ()
+    assert check_config(training=encrypted, sweep={"node_counts": [1]}).hints == ()
 
 
-def test_every_problem_is_named_at_once(plan_of):
-    plan = plan_of(
+def test_every_problem_is_named_at_once(check_config):
+    plan = check_config(
         dataset={"input_mode": "Pipe"},
         image=SHIPPED,
         training={
@@ -233,13 +233,13 @@ def test_every_problem_is_named_at_once(plan_of):
 @pytest.mark.parametrize(
     ("dataset", "got"), [(None, "none"), ({"format": "files", "expectations": []}, "format files")]
 )
-def test_the_shipped_program_learns_from_tables(dataset, got, plan_of):
-    (problem,) = plan_of(dataset=dataset, image=SHIPPED).problems
+def test_the_shipped_program_learns_from_tables(dataset, got, check_config):
+    (problem,) = check_config(dataset=dataset, image=SHIPPED).problems
     assert problem.startswith(f"dataset: {got}, but the shipped training program learns from tables; give a dataset")
-    assert plan_of(dataset=dataset).problems == ()  # another program
+    assert check_config(dataset=dataset).problems == ()  # another program
 
 
-def test_folders_as_channels_beside_a_stream(plan_of):
+def test_folders_as_channels_beside_a_stream(check_config):
     dataset = {"format": "files", "expectations": [], "channel": None, "input_mode": "Pipe"}
-    (hint,) = plan_of(dataset=dataset).hints
+    (hint,) = check_config(dataset=dataset).hints
     assert "Pipe gives the program /opt/ml/input/data/<folder>_<epoch>, a stream" in hint

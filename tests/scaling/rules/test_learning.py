@@ -20,8 +20,8 @@ def hyperparameters(**own):
         ("Optim", "Adam", "linear", "sqrt"),
     ],
 )
-def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, plan_of):
-    plan = plan_of(
+def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, check_config):
+    plan = check_config(
         training={
             "batch": GROWING,
             "learning_rate": {"value": 0.1, "rule": rule},
@@ -45,8 +45,8 @@ def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, plan_
         ({"policy": "fixed_global", "size": 64}, [1, 2], "sgd", "sqrt"),
     ],
 )
-def test_a_rule_that_fits_or_has_no_effect(batch, counts, optimiser, rule, plan_of):
-    plan = plan_of(
+def test_a_rule_that_fits_or_has_no_effect(batch, counts, optimiser, rule, check_config):
+    plan = check_config(
         training={
             "batch": batch,
             "learning_rate": {"value": 0.1, "rule": rule},
@@ -57,11 +57,11 @@ def test_a_rule_that_fits_or_has_no_effect(batch, counts, optimiser, rule, plan_
     assert plan.hints == ()
 
 
-def test_the_batch_of_64_that_becomes_2_on_32_gpus(plan_of):
+def test_the_batch_of_64_that_becomes_2_on_32_gpus(check_config):
     # 4 ml.p3dn.24xlarge of 8 V100: 64 / 32 = 2 per GPU; on one node 64 / 8 = 8
     training = {"instance_type": "ml.p3dn.24xlarge", "distribution": {"kind": "torch_distributed"}}
     training["environment"] = {"FI_PROVIDER": "efa"}
-    assert plan_of(training=training, sweep={"node_counts": [1, 4]}).hints == (
+    assert check_config(training=training, sweep={"node_counts": [1, 4]}).hints == (
         "training.batch.size: 64 over the 32 ranks of 4 nodes leaves 2 samples per replica (8 on 1); batch "
         "normalisation loses accuracy below 16; if the model has it, use SyncBatchNorm or group normalisation, a "
         "larger batch, or fewer nodes",
@@ -76,12 +76,12 @@ def test_the_batch_of_64_that_becomes_2_on_32_gpus(plan_of):
         ({"policy": "fixed_per_replica", "size": 8}, [1, 4]),
     ],
 )
-def test_no_hint_where_samples_suffice_or_stay_the_same(batch, counts, plan_of):
-    assert plan_of(training={"batch": batch}, sweep={"node_counts": counts}).hints == ()
+def test_no_hint_where_samples_suffice_or_stay_the_same(batch, counts, check_config):
+    assert check_config(training={"batch": batch}, sweep={"node_counts": counts}).hints == ()
 
 
-def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(plan_of):
-    plan = plan_of(training={"batch": {"policy": "fixed_global", "size": 2}}, sweep={"node_counts": [1, 4]})
+def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(check_config):
+    plan = check_config(training={"batch": {"policy": "fixed_global", "size": 2}}, sweep={"node_counts": [1, 4]})
     assert len(plan.problems) == 1 and plan.hints == ()
 
 
@@ -99,9 +99,9 @@ def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(plan_of):
         ("ml.g5.2xlarge", [3], "3 nodes of ml.g5.2xlarge are 3 accelerators, which one ml.g5.12xlarge (4)"),
     ],
 )
-def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, plan_of):
+def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, check_config):
     training = {"instance_type": instance_type, "batch": GROWING}
-    assert plan_of(training=training, sweep={"node_counts": counts}).hints == (
+    assert check_config(training=training, sweep={"node_counts": counts}).hints == (
         f"training.instance_type: {text} holds without a network between them; choose the larger instance before more "
         "instances",
     )
@@ -111,12 +111,12 @@ def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, pla
     ("instance_type", "counts"),
     [("ml.g4dn.xlarge", [1]), ("ml.p3.16xlarge", [1, 2]), ("ml.m5.large", [1, 2]), ("ml.g4dn.xlarge", [1, 8])],
 )
-def test_no_larger_instance_where_none_holds_them(instance_type, counts, plan_of):
+def test_no_larger_instance_where_none_holds_them(instance_type, counts, check_config):
     training = {"instance_type": instance_type, "batch": GROWING}
-    assert plan_of(training=training, sweep={"node_counts": counts}).hints == ()
+    assert check_config(training=training, sweep={"node_counts": counts}).hints == ()
 
 
-def test_no_larger_instance_where_nobody_knows_how_many_devices_there_are(plan_of):
-    plan = plan_of(training={"instance_type": "ml.trn2.48xlarge", "batch": GROWING}, sweep={"node_counts": [1, 2]})
+def test_no_larger_instance_where_nobody_knows_how_many_devices_there_are(check_config):
+    plan = check_config(training={"instance_type": "ml.trn2.48xlarge", "batch": GROWING}, sweep={"node_counts": [1, 2]})
     assert plan.problems == ()
     assert "larger instance" not in str(plan.hints)

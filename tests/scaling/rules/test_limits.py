@@ -5,8 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from scaling.planning import plan
-from scaling.rules import limits
+from scaling.rules import limits, plan
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,8 @@ def test_the_numbers_are_those_of_the_service(service):
         ),
     ],
 )
-def test_environment(environment, message, plan_of):
-    (problem,) = plan_of(training={"environment": environment}).problems
+def test_environment(environment, message, check_config):
+    (problem,) = check_config(training={"environment": environment}).problems
     assert problem.startswith(message)
 
 
@@ -65,22 +64,22 @@ def test_environment(environment, message, plan_of):
         ),
     ],
 )
-def test_metric_definitions(metrics, message, plan_of):
-    assert plan_of(training={"metric_definitions": metrics}).problems == (message,)
+def test_metric_definitions(metrics, message, check_config):
+    assert check_config(training={"metric_definitions": metrics}).problems == (message,)
 
 
 @pytest.mark.parametrize(("region", "room"), [("us-east-1", 138), ("cn-north-1", 134)])
-def test_a_repository_that_makes_the_image_uri_too_long(region, room, plan_of):
+def test_a_repository_that_makes_the_image_uri_too_long(region, room, check_config):
     # 255 - 72 of the digest - 45 of "123456789012.dkr.ecr.us-east-1.amazonaws.com/"; China: 1 + 3 characters more
     platform = {"region": region}
-    (problem,) = plan_of(image={"repository": "r" * (room + 1)}, platform=platform).problems
+    (problem,) = check_config(image={"repository": "r" * (room + 1)}, platform=platform).problems
     assert problem == (
         f"image.repository: {room + 1} characters make an image URI longer than SageMaker's 255 with registry and "
         f"digest; use at most {room}"
     )
-    assert plan_of(image={"repository": "r" * room}, platform=platform).problems == ()
+    assert check_config(image={"repository": "r" * room}, platform=platform).problems == ()
     given = {"repository": "r" * 200, "uri": "example.com/own:1"}
-    assert plan_of(image=given, platform=platform).problems == ()
+    assert check_config(image=given, platform=platform).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -91,17 +90,17 @@ def test_a_repository_that_makes_the_image_uri_too_long(region, room, plan_of):
         ("d/" * 255 + "t.py", "training.entry_point: the name is 514 characters; SageMaker takes 512"),
     ],
 )
-def test_an_entry_point_of_ones_own_code(entry_point, message, plan_of):
+def test_an_entry_point_of_ones_own_code(entry_point, message, check_config):
     code = {"entry_point": entry_point, "source_dir": "code"}
-    assert plan_of(training=code).problems == (message,)
-    assert plan_of(training={**code, "source_dir": None}).problems == ()
+    assert check_config(training=code).problems == (message,)
+    assert check_config(training={**code, "source_dir": None}).problems == ()
 
 
-def test_what_is_just_within_the_limits(plan_of):
+def test_what_is_just_within_the_limits(check_config):
     training = {
         "environment": {"A" * 512: "v" * 512, "_a1": ""},
         "metric_definitions": {"m" * 255: f"({'x' * 498})"},
         "source_dir": "code",
         "entry_point": "d/" * 254 + "t.py",
     }
-    assert plan_of(training=training).problems == ()
+    assert check_config(training=training).problems == ()

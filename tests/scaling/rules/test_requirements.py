@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from configs.models import BenchmarkConfig
-from scaling.rules.requirements import Ingredients, mpi4py_is_installed, own_code_is_unpacked
+from scaling.rules.requirements import files_are_there, mpi4py_is_installed, own_code_is_unpacked
+from scaling.rules.rule import Files
+from tests.scaling.rules.facts import facts_of
 
 Configs = Callable[..., BenchmarkConfig]
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
@@ -20,7 +22,8 @@ def problems(
     """With packages={"requirements": text}: files of the context by their names less .txt."""
     files = {f"image/{name}" + ("" if name == "Dockerfile" else ".txt"): text for name, text in packages.items()}
     config = make_config(image={"context": "image"}, training=training)
-    return mpi4py_is_installed(config, Ingredients((base,) if base else (), files))
+    found = Files((base,) if base else (), files)
+    return list(mpi4py_is_installed(facts_of(config, files=found)).problems)
 
 
 def test_build_without_mpi4py_is_refused(make_config: Configs) -> None:
@@ -79,10 +82,9 @@ def test_base_that_may_hold_it_is_not_refused(make_config: Configs, base: str) -
     assert problems(make_config, base=base) == []
 
 
-@pytest.mark.parametrize("image", [{"uri": "docker.io/ours:1"}, {"framework": {"version": "2.10"}}])
-def test_image_that_is_not_built_here_is_not_refused(make_config: Configs, image: dict[str, Any]) -> None:
-    config = make_config(image=image, training=MPI)
-    assert mpi4py_is_installed(config, Ingredients(("python:3.11-slim",), {})) == []
+def test_image_that_is_not_built_here_is_not_refused(make_config: Configs) -> None:
+    config = make_config(image={"uri": "docker.io/ours:1"}, training=MPI)
+    assert mpi4py_is_installed(facts_of(config, files=Files(("python:3.11-slim",)))).problems == ()
 
 
 OWN_CODE: dict[str, Any] = {"image": {"context": "image"}, "training": {"source_dir": "code"}}
@@ -90,7 +92,8 @@ OWN_CODE: dict[str, Any] = {"image": {"context": "image"}, "training": {"source_
 
 def own_code_problems(make_config: Configs, dockerfile: str, **sections: Any) -> list[str]:
     files = {"image/Dockerfile": dockerfile, "image/requirements.txt": "COPY a /opt/ml/code"}
-    return own_code_is_unpacked(make_config(**{**OWN_CODE, **sections}), Ingredients(("base",), files))
+    facts = facts_of(make_config(**{**OWN_CODE, **sections}), files=Files(("base",), files))
+    return list(own_code_is_unpacked(facts).problems)
 
 
 def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure(make_config: Configs) -> None:
@@ -131,3 +134,8 @@ def test_own_code_is_not_refused_where_nothing_is_known_or_asked(make_config: Co
     copied = "FROM base\nCOPY train.py /opt/ml/code/train.py\n"
     assert own_code_problems(make_config, copied, training={}) == []
     assert own_code_problems(make_config, copied, image={"uri": DLC}) == []
+
+
+def test_what_could_not_be_read_is_a_problem_as_it_is(make_config: Configs) -> None:
+    facts = facts_of(make_config(), files=Files(problems=("training.source_dir: gone",)))
+    assert files_are_there(facts).problems == ("training.source_dir: gone",)

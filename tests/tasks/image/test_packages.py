@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from configs.models import BenchmarkConfig
-from tasks.errors import PreflightRefused
+from scaling.rules.rule import Requirements
 from tasks.image.bases import dockerfile_bases
 from tasks.image.find import BuildContext, read_context
-from tasks.image.packages import Requirements, has_layer, missing_files, read_requirements, why_no_push, write_layer
+from tasks.image.packages import read_requirements, write_layer
+from tasks.preflight.storage import why_no_push
 
 Configs = Callable[..., BenchmarkConfig]
 BASE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64
@@ -112,7 +113,7 @@ def test_code_without_requirements_has_no_layer(make_config: Configs, code: Path
     if text is not None:
         (code / "requirements.txt").write_text(text)
     config = make_config(training={"source_dir": str(code)})
-    assert read_requirements(config) is None and not has_layer(config)
+    assert read_requirements(config) is None
     assert read_requirements(make_config()) is None
 
 
@@ -122,10 +123,9 @@ def test_included_file_that_does_not_come_with_the_code_is_refused(
 ) -> None:
     (code.parent / "outside.txt").write_text("timm\n")
     (code / "requirements.txt").write_text(f"-r {named}\n")
-    config = make_config(training={"source_dir": str(code)})
-    with pytest.raises(PreflightRefused, match=rf"training\.source_dir: .*requirements\.txt: {named} is no file in"):
-        read_requirements(config)
-    assert len(missing_files(config)) == 1
+    assert read(make_config, code).missing == (
+        f"training.source_dir: {code / 'requirements.txt'}: {named} is no file in {code}; correct the path",
+    )
 
 
 def test_a_layer_needs_a_repository(aws: Callable[[str], Any]) -> None:

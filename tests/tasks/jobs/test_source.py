@@ -10,7 +10,7 @@ import pytest
 from configs.models import BenchmarkConfig
 from tasks.errors import PreflightRefused
 from tasks.jobs import source
-from tasks.jobs.source import pack, read_ingredients
+from tasks.jobs.source import pack
 
 
 @pytest.fixture
@@ -44,34 +44,6 @@ def test_data_in_the_source_is_refused(code: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(source, "MAX_SOURCE_BYTES", 10)
     with pytest.raises(PreflightRefused, match="data belongs in the dataset"):
         pack(code, "train.py")
-
-
-def test_ingredients_are_read_from_context_and_code(
-    make_config: Callable[..., BenchmarkConfig], tmp_path: Path
-) -> None:
-    context, code = tmp_path / "image", tmp_path / "code"
-    for folder in (context / "deep", code):
-        folder.mkdir(parents=True)
-    (context / "Dockerfile").write_text("ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n")
-    (context / "deep" / "requirements-gpu.txt").write_text("torch\n")
-    (context / "notes.txt").write_text("mpi4py\n")
-    (code / "requirements.txt").write_text("mpi4py\n")
-    config = make_config(image={"context": str(context)}, training={"source_dir": str(code)})
-    found = read_ingredients(config)
-    assert found.base_images == ("python:3.11",)
-    assert {Path(path).name: text for path, text in found.packages.items()} == {
-        "Dockerfile": "ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n",
-        "requirements-gpu.txt": "torch\n",
-        "requirements.txt": "mpi4py\n",
-    }
-    named = make_config(image={"context": str(context), "base_image": "ours:2"})
-    assert read_ingredients(named).base_images == ("ours:2",)
-
-
-def test_image_that_is_given_has_no_ingredients(make_config: Callable[..., BenchmarkConfig], tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
-    found = read_ingredients(make_config(image={"context": str(tmp_path), "uri": "docker.io/ours:1"}))
-    assert (found.base_images, found.packages) == ((), {})
 
 
 def test_code_is_the_same_whatever_the_tool_writes_beside_it(

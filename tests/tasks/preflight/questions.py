@@ -1,21 +1,38 @@
-"""Questions to the online rules, with stubbed or mocked clients."""
+"""Questions to the rules that ask the account, with stubbed or mocked clients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from tasks.preflight.rule import Question
+from scaling.planning.plan import plan_sweep
+from scaling.rules.rule import Facts, Files, Findings, together
+from tasks.preflight.ask import ACCOUNT_RULES
+from tasks.preflight.rule import Question, find
 
 ROLE = "arn:aws:iam::123456789012:role/training"
 
 
-def question(config: BenchmarkConfig, client: Callable[..., Any], peak_nodes: int = 2) -> Question:
-    return Question(config, load_catalogue().get(config.training.instance_type), peak_nodes, client)
+def question(
+    config: BenchmarkConfig, client: Callable[..., Any], peak_nodes: int = 2, files: Files | None = None
+) -> Question:
+    """About a sweep whose jobs need at most that many nodes at once."""
+    instance = load_catalogue().get(config.training.instance_type)
+    plan = plan_sweep(config, instance)
+    plan = replace(plan, points=(replace(plan.points[0], nodes=peak_nodes),))
+    return Question(Facts(config, instance, plan, files or Files()), client)
 
 
 def clients(**by_service: Any) -> Callable[..., Any]:
     """clients(ec2=…): those clients, whatever the region."""
     return lambda service, region="us-east-1": by_service[service]
+
+
+def asking(*names: str) -> Callable[[Question], Findings]:
+    """What the rules of these names find, those of them that the sweep needs."""
+    rules = [rule for rule in ACCOUNT_RULES if rule.name in names]
+    assert len(rules) == len(names)
+    return lambda asked: together(find(rule, asked) for rule in rules if rule.needed(asked.facts))

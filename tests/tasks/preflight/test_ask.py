@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +12,11 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from botocore.parsers import ResponseParserError
 
 from configs.models import BenchmarkConfig
-from scaling.planning.plan import plan_sweep
+from scaling.rules.rule import Findings
 from tasks.errors import ForeignAnswer
-from tasks.preflight.ask import RULES, ask_rules, check_online
-from tasks.preflight.rule import Findings, OnlineRule, Question
+from tasks.preflight.ask import ACCOUNT_RULES, ask_rules, check_online
+from tasks.preflight.facts import read_facts
+from tasks.preflight.rule import AccountRule, Question, find
 from tests.tasks.preflight.questions import ROLE, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
@@ -34,13 +34,14 @@ def refused(code: str, status: int = 400) -> ClientError:
     return ClientError(response, "Call")
 
 
-def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the moon") -> OnlineRule:
+def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the moon") -> AccountRule[Findings]:
     def ask(asked: Question) -> Findings:
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    return OnlineRule(name, "moon:Describe", ask, lambda asked: needed)
+    judges = (lambda asked: asked.answer,)
+    return AccountRule(name, judges, action="moon:Describe", asks="", ask=ask, needed=lambda facts: needed)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +86,14 @@ def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None
 @pytest.mark.parametrize(
     ("sections", "names"),
     [
-        ({}, {"service quotas", "the role", "the role's permissions", "the bucket"}),
-        ({"training": {"instance_type": "ml.local.small"}}, {"the bucket"}),
+        ({}, {"service quotas", "the role", "the role's permissions", "the bucket", "the repository"}),
+        ({"training": {"instance_type": "ml.local.small"}}, {"the bucket", "the repository"}),
         (
             {
-                "training": IN_A_VPC,
+                "training": {**IN_A_VPC, **dict.fromkeys(("output_kms_key_id", "volume_kms_key_id"), "alias/x")},
                 "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
             },
-            {rule.name for rule in RULES},
+            {rule.name for rule in ACCOUNT_RULES} - {"the repository"},
         ),
         ({"image": {"uri": "docker.io/x:1"}}, {"service quotas", "the role", "the role's permissions", "the bucket"}),
     ],
@@ -101,7 +102,7 @@ def test_rules_are_asked_where_the_sweep_needs_them(
     make_config: Configs, sections: dict[str, Any], names: set[str]
 ) -> None:
     asked = question(make_config(**sections), clients())
-    assert {rule.name for rule in RULES if rule.needed(asked)} == names
+    assert {rule.name for rule in ACCOUNT_RULES if rule.needed(asked.facts)} == names
 
 
 def test_emulated_nodes_say_what_was_not_asked(make_config: Configs) -> None:
@@ -115,12 +116,11 @@ def test_platform_is_asked_through_clients_of_its_own(
     aws: Callable[[str], Any], make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
-    instance = question(config, clients()).instance
     asked: list[Question] = []
     monkeypatch.setattr("tasks.preflight.ask.ask_rules", asked.append)
-    check_online(config, instance, plan_sweep(config, instance))
-    assert asked[0].peak_nodes == 6
-    modelled = [rule for rule in RULES if rule.name in ("the role", "the bucket")]  # moto has no other call of RULES
+    check_online(read_facts(config))
+    assert asked[0].facts.peak_nodes == 6
+    modelled = [rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")]  # what moto has
     assert [problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems] == [
         f"platform.role_arn: {ROLE} does not exist",
         "platform.bucket: bench-bucket does not exist",
@@ -130,14 +130,6 @@ def test_platform_is_asked_through_clients_of_its_own(
     aws("iam").create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
     assert ask_rules(asked[0], modelled) == Findings()
     assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
-
-
-def test_guide_names_every_rule_and_its_action() -> None:
-    guide = (Path(__file__).resolve().parents[3] / "docs" / "preflight.md").read_text()
-    table = [line for line in guide.splitlines() if line.startswith("|")]
-    for one in RULES:
-        assert any(line.startswith(f"| {one.name} |") and f"`{one.action}`" in line for line in table), one.name
-        assert f'"{one.action}"' in guide
 
 
 class Refusing:
@@ -152,12 +144,12 @@ class Refusing:
         raise refused("AccessDenied", 403)
 
 
-@pytest.mark.parametrize("one", RULES, ids=lambda one: one.name)
-def test_rule_without_permission_is_a_notice_that_names_the_action(make_config: Configs, one: OnlineRule) -> None:
+@pytest.mark.parametrize("one", ACCOUNT_RULES, ids=lambda one: one.name)
+def test_rule_without_permission_is_a_notice_that_names_the_action(make_config: Configs, one: AccountRule[Any]) -> None:
     config = make_config(
         training=IN_A_VPC,
         image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
     )
-    found = ask_rules(question(config, lambda service, region="": Refusing()), [one])
+    found = find(one, question(config, lambda service, region="": Refusing()))
     notice = f"{one.name} could not be checked: these credentials may not call {one.action}"
     assert found == Findings(notices=(notice,))

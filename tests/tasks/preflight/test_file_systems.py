@@ -9,12 +9,13 @@ from botocore.exceptions import ClientError
 
 from configs.job import FileSystemConfig
 from configs.models import BenchmarkConfig
-from tasks.preflight.ask import RULES, ask_rules
-from tasks.preflight.file_systems import ask_efs, ask_fsx, judge_efs, judge_fsx
-from tasks.preflight.rule import Findings
-from tests.tasks.preflight.questions import clients, question
+from scaling.rules.rule import Findings
+from tasks.preflight.ask import ACCOUNT_RULES
+from tasks.preflight.file_systems import judge_efs, judge_fsx
+from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+ask_fsx, ask_efs = asking("FSx file systems"), asking("EFS mount targets")
 FIELD = "training.extra_channels.corpus"
 FSX = "fs-0123456789abcdef0"
 EFS = "fs-0123456789abcdef1"
@@ -170,9 +171,8 @@ def test_an_endpoint_that_knows_nothing_of_it_is_a_notice(make_config: Configs) 
 
 
 def test_no_permission_is_a_notice(make_config: Configs) -> None:
-    [rule] = [rule for rule in RULES if rule.name == "FSx file systems"]
     asked = question(mounting(make_config, "subnet-1"), clients(fsx=Fsx("AccessDeniedException")))
-    assert ask_rules(asked, [rule]) == Findings(
+    assert ask_fsx(asked) == Findings(
         notices=("FSx file systems could not be checked: these credentials may not call fsx:DescribeFileSystems",)
     )
 
@@ -206,7 +206,7 @@ def test_efs_is_asked(subnets: tuple[Any, str, str, str], aws: Callable[[str], A
 
 def test_only_the_channels_kind_is_asked_for(make_config: Configs) -> None:
     def needed(config: BenchmarkConfig) -> set[str]:
-        return {rule.name for rule in RULES if rule.needed(question(config, clients()))}
+        return {rule.name for rule in ACCOUNT_RULES if rule.needed(question(config, clients()).facts)}
 
     both = {"FSx file systems", "EFS mount targets"}
     assert needed(mounting(make_config, "subnet-1")) & both == {"FSx file systems"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -10,18 +11,14 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from configs.models import BenchmarkConfig
-from tasks.preflight.identity import (
-    Need,
-    ask_permissions,
-    ask_trust,
-    judge_key,
-    judge_simulation,
-    judge_trust,
-    needs_of,
-)
-from tests.tasks.preflight.questions import ROLE, clients, question
+from scaling.rules.rule import Files, Requirements
+from tasks.preflight import identity
+from tasks.preflight.identity import Need, judge_key, judge_simulation, judge_trust, needs_of
+from tests.tasks.preflight.questions import ROLE, asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+ask_trust = asking("the role")
+ask_permissions = asking("the role's permissions", *identity.KEYS)
 NEED = Need(("s3:GetObject",), "arn:aws:s3:::b/p/x", "b")
 
 
@@ -189,6 +186,24 @@ def test_repository_of_another_account_cannot_allow_alone(make_config: Configs) 
     assert f"may not ecr:BatchGetImage on {resource}" in ask_permissions(asked).problems[0]
 
 
+def test_the_repository_that_the_layer_goes_to_is_asked_about(aws: Callable[[str], Any], make_config: Configs) -> None:
+    """Jobs then pull from it, whatever the image below lies in."""
+    ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "explicitDeny"})
+    layer = Files(requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None))
+    config = make_config(image={"uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.3"})
+    asked = question(config, clients(iam=iam, ecr=ecr), files=layer)
+    base = "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
+    assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(asked).problems[0], "no repository: no layer"
+    refused = boto3.client("ecr", "us-east-1")
+    with Stubber(refused) as stub:
+        stub.add_client_error("describe_repositories", "AccessDeniedException")
+        unsure = question(config, clients(iam=iam, ecr=refused), files=layer)
+        assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(unsure).problems[0], "as a run decides it"
+    ecr.create_repository(repositoryName="nodesweep")
+    [problem] = ask_permissions(asked).problems
+    assert "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/nodesweep" in problem
+
+
 def test_image_outside_ecr_needs_no_permission_there(make_config: Configs) -> None:
     needs = needs_of(make_config(image={"uri": "docker.io/x:1"}))
     assert not any(action == "ecr:BatchGetImage" for need in needs for action in need.actions)
@@ -221,7 +236,7 @@ def test_bucket_policy_that_does_not_answer_is_no_verdict(make_config: Configs) 
     asked = question(make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3))
     with Stubber(s3) as stub, pytest.raises(ClientError, match="SlowDown"):
         stub.add_client_error("get_bucket_policy", "SlowDown")
-        ask_permissions(asked)
+        identity.ask_permissions(asked)
 
 
 KEY = {"output_kms_key_id": "alias/results"}
@@ -290,5 +305,6 @@ def test_key_that_may_not_be_described_is_a_notice(make_config: Configs) -> None
     )
     with Stubber(kms) as stub:
         stub.add_client_error("describe_key", "ThrottlingException")
+        asked = question(make_config(training=KEY), clients(iam=simulated({}), kms=kms))
         with pytest.raises(ClientError, match="Throttling"):
-            ask_permissions(question(make_config(training=KEY), clients(iam=simulated({}), kms=kms)))
+            identity.ask_key(asked, "training.output_kms_key_id")

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from configs.models import BenchmarkConfig
-from tasks.preflight.network import ask_groups, ask_subnets, judge_groups, judge_one_network, judge_subnets
-from tests.tasks.preflight.questions import clients, question
+from tasks.preflight.network import judge_groups, judge_one_network, judge_subnets
+from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+ask_subnets, ask_groups = asking("subnets"), asking("security groups")
 FROM_ITSELF = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-1"}]}
 ANYWHERE = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
 TCP_FROM_ITSELF = {**FROM_ITSELF, "IpProtocol": "tcp", "FromPort": 0, "ToPort": 65535}

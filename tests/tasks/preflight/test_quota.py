@@ -6,11 +6,12 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from scaling.planning.plan import plan_sweep
-from tasks.preflight.quota import MOST_PER_JOB, MOST_TOGETHER, ask_quotas, judge_quotas, quota_names, read_quotas
-from tasks.preflight.rule import peak_nodes
-from tests.tasks.preflight.questions import clients, question
+from scaling.rules.rule import Facts
+from tasks.preflight.quota import MOST_PER_JOB, MOST_TOGETHER, judge_quotas, quota_names, read_quotas
+from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 ON_DEMAND = "ml.m5.xlarge for training job usage"
@@ -35,9 +36,9 @@ def test_quotas_follow_how_the_nodes_are_bought(
 
 @pytest.mark.parametrize(("parallel", "peak"), [(1, 8), (2, 16), (3, 20), (20, 28)])
 def test_peak_is_the_largest_jobs_beside_each_other(make_config: Configs, parallel: int, peak: int) -> None:
-    config = make_config(sweep={"node_counts": [2, 4, 8], "repeats": 2})
-    plan = plan_sweep(config, question(config, clients()).instance)
-    assert peak_nodes(plan, parallel) == peak
+    config = make_config(sweep={"node_counts": [2, 4, 8], "repeats": 2, "max_parallel_jobs": parallel})
+    instance = load_catalogue().get(config.training.instance_type)
+    assert Facts(config, instance, plan_sweep(config, instance)).peak_nodes == peak
 
 
 def test_small_quota_is_a_problem_and_says_what_to_do(make_config: Configs) -> None:
@@ -87,5 +88,5 @@ def test_quotas_are_found_by_name_on_a_later_page(make_config: Configs) -> None:
         stub.add_response("list_service_quotas", {"Quotas": other, "NextToken": "2"}, first)
         mine = [{"QuotaName": ON_DEMAND, "Value": 1.0}]
         stub.add_response("list_service_quotas", {"Quotas": mine}, {**first, "NextToken": "2"})
-        found = ask_quotas(question(make_config(), clients(**{"service-quotas": client}), peak_nodes=2))
+        found = asking("service quotas")(question(make_config(), clients(**{"service-quotas": client}), peak_nodes=2))
     assert "is 1, the sweep needs 2" in found.problems[0]

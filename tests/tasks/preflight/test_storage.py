@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -8,10 +9,12 @@ import pytest
 from botocore.stub import Stubber
 
 from configs.models import BenchmarkConfig
-from tasks.preflight.storage import EcrImage, ask_bucket, ask_image, judge_bucket, judge_image, parse_ecr_image
-from tests.tasks.preflight.questions import clients, question
+from scaling.rules.rule import Files, Findings, Requirements
+from tasks.preflight.storage import EcrImage, judge_bucket, judge_image, parse_ecr_image
+from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+ask_bucket, ask_image, ask_repository = asking("the bucket"), asking("the image"), asking("the repository")
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 MANIFEST = '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'
 DIGEST = "sha256:" + "a" * 64
@@ -88,8 +91,9 @@ def test_image_is_asked_for_where_it_lies(aws: Callable[[str], Any], make_config
     assert set(regions) == {"us-east-1"}
 
 
-def test_failure_without_a_reason_is_said_by_its_code() -> None:
-    assert judge_image("u", [{"failureCode": "ImageNotFound"}]).problems == (
+def test_failure_without_a_reason_is_said_by_its_code(make_config: Configs) -> None:
+    config = make_config(image={"uri": "u"})
+    assert judge_image(config, [{"failureCode": "ImageNotFound"}]).problems == (
         "image.uri: u: ImageNotFound; correct it, or leave image.uri out and have the image built",
     )
 
@@ -101,3 +105,31 @@ def test_container_that_runs_as_it_is_is_named_by_its_own_field(
     (problem,) = ask_image(question(config, lambda *_: aws("ecr"))).problems
     assert problem.startswith(f"image.framework or base_image: {REGISTRY}/mine:1: account 123456789012 has no ECR")
     assert problem.endswith("; name another")
+
+
+def test_an_image_that_is_built_needs_a_repository(aws: Callable[[str], Any], make_config: Configs) -> None:
+    ecr = aws("ecr")
+    asked = question(make_config(), clients(ecr=ecr))
+    assert ask_repository(asked) == Findings(
+        ("image.repository: no ECR repository 'nodesweep'; create it, or set platform.create_missing: true",)
+    )
+    ecr.create_repository(repositoryName="nodesweep")
+    assert ask_repository(asked) == Findings()
+
+
+def test_a_layer_without_a_repository_is_a_notice_of_what_becomes_of_the_packages(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
+    ecr, given = aws("ecr"), make_config(image={"uri": f"{REGISTRY}/mine:1"})
+    layer = Files(requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None))
+    asked = question(given, clients(ecr=ecr), files=layer)
+    found = ask_repository(asked)
+    assert found.problems == () and found.notices == (
+        "requirements.txt in training.source_dir is installed by every node at every start of a job, which is billed, "
+        "instead of once as a layer of the image: there is no ECR repository 'nodesweep' (image.repository) for the "
+        "layer",
+    )
+    ecr.create_repository(repositoryName="nodesweep")
+    assert ask_repository(asked) == Findings()
+    without = question(given, clients())
+    assert ask_repository(without) == Findings(), "nothing is built, and nothing is asked"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from configs.catalogue import load_catalogue
-from scaling.rules.distribution import check_distribution
 from scaling.rules.distribution.containers import GPUS
+from tests.scaling.rules.facts import check_distribution, facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel"
@@ -175,6 +175,6 @@ def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check)
 def test_unknown_gpus_are_said(make_config):
     row = load_catalogue().get("ml.p2.xlarge").model_copy(update={"accelerator": None})
     config = make_config(training={"instance_type": "ml.p2.xlarge"}, image={"uri": GPU})
-    problems, hints = check_distribution(config, row)
+    problems, hints = check_distribution(facts_of(config, row))
     assert about("CUDA", problems) == []
     assert about("which GPUs ml.p2.xlarge has is unknown", hints)

@@ -23,6 +23,8 @@ from scaling.rules.distribution import (
 from scaling.rules.distribution.options import SDK_SMDDP_VERSIONS, SMDDP_TYPES, SMDDP_VERSIONS
 from scaling.rules.distribution.table import config_models, distribution_document, runs_table
 from scaling.rules.distribution.trials import LAUNCH_EVIDENCE, PROGRAM_ON_GLOO, REQUEST_EVIDENCE, SDK, TOOLKIT, TRIALS
+from scaling.rules.offline import check
+from tests.scaling.rules.facts import facts_of
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 SMP_V1 = {"kind": "smp_v1", "partitions": 2, "ddp": True}
@@ -177,7 +179,7 @@ def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config):
         "batch": {"policy": "fixed_global", "size": 66},
     }
     config = make_config(training=training, sweep={"node_counts": [1]})
-    (problem,) = plan_sweep(config, instance_of("ml.p3.16xlarge")).problems
+    (problem,) = check(facts_of(config)).problems
     assert "66 does not divide by 4 (1 nodes x 8 processes / 2 ranks per replica x 1 accumulated" in problem
     assert "use 64 or 68" in problem
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from configs.catalogue import load_catalogue
-from scaling.planning.plan import COMMON_HYPERPARAMETERS, plan_sweep
+from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
+from scaling.rules import offline
 from scaling.rules.distribution.efa import TOOLKIT_EFA_TYPES, efa_settings, mpi_options
+from scaling.rules.plan import COMMON_HYPERPARAMETERS
+from tests.scaling.rules.facts import facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP_V1 = {"kind": "smp_v1", "partitions": 2, "ddp": True}
@@ -262,7 +265,7 @@ def test_every_problem_is_named_at_once(make_config):
     }
     image = {"uri": f"{DLC}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker"}
     config = make_config(training=training, image=image, sweep={"node_counts": [1]})
-    problems = plan_sweep(config, instance_of("ml.g5.12xlarge")).problems
+    problems = offline.check(facts_of(config)).problems
     fields = ["training.hyperparameters", "training.instance_type", "training.distribution.custom_mpi_options",
               "training.distribution.custom_mpi_options", "image.uri", "training.batch.size"]  # fmt: skip
     assert [problem.partition(":")[0] for problem in problems] == fields
@@ -274,7 +277,7 @@ def test_mpi_options_longer_than_a_hyperparameter_are_refused(make_config):
         "distribution": {"kind": "mpi", "custom_mpi_options": "x" * 2490},
         "instance_type": "ml.p4d.24xlarge",
     }
-    (problem,) = plan_sweep(make_config(training=training), instance_of("ml.p4d.24xlarge")).problems
+    (problem,) = offline.check(facts_of(make_config(training=training))).problems
     length = 2490 + 1 + len(f"-x FI_PROVIDER=efa -x {RDMA}=1 -x RDMAV_FORK_SAFE=1") + 2
     assert problem == (
         f"training.distribution: 'sagemaker_mpi_custom_mpi_options' is {length} characters as JSON; "
@@ -290,9 +293,8 @@ def test_the_hyperparameters_of_the_launch_count(make_config):
         "instance_type": "ml.p3.16xlarge",
         "hyperparameters": user,
     }
-    p3 = instance_of("ml.p3.16xlarge")
-    assert plan_sweep(make_config(training=training), p3).problems == ()
-    (problem,) = plan_sweep(make_config(training={**training, "source_dir": "code"}), p3).problems
+    assert offline.check(facts_of(make_config(training=training))).problems == ()
+    (problem,) = offline.check(facts_of(make_config(training={**training, "source_dir": "code"}))).problems
     assert problem.startswith("training.hyperparameters: 101 of them with the toolkit's own; SageMaker takes 100")
 
 

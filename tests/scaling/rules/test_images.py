@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.planning.plan import plan_sweep
-from scaling.rules.distribution.images import parse_image
+from scaling.rules import offline
+from scaling.rules.images import parse_image
+from tests.scaling.rules.facts import facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
@@ -127,8 +127,8 @@ def test_smddp_on_p3_says_what_to_expect(check):
 
 def test_hints_refuse_nothing(make_config):
     config = make_config(training={"distribution": {"kind": "parameter_server"}})
-    plan = plan_sweep(config, load_catalogue().get("ml.m5.xlarge"))
-    assert plan.problems == () and len(plan.hints) == 1
+    found = offline.check(facts_of(config))
+    assert found.problems == () and len(found.hints) == 1
 
 
 # -- tags with two numbers ---------------------------------------------------------------------------------------------

@@ -1,0 +1,117 @@
+"""Rules on what the plan works out: batch sizes, the numbers that reach the program, what is sent, the cost bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from scaling.planning.budget import budget_problem
+from scaling.planning.plan import fill_placeholders, replicas_of
+from scaling.rules import distribution
+from scaling.rules.rule import Facts, refuses
+
+# Limits of the service (API reference of CreateTrainingJob; botocore checks none of the maxima).
+MAX_HYPERPARAMETERS = 100
+MAX_HYPERPARAMETER_CHARS = 2500
+MAX_HYPERPARAMETER_KEY_CHARS = 256
+# What scaling/planning/request.py sends whatever the distribution; the code's place only where code is sent.
+COMMON_HYPERPARAMETERS = (
+    "sagemaker_program",
+    "sagemaker_container_log_level",
+    "sagemaker_region",
+    "sagemaker_job_name",
+    "sagemaker_submit_directory",
+)
+
+
+@refuses
+def batch_divides(facts: Facts) -> Iterator[str]:
+    """Under fixed_global every rank of every point gets the same number of samples."""
+    batch, processes = facts.training.batch, facts.processes_per_node
+    if batch is None or batch.policy != "fixed_global":
+        return
+    shared = distribution.ranks_per_replica(facts.distribution)
+    split = f" / {shared} ranks per replica" if shared > 1 else ""
+    for nodes in facts.node_counts:
+        divisor = replicas_of(nodes * processes, shared) * batch.accumulate_grad_batches
+        if batch.size % divisor:
+            below, above = batch.size // divisor * divisor, -(-batch.size // divisor) * divisor
+            yield (
+                f"training.batch.size: {batch.size} does not divide by {divisor} ({nodes} nodes x {processes} processes"
+                f"{split} x {batch.accumulate_grad_batches} accumulated batches); "
+                f"use {' or '.join(str(size) for size in (below, above) if size)}, or drop {nodes} nodes"
+            )
+
+
+@refuses
+def numbers_reach_the_program(facts: Facts) -> list[str]:
+    """A number that never reaches the program would make every point a lie."""
+    batch, rate = facts.training.batch, facts.training.learning_rate
+    demands = {}
+    if batch is not None:
+        demands["{per_replica_batch_size} or {global_batch_size}"] = f"its batch size under policy {batch.policy}"
+        if batch.accumulate_grad_batches > 1:
+            demands["{accumulate_grad_batches}"] = f"to accumulate {batch.accumulate_grad_batches} batches per step"
+    if rate is not None and rate.rule != "none":
+        demands["{learning_rate}"] = f"the learning rate of rule {rate.rule}"
+    used = " ".join(str(value) for value in facts.training.hyperparameters.values())
+    return [
+        f"training.hyperparameters: no value holds {placeholders}, so the program would not learn {what}; "
+        "pass it under the name your program reads"
+        for placeholders, what in demands.items()
+        if not any(placeholder in used for placeholder in placeholders.split(" or "))
+    ]
+
+
+@refuses
+def hyperparameters_fit(facts: Facts) -> list[str]:
+    """Each hyperparameter at the point where it is longest, with those of the launch; the common ones are short."""
+    longest = {
+        key: max((json.dumps(fill_placeholders(value, point)) for point in facts.plan.points), key=len)
+        for key, value in facts.training.hyperparameters.items()
+    }
+    launch = distribution.distribution_hyperparameters(facts.distribution, facts.instance)
+    common = COMMON_HYPERPARAMETERS if facts.training.source_dir else COMMON_HYPERPARAMETERS[:-1]
+    return hyperparameter_problems(
+        {**longest, **{key: json.dumps(value) for key, value in launch.items()}, **dict.fromkeys(common, "")}
+    )
+
+
+def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
+    """What SageMaker would refuse in hyperparameters, JSON-encoded as they are sent."""
+    problems = []
+    for key, value in encoded.items():
+        if len(key) > MAX_HYPERPARAMETER_KEY_CHARS:
+            problems.append(
+                f"training.hyperparameters: the name {key[:37]!r}… is {len(key)} characters; "
+                f"SageMaker takes {MAX_HYPERPARAMETER_KEY_CHARS}"
+            )
+        if len(value) > MAX_HYPERPARAMETER_CHARS:
+            if key.startswith("sagemaker_"):
+                field, remedy = "distribution", "shorten custom_mpi_options"
+            else:
+                field, remedy = "hyperparameters", "put it into a file beside the program"
+            problems.append(
+                f"training.{field}: {key!r} is {len(value)} characters as JSON; "
+                f"SageMaker takes {MAX_HYPERPARAMETER_CHARS}; {remedy}"
+            )
+    if len(encoded) > MAX_HYPERPARAMETERS:
+        problems.append(
+            f"training.hyperparameters: {len(encoded)} of them with the toolkit's own; "
+            f"SageMaker takes {MAX_HYPERPARAMETERS}"
+        )
+    return problems
+
+
+@refuses
+def budget_holds_the_bound(facts: Facts) -> list[str]:
+    """sweep.budget_usd is at least what the sweep can cost, every attempt at its limit."""
+    plan = facts.plan
+    problem = budget_problem(facts.config, plan.cost_bound_usd, plan.cost_bound_reason)
+    return [problem] if problem else []
+
+
+@refuses
+def requests_are_well_formed(facts: Facts) -> list[str]:
+    """What sagemaker-core and botocore's model say of the requests, once they have been built."""
+    return [f"CreateTrainingJob request: {problem}" for problem in facts.request_problems]

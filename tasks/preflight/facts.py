@@ -1,0 +1,48 @@
+"""The one call that gets what the rules look at that need no account: the plan, and files on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from scaling.planning.plan import plan_sweep
+from scaling.rules.limits import variables_of
+from scaling.rules.rule import Facts, Files
+from tasks.errors import PreflightRefused
+from tasks.image.bases import dockerfile_bases, with_container
+from tasks.image.find import build_arguments
+from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
+
+
+def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Facts:
+    """The facts at the catalogue's price. `variables`: the environment of the run, None where it runs elsewhere."""
+    instance = load_catalogue().get(config.training.instance_type)
+    try:
+        config = config.model_copy(update={"image": with_container(config, instance)})
+        files = read_files(config)
+    except PreflightRefused as error:
+        files = Files(problems=error.problems)
+    facts = Facts(config, instance, plan_sweep(config, instance), files)
+    if variables is None:
+        return facts
+    used = variables_of(config.training.environment).values()
+    return replace(facts, variables={name: len(variables[name]) for name in used if name in variables})
+
+
+def read_files(config: BenchmarkConfig) -> Files:
+    """The Dockerfile's bases, every file of context and code that names packages, and what the code asks for."""
+    image, requirements = config.image, read_requirements(config)
+    bases: tuple[str, ...] = ()
+    packages: dict[str, str] = {}
+    dockerfile = image.build_context / "Dockerfile"
+    if image.uri is None and not config.runs_container_as_it_is and dockerfile.is_file():
+        paths = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]
+        packages = {str(path): path.read_text(errors="replace") for path in paths if path.is_file()}
+        found = dockerfile_bases(packages[str(dockerfile)], build_arguments(image))
+        bases = tuple(base.reference for base in found)
+    if requirements is None:
+        return Files(bases, packages)
+    packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
+    return Files(bases, packages, requirements, requirements.missing)

@@ -1,0 +1,25 @@
+"""What the rules that need no account look at, of a config alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs.catalogue import InstanceType, load_catalogue
+from configs.models import BenchmarkConfig
+from scaling.planning.plan import plan_sweep
+from scaling.rules.offline import OFFLINE_RULES
+from scaling.rules.rule import Facts, together
+
+
+def facts_of(config: BenchmarkConfig, instance: InstanceType | None = None, **known: Any) -> Facts:
+    """The facts at the catalogue's row of the config's instance type, or at another; `known`: further facts."""
+    row = instance or load_catalogue().get(config.training.instance_type)
+    return Facts(config, row, plan_sweep(config, row), **known)
+
+
+def check_distribution(facts: Facts) -> tuple[list[str], list[str]]:
+    """(problems, hints) of the rules in scaling/rules/distribution."""
+    judges = [judge for rule in OFFLINE_RULES for judge in rule.judges]
+    asked = [judge for judge in judges if judge.__module__.startswith("scaling.rules.distribution")]
+    found = together(judge(facts) for judge in asked)
+    return list(found.problems), list(found.hints)

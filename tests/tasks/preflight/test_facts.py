@@ -1,0 +1,66 @@
+"""What is read before anything is sent: the plan, and the files that image and code are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from tasks.preflight.facts import read_facts, read_files
+
+Configs = Callable[..., BenchmarkConfig]
+
+
+def test_files_are_read_from_context_and_code(make_config: Configs, tmp_path: Path) -> None:
+    context, code = tmp_path / "image", tmp_path / "code"
+    for folder in (context / "deep", code):
+        folder.mkdir(parents=True)
+    (context / "Dockerfile").write_text("ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n")
+    (context / "deep" / "requirements-gpu.txt").write_text("torch\n")
+    (context / "notes.txt").write_text("mpi4py\n")
+    (code / "requirements.txt").write_text("mpi4py\n")
+    config = make_config(image={"context": str(context)}, training={"source_dir": str(code)})
+    found = read_files(config)
+    assert found.base_images == ("python:3.11",)
+    assert {Path(path).name: text for path, text in found.packages.items()} == {
+        "Dockerfile": "ARG BASE_IMAGE=python:3.11\nFROM ${BASE_IMAGE}\n",
+        "requirements-gpu.txt": "torch\n",
+        "requirements.txt": "mpi4py\n",
+    }
+    named = make_config(image={"context": str(context), "base_image": "ours:2"})
+    assert read_files(named).base_images == ("ours:2",)
+
+
+def test_image_that_is_given_is_built_of_no_files(make_config: Configs, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM python:3.11\n")
+    found = read_files(make_config(image={"context": str(tmp_path), "uri": "docker.io/ours:1"}))
+    assert (found.base_images, found.packages) == ((), {})
+
+
+def test_each_file_is_read_once(make_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "requirements.txt").write_text("timm\n-r more.txt\n-r gone.txt\n")
+    (tmp_path / "more.txt").write_text("mpi4py\n")
+    read: list[str] = []
+    read_text = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, **how: read.append(path.name) or read_text(path, **how))
+    files = read_files(make_config(image={"uri": "docker.io/ours:1"}, training={"source_dir": str(tmp_path)}))
+    assert sorted(read) == ["more.txt", "requirements.txt"]
+    assert files.has_layer and files.requirements is not None
+    assert set(files.requirements.files) == {"requirements.txt", "more.txt"}
+    [problem] = files.problems
+    assert "gone.txt is no file in" in problem
+
+
+def test_a_container_that_there_is_not_hides_no_other_problem(make_config: Configs) -> None:
+    facts = read_facts(make_config(image={"framework": {"version": "9.9"}}))
+    [problem] = facts.files.problems
+    assert problem.startswith("image.framework: ") and "image.base_image" in problem
+    assert len(facts.plan.points) > 0
+
+
+def test_of_variables_only_the_lengths_of_those_referred_to_are_known(make_config: Configs) -> None:
+    config = make_config(training={"environment": {"A": "${MINE}", "B": "${NOT_SET}", "C": "plain"}})
+    assert read_facts(config).variables is None, "a plan may be made elsewhere"
+    assert read_facts(config, {"MINE": "s3cr3t", "OTHER": "x"}).variables == {"MINE": 6}
