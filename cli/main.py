@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -38,6 +38,7 @@ from cli.output import print_in_any_encoding, print_rendered, print_text
 
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig
+    from scaling.report import ScalingReport
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,10 +81,15 @@ def run(
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
     with flow_session(benchmark.platform, modules=modules):
         from flows.scaling_benchmark import check_points, scaling_benchmark
+        from flows.stages.form import call_with_config
+        from tasks.errors import PointsMissing
 
-        result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None, as_started=as_started)
-    show(result.report)
-    print_text(f"report: {result.folder / 'report.html'}")
+        begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
+        try:
+            result = call_with_config(scaling_benchmark, benchmark, **begun)
+        except PointsMissing as error:  # said by check_points(), once the report is shown
+            result = error.result
+    show(result.report, result.folder)
     check_points(benchmark, result)
 
 
@@ -126,12 +132,12 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
     with flow_session(benchmark.platform):
         from flows.collect import collect_sweep
+        from flows.stages.form import call_with_config
 
-        collected = collect_sweep(benchmark, sweep_id)
+        collected = call_with_config(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
-    show(collected.report)
-    print_text(f"report: {collected.folder / 'report.html'}")
+    show(collected.report, collected.folder)
     from flows.scaling_benchmark import check_points
 
     check_points(benchmark, collected)
@@ -237,10 +243,10 @@ def report(
 
         with flow_session(benchmark.platform):
             from flows.report import report_sweep
+            from flows.stages.form import call_with_config
 
-            made, folder = report_sweep(benchmark, str(sweep_id))
-    show(made)
-    print_text(f"report: {folder / 'report.html'}")
+            made, folder = call_with_config(report_sweep, benchmark, sweep_id=sweep_id)
+    show(made, folder)
 
 
 @main.command()
@@ -266,9 +272,10 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
         return
     with flow_session(benchmark.platform, autostart=False):
+        from flows.stages.form import call_with_config
         from flows.stop import stop_sweep
 
-        stopped = stop_sweep(benchmark.platform, sweep_id)
+        stopped = call_with_config(stop_sweep, benchmark, sweep_id=sweep_id)
     print_text("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
 
 
@@ -392,11 +399,12 @@ def refuse_problems(problems: tuple[str, ...]) -> None:
         raise PreflightRefused(problems)
 
 
-def show(made: Any) -> None:
-    """The report's table on the terminal."""
+def show(made: ScalingReport, folder: Path) -> None:
+    """The report's table on the terminal, and where its files are."""
     from scaling.report.render import render_terminal
 
     print_rendered(render_terminal(made))
+    print_text(f"report: {folder / 'report.html'}")
 
 
 if __name__ == "__main__":

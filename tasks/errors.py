@@ -146,6 +146,9 @@ class ReportNotWritten(RunFailed):
 class PointsMissing(RunFailed):
     """The sweep ended, its report is made, and too few of its points have a completed run."""
 
+    result: Any = None
+    """The flow's result (flows.scaling_benchmark.SweepResult), whose report a command still shows."""
+
 
 class RegressionEstablished(RunFailed):
     """The sweep is slower than the one it was compared with."""

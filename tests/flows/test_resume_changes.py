@@ -38,7 +38,7 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
     pd.DataFrame({"label": [7]}).to_parquet(tmp_path / "data" / "b.parquet")
     (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\nLABEL other=1\n")
     with pytest.raises(InputsChanged) as raised:
-        scaling_benchmark(config, sweep, resume=True)
+        scaling_benchmark(config, sweep_id=sweep)
     message, code = explain(raised.value)
     assert code == 2 and jobs(served, sweep) == before
     for word in ("training.source_dir: ", "dataset.source: ", "image.context: ", "--as-started", "start a new sweep"):
@@ -58,7 +58,7 @@ def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config:
     with pytest.raises(
         InputsChanged, match=r"train\.py is not a file in training\.source_dir[\s\S]*no \*\.parquet file"
     ):
-        scaling_benchmark(config, sweep, resume=True)
+        scaling_benchmark(config, sweep_id=sweep)
 
 
 def test_recorded_inputs_are_those_the_sweep_began_with_folders_and_all() -> None:
