@@ -46,20 +46,13 @@ from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNo
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
-from tasks.storage import (
-    ensure_bucket,
-    find_latest_sweep,
-    get_bytes,
-    is_sweep_stopped,
-    latest_sweep,
-    put_objects,
-    read_stop_mark,
-    read_sweep_record,
-    sweep_exists,
-)
+from tasks.storage import get_bytes, put_objects
+from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned
+from tasks.sweeps.records import find_latest_sweep, latest_sweep, read_sweep_record, sweep_exists
+from tasks.sweeps.stop_mark import is_sweep_stopped, read_stop_mark
 
 logger = logging.getLogger("nodesweep.flow")
 

@@ -20,6 +20,7 @@ from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
+from tasks.jobs.proven_code import is_code_proven
 from tasks.jobs.quota import NodeSlots
 from tasks.jobs.training_jobs import (
     JobLimits,
@@ -31,7 +32,6 @@ from tasks.jobs.training_jobs import (
 )
 from tasks.polling import Clock, intervals, utc_now
 from tasks.report.publish import announce_budget
-from tasks.storage import is_code_proven
 from tasks.sweeps.board import SweepBoard
 from tasks.sweeps.claims import claim_job, withdraw_claim
 from tasks.sweeps.owner import SweepOwner

@@ -14,7 +14,8 @@ from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import best_effort, error_code
 from tasks.platform import aws_client, patient
-from tasks.storage import put_bytes, read_stop_mark
+from tasks.storage import put_bytes
+from tasks.sweeps.stop_mark import read_stop_mark
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
 from tasks.report.history import read_history_files
-from tasks.storage import mark_sweep_stopped
+from tasks.sweeps.stop_mark import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -20,6 +20,8 @@ from flows.stages.form import call_with_config
 from scaling import names
 from tasks.errors import PointsMissing
 
+pytestmark = pytest.mark.usefixtures("prefect")
+
 
 def artifact(key: str) -> Any:
     with get_client(sync_client=True) as client:
@@ -55,7 +57,6 @@ def test_artifacts_task_names_and_links(
     assert {"train-1n-r1", "train-2n-r1"} <= runs
 
 
-@pytest.mark.usefixtures("prefect")
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     pipeline_config: Callable[..., BenchmarkConfig],
 ) -> None:
