@@ -46,12 +46,12 @@ from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNo
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
-from tasks.storage import get_bytes, put_objects
+from tasks.storage import put_objects
 from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned
-from tasks.sweeps.records import find_latest_sweep, latest_sweep, read_sweep_record, sweep_exists
+from tasks.sweeps.records import find_latest_sweep, has_record, latest_sweep, read_sweep_record, sweep_exists
 from tasks.sweeps.stop_mark import is_sweep_stopped, read_stop_mark
 
 logger = logging.getLogger("nodesweep.flow")
@@ -207,7 +207,7 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
     if sweep is not None:
         with best_effort(f"whether {sweep} was stopped is not known yet"):
             s3 = aws_client("s3", config.platform, quick=True)
-            if get_bytes(s3, config.platform.bucket, names.sweep_config_key(config.platform.prefix, sweep)):
+            if has_record(s3, config.platform, sweep):
                 return _EarlierRun(read_stop_mark(s3, config.platform, sweep))
     return None
 

@@ -71,6 +71,27 @@ def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
     return key not in (item["Key"] for item in listed)
 
 
+def list_objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
+    """Every object whose key begins with the prefix, as S3 describes it; none where there is no such bucket."""
+    return [item for page in _pages(s3, Bucket=bucket, Prefix=prefix) for item in page.get("Contents", ())]
+
+
+def list_folders(s3: Any, bucket: str, prefix: str) -> list[str]:
+    """What follows the prefix up to the next slash, once for all keys that have it in common."""
+    pages = _pages(s3, Bucket=bucket, Prefix=prefix, Delimiter="/")
+    return [entry["Prefix"][len(prefix) : -1] for page in pages for entry in page.get("CommonPrefixes", ())]
+
+
+def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
+    """All pages of a listing; none where the bucket does not exist."""
+    try:
+        return list(s3.get_paginator("list_objects_v2").paginate(**request))
+    except s3.exceptions.ClientError as error:
+        if error_code(error) == "NoSuchBucket":
+            return []
+        raise
+
+
 def browser_url(platform: PlatformConfig, key: str) -> str:
     """Where a browser shows the object: AWS's console.
 

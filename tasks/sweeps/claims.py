@@ -12,9 +12,9 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.errors import best_effort, error_code
+from tasks.errors import best_effort
 from tasks.platform import aws_client, patient
-from tasks.storage import put_bytes
+from tasks.storage import list_folders, list_objects, put_bytes
 from tasks.sweeps.stop_mark import read_stop_mark
 
 
@@ -28,21 +28,13 @@ class Claim:
 
 def read_claims(s3: Any, platform: PlatformConfig, sweep: str, claimant: str | None = None) -> frozenset[str]:
     """The jobs that anybody, or this claimant, claims for the sweep."""
-    query = {"Bucket": platform.bucket, "Prefix": names.claims_prefix(platform.prefix, sweep, claimant)}
-    try:
-        pages = s3.get_paginator("list_objects_v2").paginate(**query)
-        return frozenset(names.job_of_claim(entry["Key"]) for page in pages for entry in page.get("Contents", ()))
-    except s3.exceptions.ClientError as error:
-        if error_code(error) == "NoSuchBucket":
-            return frozenset()
-        raise
+    listed = list_objects(s3, platform.bucket, names.claims_prefix(platform.prefix, sweep, claimant))
+    return frozenset(names.job_of_claim(item["Key"]) for item in listed)
 
 
 def _read_claims_of_others(s3: Any, platform: PlatformConfig, sweep: str, claimant: str) -> frozenset[str]:
     """The claims of the sweep's other runs. Where there is none the answer is one line, however many claims we have."""
-    place = {"Bucket": platform.bucket, "Prefix": names.claims_prefix(platform.prefix, sweep), "Delimiter": "/"}
-    pages = s3.get_paginator("list_objects_v2").paginate(**place)
-    found = [entry["Prefix"].rsplit("/", 2)[1] for page in pages for entry in page.get("CommonPrefixes", ())]
+    found = list_folders(s3, platform.bucket, names.claims_prefix(platform.prefix, sweep))
     claims = (read_claims(s3, platform, sweep, other) for other in found if other != claimant)
     return frozenset[str]().union(*claims)
 

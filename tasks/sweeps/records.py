@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from prefect import task
@@ -11,7 +10,7 @@ from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import SweepNotFound, SweepNotNamed
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes
+from tasks.storage import get_bytes, list_folders
 from tasks.sweeps.folder import parse_record
 
 
@@ -29,12 +28,8 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
             f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without --resume, or name the sweep"
         )
     latest = mine[-1]
-
-    def has_record(sweep: str) -> bool:
-        return get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
-
-    if not has_record(latest):
-        earlier = next((sweep for sweep in reversed(mine[:-1]) if has_record(sweep)), None)
+    if not has_record(s3, platform, latest):
+        earlier = next((sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None)
         raise SweepNotNamed(
             f"--resume: which sweep? The latest run of this config, {latest}, ended before its sweep was recorded (or "
             "prepares it yet) and has no job to go on with. Start anew without --resume"
@@ -53,22 +48,26 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
     """Whether a sweep's report.json has a completed run of every point; False where there is none to be read."""
+    from scaling.trend.report_file import ReportUnreadable, parse_report  # slow to import, and seldom asked
+
     try:
-        points = json.loads(report or b"{}")["points"]
-        done = {(point["nodes"], point["repeat"]) for point in points if point["status"] == "Completed"}
-    except (ValueError, KeyError, TypeError):
+        points = () if report is None else parse_report(report, names.REPORT_JSON).points
+    except ReportUnreadable:
         return False
+    done = {(point.nodes, point.repeat) for point in points if point.status == "Completed"}
     repeats = range(1, config.sweep.repeats + 1)
     return all((nodes, repeat) in done for nodes in config.sweep.node_counts for repeat in repeats)
 
 
 def sweeps_of(s3: Any, config: BenchmarkConfig) -> list[str]:
     """Every sweep of exactly this config, oldest first."""
-    platform = config.platform
-    prefix = names.sweeps_prefix(platform.prefix)
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=platform.bucket, Prefix=prefix, Delimiter="/")
-    found = [entry["Prefix"][len(prefix) : -1] for page in pages for entry in page.get("CommonPrefixes", ())]
+    found = list_folders(s3, config.platform.bucket, names.sweeps_prefix(config.platform.prefix))
     return sorted(sweep for sweep in found if names.sweep_matches(sweep, config))
+
+
+def has_record(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
+    """Whether a sweep of that id has begun: it was written down what it is made of."""
+    return get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
 
 
 @task(name="list-sweeps", **TASK_OPTIONS)
@@ -86,8 +85,7 @@ def find_latest_sweep(config: BenchmarkConfig) -> str:
 @task(name="sweep-exists", **TASK_OPTIONS)
 def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
     """S3: whether a sweep of that id has begun."""
-    key = names.sweep_config_key(platform.prefix, sweep)
-    return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
+    return has_record(aws_client("s3", platform), platform, sweep)
 
 
 @task(name="read-sweep-record", **TASK_OPTIONS)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +8,8 @@ import pytest
 
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.report import analyse
 from tasks.errors import SweepNotFound, SweepNotNamed
 from tasks.storage import put_bytes
 from tasks.sweeps.ids import take_sweep_id
@@ -30,7 +31,15 @@ def test_latest_sweep_is_the_youngest_of_the_same_config(
 
 
 def report_of(*points: tuple[int, int, str]) -> bytes:
-    return json.dumps({"points": [{"nodes": n, "repeat": r, "status": status} for n, r, status in points]}).encode()
+    outcomes = [
+        JobOutcome(
+            nodes=nodes, repeat=repeat, attempt=attempt, job_name=f"job-{attempt}", status=status,
+            platform_kind="aws", train_clock="program", clocks=Clocks(train_seconds=80.0),
+        )
+        for attempt, (nodes, repeat, status) in enumerate(points, start=1)
+    ]  # fmt: skip
+    report = analyse("bench-20261122000000-01234567", None, None, outcomes, None, {}, datetime.now(UTC))
+    return names.pretty_json(report.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -43,6 +52,7 @@ def report_of(*points: tuple[int, int, str]) -> bytes:
         (None, False),
         (b"{", False),
         (b"[]", False),
+        (b'{"points": []}', False),
     ],
 )
 def test_sweep_is_finished_when_every_point_has_a_completed_run(
