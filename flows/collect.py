@@ -7,7 +7,7 @@ import logging
 from prefect import flow
 
 from flows.report import jobs_of_sweep, report_of_jobs
-from flows.scaling_benchmark import SweepResult
+from flows.scaling_benchmark import SweepResult, missing_points
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from scaling import names
 from tasks.sweeps.stopping import release_warm_pools
@@ -37,6 +37,4 @@ def collect_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Setting
     if jobs.config.training.keep_alive_seconds:
         release_warm_pools(jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes])
     report, folder = report_of_jobs(sweep, jobs)
-    done = {(outcome.nodes, outcome.repeat) for outcome in jobs.outcomes if outcome.completed}
-    planned = len(jobs.plan.points)
-    return SweepResult(sweep, report, folder, planned, planned - len(done))
+    return SweepResult(sweep, report, folder, len(jobs.plan.points), missing_points(jobs.plan, jobs.outcomes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ from flows.stages.regression import alarm_on_regression
 from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep
 from scaling import names
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import SweepPlan
 from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
@@ -170,8 +173,7 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, 
     with owned(config.platform, inputs.sweep_id) as owner:
         run = run_sweep(config, plan, inputs, owner, earlier_mark)
     outcomes = run.outcomes
-    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-    missing = sum((point.nodes, point.repeat) not in done for point in plan.points)
+    missing = missing_points(plan, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
@@ -210,6 +212,12 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
             if has_record(s3, config.platform, sweep):
                 return _EarlierRun(read_stop_mark(s3, config.platform, sweep))
     return None
+
+
+def missing_points(plan: SweepPlan, outcomes: Sequence[JobOutcome]) -> int:
+    """How many planned points have no completed run."""
+    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
+    return sum((point.nodes, point.repeat) not in done for point in plan.points)
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
