@@ -25,6 +25,7 @@ from cli.guard import (
     guarded,
     output_option,
     set_option,
+    sweep_config_option,
 )
 from cli.inputs import (
     check_sweep_id,
@@ -119,9 +120,7 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
 
 @main.command()
 @click.argument("sweep_id")
-@click.option(
-    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
-)
+@sweep_config_option
 @output_option
 @guarded
 def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
@@ -190,9 +189,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--csv", "table", type=click.Path(dir_okay=False, path_type=Path), help="A table of measured times instead."
 )
-@click.option(
-    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
-)
+@sweep_config_option
 @click.option("--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have.")
 @click.option(
     "--goal", type=click.Choice(["maximize", "minimize"]), help="With --csv: which final metric is the better one."
@@ -290,9 +287,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True, metavar="SECONDS",
     help="With --follow: the longest to wait for the sweep's end.",
 )  # fmt: skip
-@click.option(
-    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
-)
+@sweep_config_option
 @output_option
 @guarded
 def logs(
