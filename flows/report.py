@@ -27,9 +27,9 @@ from scaling.report.render import render_files
 from tasks.errors import ReportNotWritten, SweepNotFound
 from tasks.jobs.proven_code import mark_code_proven
 from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
-from tasks.pricing import look_up_price
 from tasks.report.assets import materialize_assets
 from tasks.report.history import append_history
+from tasks.report.pricing import look_up_price
 from tasks.report.publish import publish_report, write_report
 from tasks.storage import put_objects
 from tasks.sweeps.records import read_sweep_record

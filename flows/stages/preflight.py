@@ -23,7 +23,7 @@ from tasks.jobs.source import read_ingredients
 from tasks.jobs.training_jobs import variable_problems
 from tasks.preflight.ask import ask_platform, check_online
 from tasks.preflight.rule import Findings
-from tasks.pricing import current_price, look_up_price
+from tasks.report.pricing import current_price, look_up_price
 from tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")

@@ -20,7 +20,7 @@ from scaling import names
 from scaling.planning.budget import billed_node_seconds
 from scaling.report import ScalingReport
 from tasks.errors import PointsMissing, PreflightRefused
-from tasks.pricing import with_price
+from tasks.report.pricing import with_price
 from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import serve_simulated
 

@@ -34,7 +34,7 @@ from tasks.platform import aws_client
 from tasks.polling import Clock
 from tasks.preflight.ask import check_online
 from tasks.preflight.identity import needs_of
-from tasks.pricing import price_instance
+from tasks.report.pricing import price_instance
 from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
