@@ -25,7 +25,7 @@ from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport, analyse
 from scaling.report.render import render_files
 from tasks.errors import ReportNotWritten, SweepNotFound
-from tasks.jobs.proven_code import mark_code_proven
+from tasks.jobs.source import mark_code_proven
 from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
 from tasks.report.assets import materialize_assets
 from tasks.report.history import append_history

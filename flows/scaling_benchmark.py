@@ -51,11 +51,11 @@ from tasks.platform import aws_client
 from tasks.polling import STOP
 from tasks.storage import put_objects
 from tasks.sweeps.bucket import ensure_bucket
+from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned
 from tasks.sweeps.records import find_latest_sweep, has_record, latest_sweep, read_sweep_record, sweep_exists
-from tasks.sweeps.stop_mark import is_sweep_stopped, read_stop_mark
 
 logger = logging.getLogger("nodesweep.flow")
 

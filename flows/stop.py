@@ -8,8 +8,8 @@ from prefect import flow
 
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from tasks.errors import best_effort
+from tasks.sweeps.claims import mark_sweep_stopped
 from tasks.sweeps.records import sweep_exists
-from tasks.sweeps.stop_mark import mark_sweep_stopped
 from tasks.sweeps.stopping import list_running_jobs, stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.stop")

@@ -20,8 +20,8 @@ from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
-from tasks.jobs.proven_code import is_code_proven
 from tasks.jobs.quota import NodeSlots
+from tasks.jobs.source import is_code_proven
 from tasks.jobs.training_jobs import (
     JobLimits,
     QuotaReached,

@@ -1,4 +1,4 @@
-"""Which jobs a sweep has: an object in the bucket for each, written before the job is sent.
+"""Which jobs a sweep has and whether it was stopped: objects in the bucket, a job's written before the job is sent.
 
 SageMaker's own list is eventually consistent, S3's is not. So whoever stops, resumes or counts a sweep knows every job
 that anybody may have had accepted. And of two runs of one sweep that claim at the same time at least one sees the
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
+
+from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import best_effort
-from tasks.platform import aws_client, patient
-from tasks.storage import list_folders, list_objects, put_bytes
-from tasks.sweeps.stop_mark import read_stop_mark
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 
 
 @dataclass(frozen=True)
@@ -54,3 +56,26 @@ def claim_job(platform: PlatformConfig, sweep: str, job_name: str, claimant: str
     put_bytes(s3, platform.bucket, names.claim_key(platform.prefix, sweep, job_name, claimant), body)
     others = _read_claims_of_others(s3, platform, sweep, claimant) if with_others else frozenset[str]()
     return Claim(others | {job_name}, read_stop_mark(s3, platform, sweep))
+
+
+@task(name="mark-sweep-stopped", **TASK_OPTIONS)
+def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
+    """S3: whoever runs this sweep, wherever, submits no further job of it. Each mark is another one, by its text."""
+    body = names.pretty_json({"sweep_id": sweep, "mark": uuid4().hex})
+    put_bytes(aws_client("s3", platform), platform.bucket, names.stop_marker_key(platform.prefix, sweep), body)
+
+
+def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
+    """The text of the last mark that stopped the sweep, None where it never was.
+
+    A mark is never deleted: a run that goes on with a stopped sweep ignores the one it met as it began, so that a
+    stop that is given while it starts holds, and so does every other run that was told to stop.
+    """
+    mark = get_bytes(s3, platform.bucket, names.stop_marker_key(platform.prefix, sweep))
+    return None if mark is None else mark.decode(errors="replace")
+
+
+@task(name="is-sweep-stopped", **PATIENT_TASK_OPTIONS)
+def is_sweep_stopped(platform: PlatformConfig, sweep: str, earlier_mark: str | None = None) -> bool:
+    """S3: whether the sweep has been stopped since `earlier_mark`."""
+    return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)

@@ -1,4 +1,4 @@
-"""Which sweeps the bucket has, and what was written down of each as it began."""
+"""Which sweeps the bucket has, and what was written down of each as it began and as it was reported."""
 
 from __future__ import annotations
 
@@ -96,3 +96,9 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
     if body is None:
         raise SweepNotFound(f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist")
     return parse_record(body, f"s3://{platform.bucket}/{key}")
+
+
+@task(name="read-report-file", **TASK_OPTIONS)
+def read_report_file(platform: PlatformConfig, sweep: str, file_name: str) -> bytes | None:
+    """S3: a file of the sweep's report, or None."""
+    return get_bytes(aws_client("s3", platform), platform.bucket, names.report_key(platform.prefix, sweep, file_name))

@@ -28,7 +28,7 @@ from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
 from tasks.report.history import read_history_files
-from tasks.sweeps.stop_mark import mark_sweep_stopped
+from tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -300,7 +300,7 @@ def test_resume_of_another_config_is_refused(pipeline_config: Configs) -> None:
 
 def test_report_is_made_anew_from_the_platform(pipeline_config: Configs, tmp_path: Path) -> None:
     config = pipeline_config("broken-at-2")
-    result = scaling_benchmark(config)
+    result = measure(config)
     shutil.rmtree(result.folder)
     again, folder = report_sweep(result.sweep_id, config)
     assert again.to_dict()["points"] == result.report.to_dict()["points"]

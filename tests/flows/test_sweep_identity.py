@@ -17,6 +17,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL
 
 import flows.scaling_benchmark
+import flows.stages.ending
 import flows.stages.sweep
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark

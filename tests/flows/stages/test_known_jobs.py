@@ -16,6 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import flows.scaling_benchmark
+import flows.stages.ending
 import flows.stages.sweep
 import tasks.jobs.training_jobs
 import tasks.sweeps.stopping
