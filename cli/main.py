@@ -77,17 +77,16 @@ def run(
         return run_detached(benchmark)
     if resume:
         check_sweep_id(resume)
-    from cli.session import flow_session
+    from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
     with flow_session(benchmark.platform, modules=modules):
         from flows.scaling_benchmark import check_points, scaling_benchmark
-        from flows.stages.form import call_with_config
         from tasks.errors import PointsMissing
 
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
-            result = call_with_config(scaling_benchmark, benchmark, **begun)
+            result = run_flow(scaling_benchmark, benchmark, **begun)
         except PointsMissing as error:  # said by check_points(), once the report is shown
             result = error.result
     show(result.report, result.folder)
@@ -127,13 +126,12 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """The report of a sweep that was left to itself (`run --detach`), once its last job has ended."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.session import flow_session
+    from cli.session import flow_session, run_flow
 
     with flow_session(benchmark.platform):
         from flows.collect import collect_sweep
-        from flows.stages.form import call_with_config
 
-        collected = call_with_config(collect_sweep, benchmark, sweep_id=sweep_id)
+        collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
     show(collected.report, collected.folder)
@@ -236,13 +234,12 @@ def report(
         check_sweep_id(sweep_id)
         benchmark = config_of_sweep(str(sweep_id), config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
-        from cli.session import flow_session
+        from cli.session import flow_session, run_flow
 
         with flow_session(benchmark.platform):
             from flows.report import report_sweep
-            from flows.stages.form import call_with_config
 
-            made, folder = call_with_config(report_sweep, benchmark, sweep_id=sweep_id)
+            made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
     show(made, folder)
 
 
@@ -263,16 +260,15 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.local_platform import is_over
-    from cli.session import flow_session
+    from cli.session import flow_session, run_flow
 
     if benchmark.platform.autostart and is_over(benchmark.platform):
         print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
         return
     with flow_session(benchmark.platform, autostart=False):
-        from flows.stages.form import call_with_config
         from flows.stop import stop_sweep
 
-        stopped = call_with_config(stop_sweep, benchmark, sweep_id=sweep_id)
+        stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)
     print_text("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import signature
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, get_args
 
-from prefect.flows import Flow
 from pydantic import MISSING, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, WithJsonSchema
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
@@ -20,8 +18,6 @@ from configs.catalogue import load_catalogue
 from configs.distribution import DistributionConfig
 from configs.models import BenchmarkConfig
 from configs.presets import config_of_preset, preset_names
-
-R = TypeVar("R")
 
 _KINDS = [get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(DistributionConfig)[0])]
 _INSTANCE_TYPES = sorted(load_catalogue().names())
@@ -86,16 +82,6 @@ def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
         "sweep.budget_usd": parameters.get("budget_usd"),
     }
     return config_of_preset(preset, fields | (parameters.get("settings") or {}))
-
-
-def call_with_config(flow: Flow[..., R], config: BenchmarkConfig, **fields: Any) -> R:
-    """Run a flow with a config that a command has read; every field of the form that is not given is empty.
-
-    Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty field is kept.
-    """
-    parameters = signature(flow.fn).parameters.values()
-    empty = {field.name: None for field in parameters if field.default is EMPTY}
-    return flow(**{**empty, "preset": config, **fields})
 
 
 def log_to_run() -> None:

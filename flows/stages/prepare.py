@@ -63,7 +63,7 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
         building = _start_build(config, context) if context and known is None else None
         with _ended_with_this(building):
             dataset = send()
-            source_uri = _send_source(config, with_requirements=layer is None)
+            source_uri = upload_source(config, layer is None) if config.training.source_dir else None
             image = building.result() if building else known or Image(str(existing), None, built=False)
     made_of: dict[str, str] = {}
     if layer is not None:
@@ -285,10 +285,6 @@ def _ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
         if building is not None:
             building.wait(_STOP_BUILD_SECONDS)
         raise
-
-
-def _send_source(config: BenchmarkConfig, with_requirements: bool) -> str | None:
-    return upload_source(config, with_requirements) if config.training.source_dir else None
 
 
 def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:

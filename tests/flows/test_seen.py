@@ -13,10 +13,10 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
+from cli.session import run_flow
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.form import call_with_config
 from scaling import names
 from tasks.errors import PointsMissing
 
@@ -64,7 +64,7 @@ def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     training = {"environment": {"HF_TOKEN": "s3cr3t"}}
     config = pipeline_config("broken-at-2", name="kept", training=training, sweep={"node_counts": [2]})
     with pytest.raises(PointsMissing) as missing:
-        call_with_config(scaling_benchmark, config, as_started=True)
+        run_flow(scaling_benchmark, config, as_started=True)
     [point] = missing.value.result.report.points
     assert point.status == "Failed"
     with get_client(sync_client=True) as client:
