@@ -31,8 +31,10 @@ def main(config_path: Path) -> None:
         client.create_work_pool(WorkPoolCreate(name=own, type="process"))
     entrypoint = "flows/scaling_benchmark.py:scaling_benchmark"
     benchmark: Any = flow.from_source(source=str(_REPOSITORY), entrypoint=entrypoint)
-    benchmark.deploy(name=own, work_pool_name=own, build=False, push=False, print_next_steps=False)
-    parameters = {"config": load_config(config_path).model_dump(mode="json", context=WITH_SECRETS)}
+    benchmark.deploy(
+        name=own, work_pool_name=own, build=False, push=False, print_next_steps=False, enforce_parameter_schema=False
+    )
+    parameters = {"preset": load_config(config_path).model_dump(mode="json", context=WITH_SECRETS)}
     run_deployment(f"scaling-benchmark/{own}", parameters=parameters, timeout=0)
     worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", own, "--type", "process", "--run-once"]
     os.execv(sys.executable, worker)

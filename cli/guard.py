@@ -26,6 +26,9 @@ set_option = click.option(
     metavar="a.b.c=value",
     help="Override one value of the config (YAML); repeatable.",
 )
+sweep_config_option = click.option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+)
 output_option = click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cli.stack import read_outputs, stack_client
 from configs.load import ConfigError, parse_config
 from configs.strict_yaml import parse_yaml
 from configs.written.from_stack import Stack, fill_template
 from configs.written.own_script import EXAMPLE, fill_script, name_of
-from tasks.stack import read_outputs, stack_client
 from tasks.sweeps.folder import write_atomic
 
 _CONFIGS = Path(__file__).resolve().parents[1] / "configs"

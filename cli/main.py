@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -25,6 +25,7 @@ from cli.guard import (
     guarded,
     output_option,
     set_option,
+    sweep_config_option,
 )
 from cli.inputs import (
     check_sweep_id,
@@ -38,6 +39,7 @@ from cli.output import print_in_any_encoding, print_rendered, print_text
 
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig
+    from scaling.report import ScalingReport
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,15 +77,19 @@ def run(
         return run_detached(benchmark)
     if resume:
         check_sweep_id(resume)
-    from cli.session import flow_session
+    from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
     with flow_session(benchmark.platform, modules=modules):
         from flows.scaling_benchmark import check_points, scaling_benchmark
+        from tasks.errors import PointsMissing
 
-        result = scaling_benchmark(benchmark, sweep_id=resume or None, resume=resume is not None, as_started=as_started)
-    show(result.report)
-    print_text(f"report: {result.folder / 'report.html'}")
+        begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
+        try:
+            result = run_flow(scaling_benchmark, benchmark, **begun)
+        except PointsMissing as error:  # said by check_points(), once the report is shown
+            result = error.result
+    show(result.report, result.folder)
     check_points(benchmark, result)
 
 
@@ -113,25 +119,22 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
 
 @main.command()
 @click.argument("sweep_id")
-@click.option(
-    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
-)
+@sweep_config_option
 @output_option
 @guarded
 def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """The report of a sweep that was left to itself (`run --detach`), once its last job has ended."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.session import flow_session
+    from cli.session import flow_session, run_flow
 
     with flow_session(benchmark.platform):
         from flows.collect import collect_sweep
 
-        collected = collect_sweep(benchmark, sweep_id)
+        collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
-    show(collected.report)
-    print_text(f"report: {collected.folder / 'report.html'}")
+    show(collected.report, collected.folder)
     from flows.scaling_benchmark import check_points
 
     check_points(benchmark, collected)
@@ -182,9 +185,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--csv", "table", type=click.Path(dir_okay=False, path_type=Path), help="A table of measured times instead."
 )
-@click.option(
-    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
-)
+@sweep_config_option
 @click.option("--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have.")
 @click.option(
     "--goal", type=click.Choice(["maximize", "minimize"]), help="With --csv: which final metric is the better one."
@@ -231,14 +232,13 @@ def report(
         check_sweep_id(sweep_id)
         benchmark = config_of_sweep(str(sweep_id), config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
-        from cli.session import flow_session
+        from cli.session import flow_session, run_flow
 
         with flow_session(benchmark.platform):
             from flows.report import report_sweep
 
-            made, folder = report_sweep(benchmark, str(sweep_id))
-    show(made)
-    print_text(f"report: {folder / 'report.html'}")
+            made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
+    show(made, folder)
 
 
 @main.command()
@@ -258,7 +258,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.local_platform import is_over
-    from cli.session import flow_session
+    from cli.session import flow_session, run_flow
 
     if benchmark.platform.autostart and is_over(benchmark.platform):
         print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
@@ -266,7 +266,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     with flow_session(benchmark.platform, autostart=False):
         from flows.stop import stop_sweep
 
-        stopped = stop_sweep(benchmark.platform, sweep_id)
+        stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)
     print_text("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
 
 
@@ -281,9 +281,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True, metavar="SECONDS",
     help="With --follow: the longest to wait for the sweep's end.",
 )  # fmt: skip
-@click.option(
-    "--config", "config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
-)
+@sweep_config_option
 @output_option
 @guarded
 def logs(
@@ -383,11 +381,12 @@ main.add_command(init_own_script)
 main.add_command(config_group)
 
 
-def show(made: Any) -> None:
-    """The report's table on the terminal."""
+def show(made: ScalingReport, folder: Path) -> None:
+    """The report's table on the terminal, and where its files are."""
     from scaling.report.render import render_terminal
 
     print_rendered(render_terminal(made))
+    print_text(f"report: {folder / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,18 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.local_platform import running_platform
 from cli.prefect_server import connect_prefect
-from configs.models import PlatformConfig
+from configs.models import BenchmarkConfig, PlatformConfig
 from flows.stages.signals import EndSignals
+
+if TYPE_CHECKING:
+    from prefect.flows import Flow
+
+_Result = TypeVar("_Result")
 
 # Set before Prefect is imported; whatever the user has set already wins.
 PREFECT_DEFAULTS = {
@@ -63,6 +70,18 @@ def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequ
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:
+    """Run a flow with a config that a command has read; every field of the form that is not given is empty.
+
+    Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty field is kept.
+    """
+    from flows.stages.form import EMPTY
+
+    parameters = signature(flow.fn).parameters.values()
+    empty = {field.name: None for field in parameters if field.default is EMPTY}
+    return flow(**{**empty, "preset": config, **fields})
 
 
 def show_progress() -> None:

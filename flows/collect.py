@@ -6,34 +6,35 @@ import logging
 
 from prefect import flow
 
-from configs.models import BenchmarkConfig
 from flows.report import jobs_of_sweep, report_of_jobs
-from flows.scaling_benchmark import SweepResult
+from flows.scaling_benchmark import SweepResult, missing_points
+from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
+from scaling import names
 from tasks.sweeps.stopping import release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
 
 
 @flow(name="collect-sweep", flow_run_name="collect-{sweep_id}")
-def collect_sweep(config: BenchmarkConfig, sweep_id: str) -> SweepResult | None:
-    """The report of a sweep whose every job has ended; None while one runs.
+def collect_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY) -> SweepResult | None:
+    """The report of a sweep that was left to itself, once its last job has ended; null while jobs still run.
+
+    What was measured is read from the sweep's own record.
 
     Args:
-        config: Where the sweep ran and where its report goes; what was measured is read from the sweep's own record.
-        sweep_id: The sweep.
+        sweep_id: The sweep; a job's name will do, as an event about a training job has it.
+        preset: The config whose platform has the sweep: a file of configs/ without its ending.
+        settings: Any field of the config by its dotted name.
+
+    Raises SweepNotFound.
     """
-    return collect_report(config, sweep_id)
-
-
-def collect_report(config: BenchmarkConfig, sweep_id: str) -> SweepResult | None:
-    """collect_sweep() within a flow run that is there already. Raises SweepNotFound."""
-    jobs = jobs_of_sweep(config, sweep_id)
+    log_to_run()
+    sweep = names.sweep_of_job(sweep_id) or sweep_id
+    jobs = jobs_of_sweep(config_of_run({"preset": preset, "settings": settings}), sweep)
     if jobs.running:
-        logger.info("%d jobs of %s still run: %s", len(jobs.running), sweep_id, ", ".join(jobs.running))
+        logger.info("%d jobs of %s still run: %s", len(jobs.running), sweep, ", ".join(jobs.running))
         return None
     if jobs.config.training.keep_alive_seconds:
-        release_warm_pools(jobs.config.platform, sweep_id, [outcome.job_name for outcome in jobs.outcomes])
-    report, folder = report_of_jobs(sweep_id, jobs)
-    done = {(outcome.nodes, outcome.repeat) for outcome in jobs.outcomes if outcome.completed}
-    planned = len(jobs.plan.points)
-    return SweepResult(sweep_id, report, folder, planned, planned - len(done))
+        release_warm_pools(jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes])
+    report, folder = report_of_jobs(sweep, jobs)
+    return SweepResult(sweep, report, folder, len(jobs.plan.points), missing_points(jobs.plan, jobs.outcomes))

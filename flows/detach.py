@@ -18,9 +18,11 @@ from scaling.outcome.outcome import TERMINAL
 from scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from scaling.planning.plan import PlannedPoint, SweepPlan
 from tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
+from tasks.jobs.source import is_code_proven
 from tasks.jobs.training_jobs import watch_training_jobs
 from tasks.polling import STOP, utc_now
-from tasks.storage import ensure_bucket, is_code_proven, is_sweep_stopped
+from tasks.sweeps.bucket import ensure_bucket
+from tasks.sweeps.claims import is_sweep_stopped
 from tasks.sweeps.owner import SweepOwner
 from tasks.sweeps.stopping import stop_sweep_jobs
 

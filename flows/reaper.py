@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 from prefect import flow
 from pydantic import Field
 
-from configs.models import PlatformConfig
-from configs.presets import config_of_preset
+from flows.stages.form import EMPTY, Preset, Settings, config_of_run, log_to_run
 from tasks.sweeps.orphans import find_orphans
 from tasks.sweeps.stopping import stop_training_jobs
 
@@ -18,10 +17,10 @@ logger = logging.getLogger("nodesweep.reaper")
 
 @flow(name="reaper", flow_run_name="reaper-{preset}")
 def reaper(
-    preset: str = "local",
+    preset: Preset = "local",
     grace_minutes: Annotated[float, Field(ge=20)] = 60,
     dry_run: bool = False,
-    settings: dict[str, Any] | None = None,
+    settings: Settings = EMPTY,
 ) -> list[str]:
     """Stop the running jobs of sweeps that nobody has run for longer than the grace; returns their names.
 
@@ -34,8 +33,8 @@ def reaper(
         dry_run: Only say what would be stopped.
         settings: Any field of the config by its dotted name, e.g. {"platform.bucket": "my-bucket"}.
     """
-    logging.getLogger("nodesweep").setLevel(logging.INFO)
-    platform: PlatformConfig = config_of_preset(preset, settings or {}).platform
+    log_to_run()
+    platform = config_of_run({"preset": preset, "settings": settings}).platform
     orphans = find_orphans(platform, grace_minutes * 60)
     for name in orphans:
         logger.warning("%s: its sweep has no owner%s", name, "; dry run, left alone" if dry_run else ", stopping it")

@@ -14,6 +14,7 @@ from prefect import flow
 from configs.catalogue import load_catalogue
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
+from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from flows.stages.outcomes import collect_outcome
 from scaling import names
 from scaling.analysis.cost import price_of
@@ -24,12 +25,14 @@ from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport, analyse
 from scaling.report.render import render_files
 from tasks.errors import ReportNotWritten, SweepNotFound
+from tasks.jobs.source import mark_code_proven
 from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
-from tasks.pricing import look_up_price
 from tasks.report.assets import materialize_assets
 from tasks.report.history import append_history
+from tasks.report.pricing import look_up_price
 from tasks.report.publish import publish_report, write_report
-from tasks.storage import mark_code_proven, put_objects, read_sweep_record
+from tasks.storage import put_objects
+from tasks.sweeps.records import read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")
 
@@ -84,19 +87,20 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
 
 
 @flow(name="report-sweep", flow_run_name="report-{sweep_id}")
-def report_sweep(config: BenchmarkConfig, sweep_id: str) -> tuple[ScalingReport, Path]:
+def report_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY) -> tuple[ScalingReport, Path]:
     """Make the report of a sweep anew from what the platform knows of its jobs; running ones are left out.
 
+    What was measured is read from the sweep's own record.
+
     Args:
-        config: Where the sweep ran and where its report goes; what was measured is read from the sweep's own record.
-        sweep_id: The sweep.
+        sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
+        preset: The config whose platform has the sweep: a file of configs/ without its ending.
+        settings: Any field of the config by its dotted name, e.g. {"report.recommendation.deadline_seconds": 3600}.
+
+    Raises SweepNotFound where no job has ended.
     """
-    return make_report_again(config, sweep_id)
-
-
-def make_report_again(config: BenchmarkConfig, sweep_id: str) -> tuple[ScalingReport, Path]:
-    """report_sweep() within a flow run that is there already. Raises SweepNotFound where no job has ended."""
-    ended = jobs_of_sweep(config, sweep_id)
+    log_to_run()
+    ended = jobs_of_sweep(config_of_run({"preset": preset, "settings": settings}), sweep_id)
     for name in ended.running:
         logger.info("%s has not ended and is left out", name)
     return report_of_jobs(sweep_id, ended)

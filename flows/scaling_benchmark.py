@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 from prefect import flow
 from prefect.runtime import flow_run
 
-from configs.load import parse_config
+from configs.load import check_directories, parse_config
 from configs.models import BenchmarkConfig
 from flows.report import make_report, recorded_inputs
-from flows.stages.ending import end_sweep, is_cancel
+from flows.stages.ending import end_sweep, is_cancel, stop_jobs_of_run
+from flows.stages.form import (
+    EMPTY,
+    DistributionKind,
+    InstanceType,
+    MayBeEmpty,
+    NodeCounts,
+    Preset,
+    Repeats,
+    Settings,
+    Share,
+    SweepId,
+    Usd,
+    config_of_run,
+    log_to_run,
+)
 from flows.stages.preflight import preflight
 from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
+from flows.stages.regression import alarm_on_regression
 from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep
 from scaling import names
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import SweepPlan
 from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
@@ -30,20 +49,13 @@ from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNo
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
-from tasks.storage import (
-    ensure_bucket,
-    find_latest_sweep,
-    get_bytes,
-    is_sweep_stopped,
-    latest_sweep,
-    put_objects,
-    read_stop_mark,
-    read_sweep_record,
-    sweep_exists,
-)
+from tasks.storage import put_objects
+from tasks.sweeps.bucket import ensure_bucket
+from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned
+from tasks.sweeps.records import find_latest_sweep, has_record, latest_sweep, read_sweep_record, sweep_exists
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -61,28 +73,74 @@ class SweepResult:
     """Why no further point was started; None where all were."""
 
 
-@flow(name="scaling-benchmark", flow_run_name="scaling-{config.name}")
+def _run_name() -> str:
+    """scaling-NAME, after the preset of a form or the config of a command."""
+    preset = flow_run.parameters["preset"]
+    return f"scaling-{preset if isinstance(preset, str) else preset.name}"
+
+
+@flow(name="scaling-benchmark", flow_run_name=_run_name, on_cancellation=[stop_jobs_of_run])
 def scaling_benchmark(
+    preset: Preset = "local",
+    instance_type: Annotated[InstanceType | None, MayBeEmpty(InstanceType)] = EMPTY,
+    node_counts: Annotated[NodeCounts | None, MayBeEmpty(NodeCounts)] = EMPTY,
+    repeats: Annotated[Repeats | None, MayBeEmpty(Repeats)] = EMPTY,
+    distribution: Annotated[DistributionKind | None, MayBeEmpty(DistributionKind)] = EMPTY,
+    dataset: Annotated[str | None, MayBeEmpty(str)] = EMPTY,
+    budget_usd: Annotated[Usd | None, MayBeEmpty(Usd)] = EMPTY,
+    settings: Settings = EMPTY,
+    sweep_id: Annotated[SweepId | None, MayBeEmpty(SweepId)] = EMPTY,
+    compare_tolerance: Annotated[Share | None, MayBeEmpty(Share)] = EMPTY,
+    as_started: bool = False,
+    resume: bool = False,
+) -> SweepResult:
+    """Measure how a training job scales over node counts, and what it costs. Ends with a report.
+
+    Fields left empty are the preset's. A run that is retried goes on with its own sweep, and runs only what is missing.
+
+    Args:
+        preset: The benchmark to start from: a file of configs/ without its ending.
+        instance_type: SageMaker training instance type.
+        node_counts: Node counts to measure, e.g. [1, 2, 4, 8]; the smallest is the baseline.
+        repeats: Jobs per node count; 3 or more give an interval.
+        distribution: How a job is distributed. Options of a kind go into `settings`.
+        dataset: A directory (relative to configs/) or an s3://bucket/prefix with the training data.
+        budget_usd: The run is refused where its jobs could cost more, USD.
+        settings: Any further field of the config by its dotted name, e.g. {"training.max_runtime_seconds": 7200}.
+        sweep_id: A sweep of this config to continue, instead of a new one.
+        compare_tolerance: Set, the run fails where this sweep is slower than the last good one of this config by more
+            than this share, e.g. 0.05, and the difference is established.
+        as_started: With sweep_id or resume: go on with the code, data and image that the sweep was started with, though
+            they have changed here since; else the run fails and says what has.
+        resume: Continue the latest sweep of this config, where it is unfinished, instead of a new one.
+
+    Raises PointsMissing where fewer points than sweep.min_points have a completed run, RegressionEstablished,
+    SweepNotNamed where the latest sweep is finished or was never recorded, and SweepStopped, once the report is made,
+    where `nodesweep stop` kept planned points from running.
+    """
+    config = config_of_run(dict(locals()))
+    goes_on = resume or sweep_id is not None
+    if not goes_on:  # a sweep that goes on has its inputs already
+        check_directories(config)
+    log_to_run()
+    result = run_benchmark(config, sweep_id, goes_on, as_started)
+    check_points(config, result)
+    if compare_tolerance is not None:
+        alarm_on_regression(config, result.report, compare_tolerance)
+    return result
+
+
+def run_benchmark(
     config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False, as_started: bool = False
 ) -> SweepResult:
-    """Measure how a training job scales.
+    """A sweep and its report, within a flow run; a retried flow run continues its own sweep.
 
     Args:
         config: The benchmark; see configs/models.py.
         sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made from the time).
         resume: Continue a sweep (the latest of this config where no id is given) instead of starting one.
         as_started: With `resume`: go on with what the sweep began with, whatever has changed here since.
-
-    Raises SweepNotNamed where no id is given and the latest sweep is finished, or was never recorded.
-    Raises SweepStopped, once the report is made, where `nodesweep stop` kept planned points from running.
     """
-    return run_benchmark(config, sweep_id, resume, as_started)
-
-
-def run_benchmark(
-    config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False, as_started: bool = False
-) -> SweepResult:
-    """scaling_benchmark() within a flow run that is there already. A retried flow run continues its own sweep."""
     STOP.clear()
     with ended_once():
         try:
@@ -117,8 +175,7 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, 
     with owned(config.platform, inputs.sweep_id) as owner:
         run = run_sweep(config, plan, inputs, owner, earlier_mark)
     outcomes = run.outcomes
-    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-    missing = sum((point.nodes, point.repeat) not in done for point in plan.points)
+    missing = missing_points(plan, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
@@ -154,7 +211,7 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
     if sweep is not None:
         with best_effort(f"whether {sweep} was stopped is not known yet"):
             s3 = aws_client("s3", config.platform, quick=True)
-            if get_bytes(s3, config.platform.bucket, names.sweep_config_key(config.platform.prefix, sweep)):
+            if has_record(s3, config.platform, sweep):
                 return _EarlierRun(read_stop_mark(s3, config.platform, sweep))
     return None
 
@@ -167,18 +224,26 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
         )
 
 
+def missing_points(plan: SweepPlan, outcomes: Sequence[JobOutcome]) -> int:
+    """How many planned points have no completed run."""
+    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
+    return sum((point.nodes, point.repeat) not in done for point in plan.points)
+
+
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     """Raises PointsMissing where the sweep was given up, or too few points have a completed run for it to be done."""
     done = result.planned_points - result.missing_points
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
     if done < wanted or result.given_up is not None:
         why = failure_lines(result.report)
-        raise PointsMissing(
+        error = PointsMissing(
             (f"the sweep was given up: {result.given_up}; " if result.given_up else "")
             + f"{result.missing_points} of the planned points have no completed run; the report "
             f"says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or retry the flow run"
             + "".join(f"\n{line}" for line in why)
         )
+        error.result = result
+        raise error
 
 
 def _stopped(sweep: str, missing: int) -> SweepStopped:

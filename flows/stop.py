@@ -6,27 +6,26 @@ import logging
 
 from prefect import flow
 
-from configs.models import PlatformConfig
+from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from tasks.errors import best_effort
-from tasks.storage import mark_sweep_stopped, sweep_exists
+from tasks.sweeps.claims import mark_sweep_stopped
+from tasks.sweeps.records import sweep_exists
 from tasks.sweeps.stopping import list_running_jobs, stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.stop")
 
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
-def stop_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
+def stop_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY) -> list[str]:
     """Keep a sweep from going on and ask its running jobs to stop; returns their names.
 
     Args:
-        platform: Where the sweep runs.
-        sweep_id: The sweep.
+        sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
+        preset: The config whose platform has the sweep: a file of configs/ without its ending.
+        settings: Any field of the config by its dotted name.
     """
-    return stop_jobs_of_sweep(platform, sweep_id)
-
-
-def stop_jobs_of_sweep(platform: PlatformConfig, sweep_id: str) -> list[str]:
-    """stop_sweep() within a flow run that is there already."""
+    log_to_run()
+    platform = config_of_run({"preset": preset, "settings": settings}).platform
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep_id} can't be listed"):  # for the answer alone: others may stop them
         running = list_running_jobs(platform, sweep_id)

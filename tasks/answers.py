@@ -69,7 +69,7 @@ class Silence:
             if not is_said:
                 self._say_at = now + self._say_seconds
         if waited >= self._give_up_seconds:
-            raise PlatformSilent(self._endpoint_url, operation, waited) from reason
+            raise PlatformSilent(endpoint_url=self._endpoint_url, operation=operation, seconds=waited) from reason
         if not is_said:
             logger.warning(
                 "no answer from %s for %.0f s; waiting for its answer to %s, and giving up after %.0f s",
@@ -99,7 +99,8 @@ def heed_answers(client: Any) -> Any:
     def failed(exception: BaseException, event_name: str, **_: Any) -> None:
         if isinstance(exception, ResponseParserError):
             answer = f"it can't be read ({_excerpt(str(exception))})"
-            raise ForeignAnswer(endpoint_url, event_name.rpartition(".")[2], answer) from exception
+            operation = event_name.rpartition(".")[2]
+            raise ForeignAnswer(endpoint_url=endpoint_url, operation=operation, answer=answer) from exception
 
     events = client.meta.events
     events.register("before-send", sent)
@@ -125,7 +126,7 @@ def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) ->
     body = response["body"]
     begins = f", which begins {_excerpt(body.decode(errors='replace'))!r}" if isinstance(body, bytes) and body else ""
     answer = f"{_excerpt(', '.join(parts))}, {problem}{begins}"
-    raise ForeignAnswer(endpoint_url, operation_model.name, answer)
+    raise ForeignAnswer(endpoint_url=endpoint_url, operation=operation_model.name, answer=answer)
 
 
 def _excerpt(text: str) -> str:

@@ -73,9 +73,6 @@ class ForeignAnswer(BotoCoreError):
         "another program there, and whether platform.endpoint_url is right"
     )
 
-    def __init__(self, endpoint_url: str, operation: str, answer: str) -> None:
-        super().__init__(endpoint_url=endpoint_url, operation=operation, answer=answer)
-
 
 class PlatformSilent(BotoCoreError):
     """Every call has stayed unanswered for so long that waiting on makes no sense; it does not pass by itself."""
@@ -84,9 +81,6 @@ class PlatformSilent(BotoCoreError):
         "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}. Check the network and "
         "platform.endpoint_url; what was done is kept, and a run goes on with --resume once it answers"
     )
-
-    def __init__(self, endpoint_url: str, operation: str, seconds: float) -> None:
-        super().__init__(endpoint_url=endpoint_url, operation=operation, seconds=seconds)
 
 
 class NodesweepError(Exception):
@@ -145,6 +139,9 @@ class ReportNotWritten(RunFailed):
 
 class PointsMissing(RunFailed):
     """The sweep ended, its report is made, and too few of its points have a completed run."""
+
+    result: Any = None
+    """The flow's result (flows.scaling_benchmark.SweepResult), whose report a command still shows."""
 
 
 class RegressionEstablished(RunFailed):

@@ -48,7 +48,7 @@ def _state_folder(endpoint_url: str) -> str:
         return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
     except NotLocalPlatform as error:
         answer = f"it is not nodesweep's local platform ({error})"
-        raise ForeignAnswer(endpoint_url, STATUS_PATH, answer) from error
+        raise ForeignAnswer(endpoint_url=endpoint_url, operation=STATUS_PATH, answer=answer) from error
     except TimeoutError as error:
         raise ReadTimeoutError(endpoint_url=endpoint_url, error=error) from error
     except OSError as error:

@@ -18,17 +18,14 @@ from configs.catalogue import load_catalogue
 from configs.load import ConfigError
 from configs.models import BenchmarkConfig
 from configs.presets import preset_names
-from flows.deployed import config_of_run, scaling_benchmark_from_preset
+from flows.scaling_benchmark import scaling_benchmark
+from flows.stages.form import config_of_run
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PREFECT = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
 DEPLOYMENTS = {deployment["name"]: deployment for deployment in PREFECT["deployments"]}
 SWEEP = "local-20261120191500-1a2b3c4d"
 CALLED_BY_COMMANDS = {
-    "flows/scaling_benchmark.py:scaling_benchmark": "nodesweep run, with a whole config in place of a form",
-    "flows/report.py:report_sweep": "nodesweep report, likewise",
-    "flows/collect.py:collect_sweep": "nodesweep collect, likewise",
-    "flows/stop.py:stop_sweep": "nodesweep stop, likewise",
     "flows/detach.py:start_detached_sweep": "nodesweep run --detach; a deployment has a worker that may as well wait",
 }
 """Flows that are not deployed, and why not."""
@@ -99,6 +96,11 @@ def test_every_flow_is_deployed_or_says_why_not() -> None:
     assert not deployed & set(CALLED_BY_COMMANDS)
 
 
+def test_every_flow_is_there_once_under_its_name() -> None:
+    flows = [load_flow_from_entrypoint(str(REPOSITORY / entrypoint)) for entrypoint in sorted(flows_of_the_house())]
+    assert len({flow.name for flow in flows}) == len(flows) == 6
+
+
 @every_deployment
 def test_every_field_of_the_form_has_its_help(name: str) -> None:
     properties = schema_of(flow_of(name))["properties"]
@@ -106,7 +108,7 @@ def test_every_field_of_the_form_has_its_help(name: str) -> None:
 
 
 def test_choices_of_the_form_are_the_configs_own() -> None:
-    properties = schema_of(scaling_benchmark_from_preset)["properties"]
+    properties = schema_of(scaling_benchmark)["properties"]
     assert properties["preset"]["enum"] == preset_names()
     assert properties["instance_type"]["enum"] == sorted(load_catalogue().names())
     training = BenchmarkConfig.model_json_schema()["$defs"]["TrainingConfig"]["properties"]
@@ -114,7 +116,7 @@ def test_choices_of_the_form_are_the_configs_own() -> None:
 
 
 def test_bounds_of_the_form_are_the_configs_own() -> None:
-    properties = schema_of(scaling_benchmark_from_preset)["properties"]
+    properties = schema_of(scaling_benchmark)["properties"]
     sweep = BenchmarkConfig.model_json_schema()["$defs"]["SweepConfig"]["properties"]
     for bound in ("minimum", "maximum"):
         assert properties["repeats"][bound] == sweep["repeats"][bound]
@@ -144,7 +146,7 @@ def test_bounds_of_the_form_are_the_configs_own() -> None:
 )
 def test_server_refuses_an_invalid_value_and_names_it(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        validate(parameters, schema_of(scaling_benchmark_from_preset), raise_on_error=True, preprocess=True)
+        validate(parameters, schema_of(scaling_benchmark), raise_on_error=True, preprocess=True)
 
 
 def test_a_form_takes_a_secret_as_the_name_of_a_variable_of_the_worker() -> None:
@@ -152,13 +154,13 @@ def test_a_form_takes_a_secret_as_the_name_of_a_variable_of_the_worker() -> None
         {"training.environment": {"HF_TOKEN": "${HF_TOKEN}"}},
         {"training.environment.HF_TOKEN": "${HF_TOKEN}"},
     ):
-        validate({"settings": settings}, schema_of(scaling_benchmark_from_preset), raise_on_error=True, preprocess=True)
+        validate({"settings": settings}, schema_of(scaling_benchmark), raise_on_error=True, preprocess=True)
         assert config_of_run({"settings": settings}).training.environment == {"HF_TOKEN": "${HF_TOKEN}"}
 
 
 def test_run_itself_refuses_bounds_too() -> None:
     with pytest.raises(ParameterTypeError, match="repeats"):
-        scaling_benchmark_from_preset.validate_parameters({"repeats": 0})
+        scaling_benchmark.validate_parameters({"repeats": 0})
 
 
 @pytest.mark.parametrize(

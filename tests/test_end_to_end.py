@@ -269,7 +269,7 @@ from pathlib import Path
 from configs.load import load_config
 from tasks.dataset import files as dataset
 from tasks.platform import aws_client
-from tasks.storage import make_sure_of_bucket
+from tasks.sweeps.bucket import make_sure_of_bucket
 
 config = load_config(Path(sys.argv[1]))
 files = dataset.scan_directory(config.dataset)

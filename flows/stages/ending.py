@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import TerminationSignal
+from prefect.flows import Flow
 from prefect.runtime import deployment, flow_run
 
 from configs.models import BenchmarkConfig
+from flows.stages.form import config_of_run
+from scaling import names
 from tasks.errors import best_effort
+from tasks.platform import aws_client
 from tasks.polling import Cancelled
+from tasks.sweeps.ids import claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner
 from tasks.sweeps.stopping import stop_sweep_jobs_now
 
@@ -65,3 +72,13 @@ def _is_being_cancelled() -> bool:
         logger.warning("Prefect's API does not say whether the run was cancelled: %s", error)
         return False
     return state is not None and (state.is_cancelling() or state.is_cancelled())
+
+
+def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
+    """on_cancellation: stop what the run's own process could not. It runs elsewhere and knows only the run."""
+    config = config_of_run(flow_run.parameters)
+    if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
+        s3, started = aws_client("s3", config.platform), flow_run.expected_start_time
+        sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(s3, config, started, str(flow_run.id))
+        if sweep is not None and names.sweep_matches(sweep, config):  # an id in the form may be another config's
+            stop_sweep_jobs_now(config.platform, sweep)

@@ -24,7 +24,7 @@ from tasks.errors import PreflightRefused
 from tasks.jobs.request import begin_import, request_problems
 from tasks.preflight.ask import ask_platform, check_online
 from tasks.preflight.facts import read_facts
-from tasks.pricing import current_price, look_up_price
+from tasks.report.pricing import current_price, look_up_price
 from tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")

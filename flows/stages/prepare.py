@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -61,15 +62,10 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
         send = _validated_dataset(config, sweep, Path(scratch))
         known = found.result() if found else None
         building = _start_build(config, context) if context and known is None else None
-        try:
+        with _ended_with_this(building):
             dataset = send()
-            source_uri = _send_source(config, with_requirements=layer is None)
+            source_uri = upload_source(config, layer is None) if config.training.source_dir else None
             image = building.result() if building else known or Image(str(existing), None, built=False)
-        except BaseException:
-            STOP.set()
-            if building:
-                building.wait(_STOP_BUILD_SECONDS)
-            raise
     made_of: dict[str, str] = {}
     if layer is not None:
         made_of["image_base_uri"] = pin_container(config.platform, image.uri)
@@ -258,13 +254,10 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
         logger.info("the packages of %s become a layer on %s, built once for both", packages.path, base_uri)
         building = _start_build(config, context)
         try:
-            return building.result()
+            with _ended_with_this(building):
+                return building.result()
         except ImageBuildFailed as error:
             raise ImageBuildFailed(f"{packages.path} can't be installed on {base_uri}: {error}") from error
-        except BaseException:
-            STOP.set()
-            building.wait(_STOP_BUILD_SECONDS)
-            raise
 
 
 def _read_layer(config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path) -> BuildContext:
@@ -278,8 +271,16 @@ def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFutur
     return wait_for_image_build.submit(config.platform, config.image, context, started)
 
 
-def _send_source(config: BenchmarkConfig, with_requirements: bool) -> str | None:
-    return upload_source(config, with_requirements) if config.training.source_dir else None
+@contextmanager
+def _ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
+    """What ends the code inside by an exception ends the build, too, and is raised once the build has stopped."""
+    try:
+        yield
+    except BaseException:
+        STOP.set()
+        if building is not None:
+            building.wait(_STOP_BUILD_SECONDS)
+        raise
 
 
 def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:

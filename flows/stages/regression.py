@@ -12,7 +12,8 @@ from scaling.trend.compare_render import render_comparison_markdown
 from scaling.trend.report_file import ReportUnreadable, parse_report
 from tasks.errors import RegressionEstablished
 from tasks.report.publish import announce_regression, publish_comparison
-from tasks.storage import list_sweeps_of, put_objects, read_report_file
+from tasks.storage import put_objects
+from tasks.sweeps.records import list_sweeps_of, read_report_file
 
 logger = logging.getLogger("nodesweep.regression")
 _LOOK_BACK = 30  # sweeps

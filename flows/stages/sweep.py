@@ -21,6 +21,7 @@ from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wa
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
 from tasks.jobs.quota import NodeSlots
+from tasks.jobs.source import is_code_proven
 from tasks.jobs.training_jobs import (
     JobLimits,
     QuotaReached,
@@ -31,7 +32,6 @@ from tasks.jobs.training_jobs import (
 )
 from tasks.polling import Clock, intervals, utc_now
 from tasks.report.publish import announce_budget
-from tasks.storage import is_code_proven
 from tasks.sweeps.board import SweepBoard
 from tasks.sweeps.claims import claim_job, withdraw_claim
 from tasks.sweeps.owner import SweepOwner

@@ -29,7 +29,7 @@ from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes, is_missing
+from tasks.storage import get_bytes, is_missing, list_objects
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
@@ -91,7 +91,7 @@ def upload(s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformC
     prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
     manifest_key = names.dataset_manifest_key(platform.prefix, config.name, dataset.digest)
     uri = f"s3://{platform.bucket}/{prefix}"
-    present = _list_sizes(s3, platform.bucket, prefix)
+    present = {item["Key"]: item["Size"] for item in list_objects(s3, platform.bucket, prefix)}
     wanted = {prefix + file.name: file.size_bytes for file in dataset.files}
     if _has_manifest(s3, platform.bucket, manifest_key, dataset.digest) and present == wanted:
         return UploadResult(uri, dataset.digest, 0, 0)
@@ -212,11 +212,6 @@ def _object_sha256(s3: Any, bucket: str, key: str) -> str:
     for chunk in s3.get_object(Bucket=bucket, Key=key)["Body"].iter_chunks(1 << 20):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def _list_sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", ())}
 
 
 def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:

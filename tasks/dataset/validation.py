@@ -306,12 +306,10 @@ def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationR
 
 
 @task(name="keep-data-docs", **TASK_OPTIONS)
-def keep_data_docs(platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path) -> str:
-    """S3 and this machine: the Data Docs page, linked from the run; returns its s3:// URI."""
-    uri = store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
+def keep_data_docs(platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path) -> None:
+    """S3 and this machine: the Data Docs page, linked from the run."""
+    store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
     verdict = "valid" if report.success else f"not valid, {len(report.problems)} problem(s)"
-    key = uri.removeprefix(f"s3://{platform.bucket}/")
-    url = browser_url(platform, key)
+    url = browser_url(platform, key_prefix + names.DATA_DOCS)
     description = f"Data Docs of {report.dataset}: {verdict}"
     create_link_artifact(url, link_text=names.DATA_DOCS, key="data-docs", description=description)
-    return uri

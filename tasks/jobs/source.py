@@ -1,4 +1,7 @@
-"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it."""
+"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it.
+
+Also which code has ever completed a point.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from typing import Any
 from prefect import task
 
 from configs import INIT_CONFIG
-from configs.models import BenchmarkConfig
+from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
-from tasks.errors import PreflightRefused
+from tasks.errors import PreflightRefused, best_effort
 from tasks.image.packages import REQUIREMENTS_FILE
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import put_once
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
+from tasks.storage import get_bytes, put_bytes, put_once
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
@@ -93,3 +96,24 @@ def _is_left_out(name: Path, root: Path, left_out: Sequence[Path]) -> bool:
 def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
     """S3: the user's training code."""
     return upload(aws_client("s3", config.platform), config, with_requirements)
+
+
+@task(name="is-code-proven", **PATIENT_TASK_OPTIONS)
+def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
+    """S3: whether code of that digest has ever completed a point; not known counts as no."""
+    with best_effort("whether this code has run before is not known"):
+        key = names.proven_code_key(platform.prefix, code_digest)
+        return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
+    return False
+
+
+@task(name="mark-code-proven", **TASK_OPTIONS)
+def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
+    """S3: code of that digest has completed a point; written once, by whoever is first.
+
+    Best effort, since without it a later sweep only starts slower.
+    """
+    with best_effort("that this code has completed a point can't be written down"):
+        s3, key = aws_client("s3", platform), names.proven_code_key(platform.prefix, code_digest)
+        if get_bytes(s3, platform.bucket, key) is None:
+            put_bytes(s3, platform.bucket, key, names.pretty_json({"sweep_id": sweep}))

@@ -29,8 +29,7 @@ from tasks.jobs.request import create
 from tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from tasks.polling import CallBudget, Clock, intervals
-from tasks.storage import read_stop_mark
-from tasks.sweeps.claims import read_claims
+from tasks.sweeps.claims import read_claims, read_stop_mark
 from tasks.sweeps.stopping import list_of
 
 logger = logging.getLogger("nodesweep.jobs")

@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from scaling.outcome.outcome import TERMINAL
@@ -230,24 +230,18 @@ def overdue(description: Mapping[str, Any], limits: JobLimits, now: datetime) ->
     Counted from the platform's own times, so that a job that is adopted has no more time than any other; they are
     as good as the two clocks agree, and AWS answers no caller whose clock is 5 minutes off.
     """
-    if now <= _limit_at(description, limits):
+    trained_at = _trained_at(description)
+    since = description["CreationTime"] if trained_at is None else trained_at
+    seconds = (now - since).total_seconds()
+    if seconds <= (limits.queue_seconds if trained_at is None else limits.run_seconds):
         return None
-    trained_at = _trained_at(description)
     if trained_at is None:
-        return f"has not begun to train in {(now - description['CreationTime']).total_seconds():.0f} s"
-    return f"has not ended {(now - trained_at).total_seconds():.0f} s after it began to train"
+        return f"has not begun to train in {seconds:.0f} s"
+    return f"has not ended {seconds:.0f} s after it began to train"
 
 
-def _limit_at(description: Mapping[str, Any], limits: JobLimits) -> datetime:
-    """When a job that goes on as it is described breaks a limit."""
-    trained_at = _trained_at(description)
-    if trained_at is None:
-        return description["CreationTime"] + timedelta(seconds=limits.queue_seconds)
-    return trained_at + timedelta(seconds=limits.run_seconds)
-
-
-def _trained_at(description: Mapping[str, Any] | None) -> datetime | None:
-    transitions = (description or {}).get("SecondaryStatusTransitions") or ()
+def _trained_at(description: Mapping[str, Any]) -> datetime | None:
+    transitions = description.get("SecondaryStatusTransitions") or ()
     return next((step["StartTime"] for step in transitions if step["Status"] == "Training"), None)
 
 

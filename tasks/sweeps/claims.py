@@ -1,4 +1,4 @@
-"""Which jobs a sweep has: an object in the bucket for each, written before the job is sent.
+"""Which jobs a sweep has and whether it was stopped: objects in the bucket, a job's written before the job is sent.
 
 SageMaker's own list is eventually consistent, S3's is not. So whoever stops, resumes or counts a sweep knows every job
 that anybody may have had accepted. And of two runs of one sweep that claim at the same time at least one sees the
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
+
+from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.errors import best_effort, error_code
-from tasks.platform import aws_client, patient
-from tasks.storage import put_bytes, read_stop_mark
+from tasks.errors import best_effort
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 
 
 @dataclass(frozen=True)
@@ -27,21 +30,13 @@ class Claim:
 
 def read_claims(s3: Any, platform: PlatformConfig, sweep: str, claimant: str | None = None) -> frozenset[str]:
     """The jobs that anybody, or this claimant, claims for the sweep."""
-    query = {"Bucket": platform.bucket, "Prefix": names.claims_prefix(platform.prefix, sweep, claimant)}
-    try:
-        pages = s3.get_paginator("list_objects_v2").paginate(**query)
-        return frozenset(names.job_of_claim(entry["Key"]) for page in pages for entry in page.get("Contents", ()))
-    except s3.exceptions.ClientError as error:
-        if error_code(error) == "NoSuchBucket":
-            return frozenset()
-        raise
+    listed = list_objects(s3, platform.bucket, names.claims_prefix(platform.prefix, sweep, claimant))
+    return frozenset(names.job_of_claim(item["Key"]) for item in listed)
 
 
 def _read_claims_of_others(s3: Any, platform: PlatformConfig, sweep: str, claimant: str) -> frozenset[str]:
     """The claims of the sweep's other runs. Where there is none the answer is one line, however many claims we have."""
-    place = {"Bucket": platform.bucket, "Prefix": names.claims_prefix(platform.prefix, sweep), "Delimiter": "/"}
-    pages = s3.get_paginator("list_objects_v2").paginate(**place)
-    found = [entry["Prefix"].rsplit("/", 2)[1] for page in pages for entry in page.get("CommonPrefixes", ())]
+    found = list_folders(s3, platform.bucket, names.claims_prefix(platform.prefix, sweep))
     claims = (read_claims(s3, platform, sweep, other) for other in found if other != claimant)
     return frozenset[str]().union(*claims)
 
@@ -61,3 +56,26 @@ def claim_job(platform: PlatformConfig, sweep: str, job_name: str, claimant: str
     put_bytes(s3, platform.bucket, names.claim_key(platform.prefix, sweep, job_name, claimant), body)
     others = _read_claims_of_others(s3, platform, sweep, claimant) if with_others else frozenset[str]()
     return Claim(others | {job_name}, read_stop_mark(s3, platform, sweep))
+
+
+@task(name="mark-sweep-stopped", **TASK_OPTIONS)
+def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
+    """S3: whoever runs this sweep, wherever, submits no further job of it. Each mark is another one, by its text."""
+    body = names.pretty_json({"sweep_id": sweep, "mark": uuid4().hex})
+    put_bytes(aws_client("s3", platform), platform.bucket, names.stop_marker_key(platform.prefix, sweep), body)
+
+
+def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
+    """The text of the last mark that stopped the sweep, None where it never was.
+
+    A mark is never deleted: a run that goes on with a stopped sweep ignores the one it met as it began, so that a
+    stop that is given while it starts holds, and so does every other run that was told to stop.
+    """
+    mark = get_bytes(s3, platform.bucket, names.stop_marker_key(platform.prefix, sweep))
+    return None if mark is None else mark.decode(errors="replace")
+
+
+@task(name="is-sweep-stopped", **PATIENT_TASK_OPTIONS)
+def is_sweep_stopped(platform: PlatformConfig, sweep: str, earlier_mark: str | None = None) -> bool:
+    """S3: whether the sweep has been stopped since `earlier_mark`."""
+    return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)

@@ -13,8 +13,8 @@ from prefect import task
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes
 from tasks.sweeps.owner import read_owner_sign
+from tasks.sweeps.records import has_record
 
 logger = logging.getLogger("nodesweep.reaper")
 
@@ -33,7 +33,7 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     )
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
         jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
-        if get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is None:
+        if not has_record(s3, platform, sweep):
             logger.info("%s has no record in s3://%s: another bucket's, left alone", sweep, platform.bucket)
             continue
         sign = read_owner_sign(s3, platform, sweep)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,8 @@ from cli.guard import explain
 from cli.main import main
 from configs.models import PlatformConfig
 from scaling.analysis.speedup import MixedOutcomesError
+from scaling.trend.report_file import parse_report
+from tasks.errors import PointsMissing
 from tests.tasks.hostile_server import DRIPS, dripping_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -356,6 +359,26 @@ def calls_that_hang(monkeypatch: pytest.MonkeyPatch, *, at: str) -> PlatformConf
     monkeypatch.setattr(local_platform, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
     raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
     return PlatformConfig(**{**raw, "endpoint_url": "http://127.0.0.1:9"})
+
+
+def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from flows.scaling_benchmark import SweepResult
+
+    golden = REPOSITORY / "tests" / "scaling" / "golden" / "reference.json"
+    missing = PointsMissing("as Prefect keeps it")
+    missing.result = SweepResult("bench", parse_report(golden.read_bytes(), "golden"), tmp_path, 4, 1)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise missing
+
+    monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("cli.session.run_flow", fail)
+    done = nodesweep("run", LOCAL)
+    assert done.exit_code == 1
+    said = done.output.index("1 of the planned points have no completed run")
+    assert 0 < done.output.index(f"report: {tmp_path / 'report.html'}") < said
 
 
 def test_a_platform_that_does_not_start_in_time_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def test_detached_sweep_is_collected_from_the_platform_alone(pipeline_config: Co
     assert sign is not None and sign.left_running, "a reaper would take its jobs for orphans"
     for name in sweep.job_names:
         assert wait_for_end(served.sagemaker, name)["TrainingJobStatus"] == "Completed"
-    collected = collect_sweep(config, sweep.sweep_id)
+    collected = collect_sweep(sweep.sweep_id, config)
     assert collected is not None
     assert (collected.planned_points, collected.missing_points) == (3, 0)
     assert [row.nodes for row in collected.report.summary] == [1, 2, 4]
@@ -50,13 +50,13 @@ def test_collect_waits_for_the_last_job_and_counts_what_is_missing(
     config = pipeline_config("endless", name="patient", sweep={"node_counts": [1, 2], "max_parallel_jobs": 2})
     sweep = start_detached_sweep(config)
     first, second = sweep.job_names
-    assert collect_sweep(config, sweep.sweep_id) is None
+    assert collect_sweep(sweep.sweep_id, config) is None
     served.sagemaker.stop_training_job(TrainingJobName=first)
     wait_for_end(served.sagemaker, first)
-    assert collect_sweep(config, sweep.sweep_id) is None, "the second one still runs"
+    assert collect_sweep(sweep.sweep_id, config) is None, "the second one still runs"
     served.sagemaker.stop_training_job(TrainingJobName=second)
     wait_for_end(served.sagemaker, second)
-    collected = collect_sweep(config, sweep.sweep_id)
+    collected = collect_sweep(sweep.sweep_id, config)
     assert collected is not None
     assert (collected.planned_points, collected.missing_points) == (2, 2)
 
@@ -103,4 +103,4 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
 
 def test_unknown_sweep_has_nothing_to_collect(pipeline_config: Configs) -> None:
     with pytest.raises(SweepNotFound, match="no sweep bench-20260102030405-0a1b2c3d"):
-        collect_sweep(pipeline_config("scaling"), "bench-20260102030405-0a1b2c3d")
+        collect_sweep("bench-20260102030405-0a1b2c3d", pipeline_config("scaling"))

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from cli.logs import Wanted, show_logs
 from cli.main import main
 from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
+from flows.scaling_benchmark import SweepResult, check_points
 from infra.local.interfaces import JobSpec, Node
 from tasks.errors import PointsMissing, RunFailed
 from tasks.polling import Clock
+from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -41,7 +42,7 @@ def bad_usage(job: JobSpec, node: Node, say: Callable[[str], None], stop: Any) -
 def failed(served: SimpleNamespace, pipeline_config: Configs) -> Iterator[tuple[BenchmarkConfig, SweepResult]]:
     served.engine.programs['"bad-usage"'] = bad_usage
     config = pipeline_config("bad-usage", sweep={"node_counts": [2]})
-    yield config, scaling_benchmark(config)
+    yield config, measure(config)
 
 
 def run(*arguments: str) -> Any:

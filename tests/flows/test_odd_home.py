@@ -27,8 +27,10 @@ def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
     with simulated() as served:
         config = write_config(sweep_config(served, sweep={"node_counts": [1]}), tmp_path)
 
+        reports = tmp_path / "reports"
+
         def run(**environment: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "cli.main", "run", str(config)]
+            command = [sys.executable, "-m", "cli.main", "run", str(config), "--output", str(reports)]
             return subprocess.run(
                 command, cwd=REPOSITORY, env=own | environment, capture_output=True, text=True, timeout=300, check=False
             )
@@ -41,4 +43,5 @@ def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
         done = run(PREFECT_HOME=str(tmp_path / "prefect"))
         assert done.returncode == 0, done.stderr
         assert ledger(served) == [(1, 1, "Completed")] and "report.html" in done.stdout
+        assert (reports / "latest" / "report.html").is_file()
         assert "Traceback" not in done.stderr and "Warning" not in done.stderr

@@ -28,7 +28,8 @@ from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
 from tasks.report.history import read_history_files
-from tasks.storage import mark_sweep_stopped
+from tasks.sweeps.claims import mark_sweep_stopped
+from tests.flows.simulated_sweep import begin_as, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -142,8 +143,8 @@ def test_records_of_a_sweep_hold_no_secret(served: SimpleNamespace, pipeline_con
     stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
     assert b"s3cr3t" not in stored and b"(hidden)" in stored
     assert "s3cr3t" not in (result.folder / "sweep.json").read_text()
-    assert report_sweep(config, result.sweep_id)[0].headline == result.report.headline
-    assert scaling_benchmark(config, result.sweep_id, resume=True).sweep_id == result.sweep_id
+    assert report_sweep(result.sweep_id, config)[0].headline == result.report.headline
+    assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id
 
 
 def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
@@ -157,7 +158,7 @@ def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
     result = scaling_benchmark(config)
     remembered = config_of_sweep(result.sweep_id, None, tmp_path / "reports")
     assert remembered.training.tags == tags and remembered.training.metric_definitions == patterns
-    report = report_sweep(config, result.sweep_id)[0]
+    report = report_sweep(result.sweep_id, config)[0]
     assert report.config["training"]["tags"] == tags
     assert "s3cr3t" not in json.dumps(report.config) + (result.folder / "sweep.json").read_text()
 
@@ -166,12 +167,12 @@ def test_report_made_with_another_config_shows_what_was_measured(pipeline_config
     config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)
     other = config.model_copy(update={"training": config.training.model_copy(update={"seed": 99})})
-    report, _ = report_sweep(other, result.sweep_id)
+    report, _ = report_sweep(result.sweep_id, other)
     assert report.config["training"]["seed"] == config.training.seed
 
 
 def test_failed_point_does_not_lose_the_others(pipeline_config: Configs) -> None:
-    result = scaling_benchmark(pipeline_config("broken-at-2"))
+    result = measure(pipeline_config("broken-at-2"))
     points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
     assert result.missing_points == 1
     assert (points[1]["status"], points[2]["status"], points[4]["status"]) == ("Completed", "Failed", "Completed")
@@ -189,7 +190,7 @@ def test_lack_of_capacity_gets_another_attempt_and_an_algorithm_error_none(
     points = result.report.to_dict()["points"]
     assert [(point["attempt"], point["status"]) for point in points] == [(1, "Failed"), (2, "Completed")]
     assert points[0]["reason"].startswith("CapacityError")
-    failed = scaling_benchmark(pipeline_config("broken-at-2", sweep={"node_counts": [2], "max_attempts": 3}))
+    failed = measure(pipeline_config("broken-at-2", sweep={"node_counts": [2], "max_attempts": 3}))
     assert len(failed.report.to_dict()["points"]) == 1
 
 
@@ -271,7 +272,7 @@ def test_refused_point_does_not_lose_the_others(
     clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
     monkeypatch.setattr("flows.stages.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)))
     config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
-    result = scaling_benchmark(config)
+    result = measure(config)
     points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
     assert (points[1]["status"], points[2]["status"]) == ("Completed", "Completed")
     assert (points[4]["status"], points[4]["reason"]) == ("Failed", "the account-level service limit is 2")
@@ -282,7 +283,7 @@ def test_resume_reruns_only_what_is_missing(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = pipeline_config("broken-at-2")
-    first = scaling_benchmark(config)
+    first = measure(config)
     monkeypatch.setitem(served.engine.programs, '"broken-at-2"', served.engine.programs['"scaling"'])
     resumed = scaling_benchmark(config, resume=True)
     assert resumed.sweep_id == first.sweep_id
@@ -297,21 +298,21 @@ def test_resume_of_another_config_is_refused_before_anything_else_is_done(
     first = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
     monkeypatch.setattr("flows.scaling_benchmark.preflight", lambda _: pytest.fail("the rules were asked"))
     with pytest.raises(PreflightRefused, match="started with another config"):
-        scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1, 2]}), first.sweep_id, resume=True)
+        scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1, 2]}), sweep_id=first.sweep_id)
 
 
 def test_report_is_made_anew_from_the_platform(pipeline_config: Configs, tmp_path: Path) -> None:
     config = pipeline_config("broken-at-2")
-    result = scaling_benchmark(config)
+    result = measure(config)
     shutil.rmtree(result.folder)
-    again, folder = report_sweep(config, result.sweep_id)
+    again, folder = report_sweep(result.sweep_id, config)
     assert again.to_dict()["points"] == result.report.to_dict()["points"]
     assert (folder / "report.html").is_file()
 
 
 def test_report_of_an_unknown_sweep_says_so(pipeline_config: Configs) -> None:
     with pytest.raises(SweepNotFound, match="no sweep bench-20260101000000-00000000"):
-        report_sweep(pipeline_config("scaling"), "bench-20260101000000-00000000")
+        report_sweep("bench-20260101000000-00000000", pipeline_config("scaling"))
 
 
 def test_dataset_that_breaks_an_expectation_stops_before_anything_is_sent(
@@ -360,7 +361,7 @@ def test_interrupted_sweep_stops_its_jobs(
     monkeypatch.setattr("flows.stages.sweep.watch_training_jobs", interrupt)
     sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
     with pytest.raises(KeyboardInterrupt):
-        scaling_benchmark(config, sweep)
+        begin_as(config, sweep)
     [job] = jobs_of(served, sweep)
     waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
@@ -376,7 +377,7 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
 
     def run() -> None:
         try:
-            scaling_benchmark(config, sweep)
+            begin_as(config, sweep)
         except SweepStopped as error:
             result["refused"] = error
 
@@ -387,10 +388,10 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
             if jobs_of(served, sweep):
                 break
             thread.join(0.1)
-        assert stop_sweep(config.platform, sweep) == jobs_of(served, sweep)
+        assert stop_sweep(sweep, config) == jobs_of(served, sweep)
     finally:
         thread.join(60)
-    report, _ = report_sweep(config, sweep)
+    report, _ = report_sweep(sweep, config)
     [point] = report.to_dict()["points"]
     assert (point["status"], point["reason"]) == ("Stopped", "stopped on request")
     assert "with 1 of its points missing" in str(result["refused"])
@@ -405,17 +406,17 @@ def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
 
     def watch_then_stop(*args: Any, **kwargs: Any) -> Any:
         ended = watch(*args, **kwargs)
-        stop_sweep(config.platform, sweep)
+        stop_sweep(sweep, config)
         return ended
 
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch_then_stop)
     with pytest.raises(SweepStopped, match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}"):
-        scaling_benchmark(config, sweep)
+        begin_as(config, sweep)
     assert len(jobs_of(served, sweep)) == 1
     kept = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
     assert [(point["nodes"], point["status"]) for point in kept["points"]] == [(1, "Completed")]
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch)
-    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0
+    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0
 
 
 def test_sweep_that_is_stopped_before_its_first_job_submits_none(
@@ -424,13 +425,13 @@ def test_sweep_that_is_stopped_before_its_first_job_submits_none(
     config = pipeline_config("scaling")
     sweep = "bench-20261120000003-" + names.config_digest(config)[:8]
     scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))  # makes the bucket
-    assert stop_sweep(config.platform, sweep) == []
+    assert stop_sweep(sweep, config) == []
     assert f"no sweep {sweep} has begun; is the id right?" in caplog.text
     with pytest.raises(SweepStopped, match="with 3 of its points missing"):
-        scaling_benchmark(config, sweep)
+        begin_as(config, sweep)
     assert jobs_of(served, sweep) == []
     caplog.clear()
-    assert stop_sweep(config.platform, sweep) == []
+    assert stop_sweep(sweep, config) == []
     assert "has begun" not in caplog.text
 
 
@@ -447,11 +448,11 @@ def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
 
     monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stop_then_submit)
     with pytest.raises(SweepStopped):
-        scaling_benchmark(config, sweep)
+        begin_as(config, sweep)
     [job] = jobs_of(served, sweep)
     assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "Stopped"
 
 
 def test_running_jobs_are_stopped_even_where_the_mark_cannot_be_left(pipeline_config: Configs) -> None:
     config = pipeline_config("scaling", platform={"bucket": "bucket-that-was-deleted"})
-    assert stop_sweep(config.platform, "bench-20261120000005-00000000") == []
+    assert stop_sweep("bench-20261120000005-00000000", config) == []

@@ -38,7 +38,7 @@ def test_program_without_a_dataset_gets_no_channel(served: SimpleNamespace, pipe
     assert {row.nodes: row.speedup for row in result.report.summary} == {1: 1.0, 2: 2.0}
     sent = served.sagemaker.describe_training_job(TrainingJobName=jobs_of(served, result.sweep_id)[0])
     assert sent.get("InputDataConfig", []) == []
-    assert scaling_benchmark(config, result.sweep_id, resume=True).missing_points == 0
+    assert scaling_benchmark(config, sweep_id=result.sweep_id).missing_points == 0
 
 
 OWN_NUMBERS = {"batch": None, "learning_rate": None, "hyperparameters": {"program": "scaling"}}
@@ -88,7 +88,7 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
     )
     first = scaling_benchmark(config)
     recorded = first.report.to_dict()["provenance"]["dataset_digest"]
-    assert scaling_benchmark(config, first.sweep_id, resume=True).sweep_id == first.sweep_id
+    assert scaling_benchmark(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
     with pytest.raises(PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"):
-        scaling_benchmark(config, first.sweep_id, resume=True)
+        scaling_benchmark(config, sweep_id=first.sweep_id)

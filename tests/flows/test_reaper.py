@@ -32,9 +32,7 @@ def abandoned(
     sweep = start_detached_sweep(config)
     with owned(config.platform, sweep.sweep_id):  # somebody took it over, and went away
         pass
-    monkeypatch.setattr(
-        flows.reaper, "config_of_preset", lambda preset, settings: SimpleNamespace(platform=config.platform)
-    )
+    monkeypatch.setattr(flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform))
     (job,) = sweep.job_names
     return config.platform, job
 
@@ -74,7 +72,7 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
     (job,) = sweep.job_names
     with owned(config.platform, sweep.sweep_id):
         wait_for_end(served.sagemaker, job)
-    monkeypatch.setattr(flows.reaper, "config_of_preset", lambda *_: SimpleNamespace(platform=config.platform))
+    monkeypatch.setattr(flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform))
 
     def pool() -> str:
         return str(served.sagemaker.describe_training_job(TrainingJobName=job)["WarmPoolStatus"]["Status"])

@@ -17,8 +17,9 @@ from prefect.client.orchestration import get_client
 from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
-from flows.scaling_benchmark import SweepResult, scaling_benchmark
+from flows.scaling_benchmark import SweepResult
 from infra.local.interfaces import JobSpec, Node
+from tests.flows.simulated_sweep import measure
 from tests.secret_spellings import SECRET, TEXTS, X
 
 MARKS = (X[:20], "IOSFODNN")
@@ -47,7 +48,7 @@ def outputs_of(served: SimpleNamespace, config: BenchmarkConfig, result: SweepRe
     with get_client(sync_client=True) as client:
         runs = [run.model_dump(mode="json") for run in client.read_flow_runs(limit=200)]
         for run in runs:  # what a deployment's run is started with again; docs/security.md says that they are shown
-            run["parameters"].get("config", {}).get("training", {}).pop("hyperparameters", None)
+            run["parameters"].get("preset", {}).get("training", {}).pop("hyperparameters", None)
         found["flow parameters"] = json.dumps(runs)
         for kind in ("logs", "artifacts", "task_runs"):
             found[f"Prefect's {kind}"] = client.request("POST", f"/{kind}/filter", json={"limit": 200}).text
@@ -80,7 +81,7 @@ def test_no_output_of_a_run_shows_a_secret_however_it_is_spelled(
         image={"context": "image", "build_args": {name: X for name in environment}},
         training={"environment": environment, "hyperparameters": dict.fromkeys(SECRET, X) | hyperparameters},
     )
-    result = scaling_benchmark(config)
+    result = measure(config)
     assert len(SECRET) + len(TEXTS) > 70 and result.missing_points == 1
     [job] = served.sagemaker.list_training_jobs(NameContains=result.sweep_id)["TrainingJobSummaries"]
     sent = served.sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"])

@@ -62,11 +62,11 @@ def test_a_second_sweep_builds_nothing_and_a_changed_requirement_is_a_change(
     (code / "train.py").write_text("import timm  # another program\n")
     second = scaling_benchmark(config)
     assert len(builds(served)) == len(before) + 2 and sent(served, second)[0] == image
-    assert scaling_benchmark(config, second.sweep_id, resume=True).sweep_id == second.sweep_id, "nothing has changed"
+    assert scaling_benchmark(config, sweep_id=second.sweep_id).sweep_id == second.sweep_id, "nothing has changed"
     for text in ("timm==1.1\n", "./own\n", ""):
         (code / "requirements.txt").write_text(text)
         with pytest.raises(InputsChanged, match=r"training\.source_dir: requirements\.txt in .*code has changed"):
-            scaling_benchmark(config, second.sweep_id, resume=True)
+            scaling_benchmark(config, sweep_id=second.sweep_id)
     assert len(builds(served)) == len(before) + 2
 
 
@@ -88,7 +88,7 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text
     (code / "requirements.txt").write_text("timm==1.1\n")
     with pytest.raises(InputsChanged, match=r"training\.source_dir: the code in .*code has changed"):
-        scaling_benchmark(config("nowhere", create_missing=False), nowhere.sweep_id, resume=True)
+        scaling_benchmark(config("nowhere", create_missing=False), sweep_id=nowhere.sweep_id)
 
 
 def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(

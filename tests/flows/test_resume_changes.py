@@ -15,6 +15,7 @@ from flows.report import recorded_inputs
 from flows.scaling_benchmark import scaling_benchmark
 from scaling.planning.request import ResolvedInputs
 from tasks.errors import InputsChanged
+from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -31,19 +32,19 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
     program.parent.mkdir()
     program.write_text("print('broken')\n")
     config = pipeline_config("broken-at-2", sweep={"node_counts": [1, 2]}, training={"source_dir": "code"})
-    sweep = scaling_benchmark(config).sweep_id
-    assert scaling_benchmark(config, resume=True).sweep_id == sweep, "nothing has changed"
+    sweep = measure(config).sweep_id
+    assert measure(config, resume=True).sweep_id == sweep, "nothing has changed"
     before = jobs(served, sweep)
     program.write_text("print('mended')\n")
     pd.DataFrame({"label": [7]}).to_parquet(tmp_path / "data" / "b.parquet")
     (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\nLABEL other=1\n")
     with pytest.raises(InputsChanged) as raised:
-        scaling_benchmark(config, sweep, resume=True)
+        scaling_benchmark(config, sweep_id=sweep)
     message, code = explain(raised.value)
     assert code == 2 and jobs(served, sweep) == before
     for word in ("training.source_dir: ", "dataset.source: ", "image.context: ", "--as-started", "start a new sweep"):
         assert word in message
-    resumed = scaling_benchmark(config, resume=True, as_started=True)
+    resumed = measure(config, resume=True, as_started=True)
     assert resumed.sweep_id == sweep and jobs(served, sweep) == before + 1
 
 
@@ -58,7 +59,7 @@ def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config:
     with pytest.raises(
         InputsChanged, match=r"train\.py is not a file in training\.source_dir[\s\S]*no \*\.parquet file"
     ):
-        scaling_benchmark(config, sweep, resume=True)
+        scaling_benchmark(config, sweep_id=sweep)
 
 
 def test_recorded_inputs_are_those_the_sweep_began_with_folders_and_all() -> None:

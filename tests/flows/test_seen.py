@@ -13,9 +13,14 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
+from cli.session import run_flow
 from configs.models import BenchmarkConfig
+from configs.section import HIDDEN
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
+from tasks.errors import PointsMissing
+
+pytestmark = pytest.mark.usefixtures("prefect")
 
 
 def artifact(key: str) -> Any:
@@ -50,6 +55,24 @@ def test_artifacts_task_names_and_links(
     with get_client(sync_client=True) as client:
         runs = {run.name for run in client.read_task_runs()}
     assert {"train-1n-r1", "train-2n-r1"} <= runs
+
+
+def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
+    pipeline_config: Callable[..., BenchmarkConfig],
+) -> None:
+    """The config stands where a form has the name of one, without its secrets; the other fields are empty."""
+    training = {"environment": {"HF_TOKEN": "s3cr3t"}}
+    config = pipeline_config("broken-at-2", name="kept", training=training, sweep={"node_counts": [2]})
+    with pytest.raises(PointsMissing) as missing:
+        run_flow(scaling_benchmark, config, as_started=True)
+    [point] = missing.value.result.report.points
+    assert point.status == "Failed"
+    with get_client(sync_client=True) as client:
+        [run] = [run for run in client.read_flow_runs() if run.name == "scaling-kept"]
+    kept = run.parameters.pop("preset")
+    assert (kept["name"], kept["training"]["environment"]) == ("kept", {"HF_TOKEN": HIDDEN})
+    assert {field for field, value in run.parameters.items() if value} == {"as_started"}
+    assert run.state is not None and run.state.is_failed() and "1 of the planned points" in str(run.state.message)
 
 
 def test_an_object_in_aws_is_shown_by_its_console() -> None:

@@ -16,8 +16,8 @@ from uuid import uuid4
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-import flows.deployed
 import flows.scaling_benchmark
+import flows.stages.ending
 import flows.stages.sweep
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
@@ -41,9 +41,8 @@ from prefect.runtime import flow_run
 
 class SameSecond:
     scheduled_start_time = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
-    @property
-    def id(self):
-        return flow_run.id
+    def __getattr__(self, name):
+        return getattr(flow_run, name)
 
 flows.scaling_benchmark.flow_run = SameSecond()
 config = load_config(Path(sys.argv[1]))
@@ -122,12 +121,12 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: list[str] = []
-    monkeypatch.setattr(flows.deployed, "stop_sweep_jobs_now", lambda platform, sweep: stopped.append(sweep))
+    monkeypatch.setattr(flows.stages.ending, "stop_sweep_jobs_now", lambda platform, sweep: stopped.append(sweep))
     started, run_id = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC), uuid4()
-    hook: Any = flows.deployed.stop_jobs_of_run
+    hook: Any = flows.stages.ending.stop_jobs_of_run
     with simulated() as served:
         config = sweep_config(served)
-        monkeypatch.setattr(flows.deployed, "config_of_run", lambda parameters: config)
+        monkeypatch.setattr(flows.stages.ending, "config_of_run", lambda parameters: config)
         run = SimpleNamespace(id=run_id, parameters={}, expected_start_time=started)
         hook(None, run, None)
         assert stopped == [], "it was cancelled before it had a sweep"

@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from cli.local_platform import answers
+from cli.stack import stack_client
 from configs.models import PlatformConfig
 from infra.local.api.access import access_keys
 from infra.local.server.contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
@@ -20,7 +21,6 @@ from tasks import local_keys, local_status
 from tasks.errors import ForeignAnswer
 from tasks.local_keys import NoLocalKeys, local_session
 from tasks.platform import aws_client
-from tasks.stack import stack_client
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 

@@ -1,32 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling import names
-from tasks.errors import PreflightRefused, SweepNotFound
-from tasks.storage import (
-    get_bytes,
-    is_code_proven,
-    latest_sweep,
-    make_sure_of_bucket,
-    mark_code_proven,
-    put_bytes,
-    put_once,
-)
-
-
-def test_missing_bucket_is_made_only_where_allowed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
-    s3 = aws("s3")
-    with pytest.raises(PreflightRefused, match=r"platform\.bucket: bench-bucket does not exist"):
-        make_sure_of_bucket(s3, platform)
-    make_sure_of_bucket(s3, platform.model_copy(update={"create_missing": True}))
-    make_sure_of_bucket(s3, platform)
+from tasks.storage import get_bytes, put_bytes, put_once
 
 
 def test_bytes_come_back_and_missing_ones_are_none(aws: Callable[[str], Any]) -> None:
@@ -80,30 +60,6 @@ def test_what_is_missing_is_told_from_what_is_forbidden_without_listing_the_buck
         get_bytes(role, "bucket", "elsewhere/a")
 
 
-def test_a_bucket_is_asked_for_only_what_lies_below_the_prefix(
-    aws: Callable[[str], Any], platform: PlatformConfig
-) -> None:
-    s3 = aws("s3")
-    s3.create_bucket(Bucket=platform.bucket)
-    make_sure_of_bucket(WhoMayNotList(s3, f"{platform.prefix}/"), platform)
-    with pytest.raises(PreflightRefused, match="can't be used"):
-        make_sure_of_bucket(WhoMayNotList(s3, "other/"), platform)
-
-
-def test_latest_sweep_is_the_youngest_of_the_same_config(
-    aws: Callable[[str], Any], make_config: Callable[..., BenchmarkConfig]
-) -> None:
-    s3, config = aws("s3"), make_config()
-    s3.create_bucket(Bucket="bench-bucket")
-    with pytest.raises(SweepNotFound, match="no sweep of this config"):
-        latest_sweep(s3, config)
-    sweeps = [names.sweep_id(config, datetime(2026, month, 1, tzinfo=UTC)) for month in (3, 11, 7)]
-    other = names.sweep_id(make_config(sweep={"repeats": 2}), datetime(2026, 12, 1, tzinfo=UTC))
-    for sweep in (*sweeps, other):
-        s3.put_object(Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}")
-    assert latest_sweep(s3, config) == sweeps[1]
-
-
 def test_content_that_is_there_whole_is_not_sent_again(aws: Callable[[str], Any]) -> None:
     s3 = aws("s3")
     s3.create_bucket(Bucket="bucket")
@@ -112,17 +68,3 @@ def test_content_that_is_there_whole_is_not_sent_again(aws: Callable[[str], Any]
         assert put_once(s3, "bucket", "k", body) == "s3://bucket/k"
     versions = s3.list_object_versions(Bucket="bucket")["Versions"]
     assert len(versions) == 2 and get_bytes(s3, "bucket", "k") == b"another"
-
-
-def test_code_is_proven_once_by_the_first_sweep(
-    aws: Callable[[str], Any], platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    s3 = aws("s3")
-    s3.create_bucket(Bucket=platform.bucket)
-    monkeypatch.setattr("tasks.storage.aws_client", lambda service, platform: s3)
-    assert not is_code_proven.fn(platform, "ab12")
-    for sweep in ("first", "second"):
-        mark_code_proven.fn(platform, "ab12", sweep)
-    assert is_code_proven.fn(platform, "ab12")
-    body = get_bytes(s3, platform.bucket, names.proven_code_key(platform.prefix, "ab12"))
-    assert body is not None and b"first" in body

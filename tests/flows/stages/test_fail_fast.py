@@ -16,6 +16,7 @@ from infra.local.interfaces import JobSpec, Node
 from scaling import names
 from tasks.errors import PointsMissing, RunFailed
 from tests.flows.conftest import train
+from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -61,13 +62,13 @@ def test_program_that_can_not_run_costs_two_small_jobs(served: SimpleNamespace, 
         "broken",
         sweep={"node_counts": [1, 2, 4], "repeats": 2, "order": "descending", "smoke": "auto", "min_points": 1},
     )
-    result = scaling_benchmark(config)
+    result = measure(config)
     assert nodes_of_jobs(served, result.sweep_id) == [1, 1]
     assert (result.folder / "report.html").is_file() and result.missing_points == 6
     assert any("4 of 6 planned points were not run: the program failed twice" in text for text in result.report.caveats)
     with pytest.raises(PointsMissing, match=r"^the sweep was given up: the program failed twice in a row .*--epochs 3"):
         check_points(config, result)
-    again = scaling_benchmark(config, resume=True)
+    again = measure(config, resume=True)
     assert len(nodes_of_jobs(served, result.sweep_id)) == 4, "a resume tries anew, and gives up again"
     assert again.given_up
 
@@ -90,7 +91,7 @@ def test_running_jobs_are_stopped_and_completed_ones_kept(served: SimpleNamespac
 
     served.engine.programs['"mixed"'] = mixed
     sweep = {"node_counts": [1, 2, 4, 8], "repeats": 1, "order": "ascending", "max_parallel_jobs": 4}
-    result = scaling_benchmark(pipeline_config("mixed", sweep=sweep))
+    result = measure(pipeline_config("mixed", sweep=sweep))
     status = {point.nodes: point.status for point in result.report.points}
     assert status == {1: "Completed", 2: "Failed", 4: "Failed", 8: "Stopped"}
     assert result.given_up

@@ -18,7 +18,7 @@ from benchmarks.chaos_plan import CallFault
 from benchmarks.chaos_proxy import Proxy
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
-from tasks.storage import ensure_bucket
+from tasks.sweeps.bucket import ensure_bucket
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
 from tests.tasks.hostile_server import PAGE, Words, hostile_server

@@ -10,6 +10,7 @@ import pytest
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
+from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -44,5 +45,5 @@ def test_lines_of_a_running_job_are_followed(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.log")
-    scaling_benchmark(pipeline_config("broken-at-2", sweep={"node_counts": [2]}))
+    measure(pipeline_config("broken-at-2", sweep={"node_counts": [2]}))
     assert "algo-1: about to fail" in [record.getMessage() for record in caplog.records]

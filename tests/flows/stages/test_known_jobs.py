@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-import flows.deployed
 import flows.scaling_benchmark
+import flows.stages.ending
 import flows.stages.sweep
 import tasks.jobs.training_jobs
 import tasks.sweeps.stopping
@@ -30,6 +30,7 @@ from tasks.errors import SweepStopped
 from tasks.platform import aws_client
 from tasks.sweeps.claims import claim_job
 from tasks.sweeps.owner import read_owner_sign
+from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import wait_for_end, wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -153,7 +154,7 @@ def running(pipeline_config: Configs, served: SimpleNamespace) -> Iterator[Calla
 
         def run() -> None:
             try:
-                scaling_benchmark(config, sweep)
+                begin_as(config, sweep)
             except BaseException as error:
                 ended.append(error)
 
@@ -176,7 +177,7 @@ def test_stop_ends_jobs_that_the_list_does_not_show_yet(
 ) -> None:
     late(30.0, 3.0)
     config, sweep = running("unseen")
-    stop_sweep(config.platform, sweep)
+    stop_sweep(sweep, config)
     assert statuses(served, "unseen") == ["Stopped"] * 2
 
 
@@ -184,7 +185,7 @@ def test_stop_releases_the_warm_pools(
     served: SimpleNamespace, running: Callable[..., tuple[BenchmarkConfig, str]]
 ) -> None:
     config, sweep = running("poolstop", keep_alive_seconds=3600)
-    stop_sweep(config.platform, sweep)
+    stop_sweep(sweep, config)
     assert statuses(served, "poolstop") == ["Stopped"] * 2
     assert pools(served, "poolstop") == {"Terminated"}
 
@@ -208,12 +209,12 @@ def test_detached_sweep_keeps_no_pool_once_it_is_stopped_or_collected(
     sections: dict[str, Any] = {"training": {"keep_alive_seconds": 3600}, "sweep": {"max_parallel_jobs": 3}}
     stopped = start_detached_sweep(pipeline_config("lingering", name="poolstopped", **sections))
     config = pipeline_config("scaling", name="poolcollected", **sections)
-    stop_sweep(config.platform, stopped.sweep_id)
+    stop_sweep(stopped.sweep_id, config)
     collected = start_detached_sweep(config)
     for name in collected.job_names:
         wait_for_end(served.sagemaker, name)
     assert pools(served, "poolcollected") == {"Available"}
-    assert collect_sweep(config, collected.sweep_id) is not None
+    assert collect_sweep(collected.sweep_id, config) is not None
     assert pools(served, "poolstopped") == pools(served, "poolcollected") == {"Terminated"}
 
 
@@ -229,10 +230,10 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
         "lingering", name="hooked", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
     )
     sweep = start_detached_sweep(config).sweep_id
-    monkeypatch.setattr(flows.deployed, "config_of_run", lambda parameters: config)
+    monkeypatch.setattr(flows.stages.ending, "config_of_run", lambda parameters: config)
     run: Any = SimpleNamespace(parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC))
     cancelled: Any = None
-    flows.deployed.stop_jobs_of_run(flows.deployed.scaling_benchmark_from_preset, run, cancelled)
+    flows.stages.ending.stop_jobs_of_run(scaling_benchmark, run, cancelled)
     assert statuses(served, "hooked") == ["Stopped"] * 3
     assert pools(served, "hooked") == {"Terminated"}
 
@@ -299,20 +300,20 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
     sweep = f"restopped-20261120000001-{names.config_digest(config)[:8]}"
     interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
     with pytest.raises(KeyboardInterrupt):
-        scaling_benchmark(config, sweep)
-    stop_sweep(config.platform, sweep)
+        begin_as(config, sweep)
+    stop_sweep(sweep, config)
     preflight = flows.scaling_benchmark.preflight
 
     def stopped_meanwhile(config: BenchmarkConfig) -> Any:
-        stop_sweep(config.platform, sweep)
+        stop_sweep(sweep, config)
         return preflight(config)
 
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", stopped_meanwhile)
     with pytest.raises(SweepStopped):
-        scaling_benchmark(config, sweep, resume=True)
+        scaling_benchmark(config, sweep_id=sweep)
     assert statuses(served, "restopped") == []
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", preflight)
-    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0, "an earlier stop does not hold a resume"
+    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0, "an earlier stop does not hold a resume"
 
 
 def test_ctrl_c_on_the_resume_of_another_configs_sweep_leaves_that_one_alone(
@@ -323,9 +324,9 @@ def test_ctrl_c_on_the_resume_of_another_configs_sweep_leaves_that_one_alone(
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", interrupted_preflight)
     sweep = job.rsplit("-n1-", 1)[0]
     with pytest.raises(KeyboardInterrupt):
-        scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep, resume=True)
+        scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep_id=sweep)
     assert statuses(served, "theirs") == ["InProgress"]
-    stop_sweep(theirs.platform, sweep)
+    stop_sweep(sweep, theirs)
 
 
 def interrupted_preflight(config: BenchmarkConfig) -> None:
@@ -339,10 +340,10 @@ def test_resume_whose_first_look_at_the_mark_failed_goes_on(
     sweep = f"markless-20261120000001-{names.config_digest(config)[:8]}"
     interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
     with pytest.raises(KeyboardInterrupt):
-        scaling_benchmark(config, sweep)
-    stop_sweep(config.platform, sweep)
+        begin_as(config, sweep)
+    stop_sweep(sweep, config)
     monkeypatch.setattr(flows.scaling_benchmark, "_earlier_run", lambda *_: None)
-    assert scaling_benchmark(config, sweep, resume=True).missing_points == 0
+    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0
 
 
 def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
@@ -353,7 +354,7 @@ def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
     submit = flows.stages.sweep.submit_training_job
 
     def stopped_meanwhile(platform: Any, request: Any, label: str) -> Any:
-        stop_sweep(platform, request["TrainingJobName"].rsplit("-n1-", 1)[0])
+        stop_sweep(request["TrainingJobName"].rsplit("-n1-", 1)[0], config)
         return submit(platform, request, label)
 
     monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stopped_meanwhile)
@@ -381,7 +382,7 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
     sweep = said.split("`nodesweep stop ")[1].split("`")[0]
     sign = read_owner_sign(served.s3, config.platform, sweep)
     assert names.is_sweep_id(sweep) and sign is not None
-    stop_sweep(config.platform, sweep)
+    stop_sweep(sweep, config)
 
 
 def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
@@ -398,7 +399,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
         return [{"TrainingJobName": jobs[0], "TrainingJobStatus": "Stopping", "FailureReason": why}]
 
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", given_up)
-    result = scaling_benchmark(config)
+    result = measure(config)
     assert result.missing_points == 1
     points = {point["job_name"]: point for point in result.report.to_dict()["points"]}
     assert [point["status"] for name, point in points.items() if name != stubborn[0]] == ["Completed"] * 2
@@ -432,7 +433,7 @@ def test_two_runs_of_one_sweep_are_one_budget(
         return accepted
 
     monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
-    report = scaling_benchmark(config, sweep).report.to_dict()
+    report = begin_as(config, sweep).report.to_dict()
     assert [(point["nodes"], point["status"]) for point in report["points"]] == [(1, "Completed"), (2, "Failed")]
     assert "sweep.budget_usd: 0.95 USD" in report["points"][1]["reason"]
     claims = served.s3.list_objects_v2(

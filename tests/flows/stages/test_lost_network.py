@@ -25,8 +25,8 @@ from tasks.jobs.logs import read_job_log
 from tasks.jobs.results import read_job_metrics
 from tasks.jobs.training_jobs import describe_training_job, submit_training_job, watch_training_jobs
 from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
-from tasks.storage import is_sweep_stopped, put_objects
-from tasks.sweeps.claims import claim_job
+from tasks.storage import put_objects
+from tasks.sweeps.claims import claim_job, is_sweep_stopped
 from tests.flows.simulated_sweep import COMPLETED, ledger
 
 Configs = Callable[..., BenchmarkConfig]

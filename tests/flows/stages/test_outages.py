@@ -15,7 +15,7 @@ import pytest
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
-from tests.flows.simulated_sweep import COMPLETED, DLC, ledger, nodesweep_run
+from tests.flows.simulated_sweep import COMPLETED, DLC, ledger, measure, nodesweep_run
 from tests.infra.local.platform_client import job_request, resources
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
@@ -143,7 +143,7 @@ def test_internal_error_is_tried_again_as_often_as_allowed(simulated: Platform, 
     """2 nodes fail once, 4 nodes always."""
     internal = {"fault": "internal_error", "after_seconds": 60}
     with simulated({**internal, "jobs": "*-n2-*", "max_jobs": 1}, {**internal, "jobs": "*-n4-*"}) as served:
-        result = scaling_benchmark(sweep_config(served, sweep={"max_attempts": 2}))
+        result = measure(sweep_config(served, sweep={"max_attempts": 2}))
         assert result.missing_points == 1
         assert ledger(served) == [
             (1, 1, "Completed"), (2, 1, "Failed"), (2, 2, "Completed"), (4, 1, "Failed"), (4, 2, "Failed"),

@@ -14,6 +14,7 @@ from infra.local.engine.process.engine import ProcessEngine
 from infra.local.server.backends import Backend, with_real_nodes
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
+from tests.flows.simulated_sweep import measure
 from tests.infra.local.engine.engine_bench import TIMES, OneImage, write_image, write_train
 from tests.infra.local.platform_client import client
 from tests.infra.local.platform_fakes import FakeImageStore
@@ -79,7 +80,7 @@ def test_nodes_that_say_that_they_trained_alone_fail_the_point(
     platform: SimpleNamespace, config: BenchmarkConfig
 ) -> None:
     platform.program("world_size=1;")
-    report = scaling_benchmark(config).report
+    report = measure(config).report
     assert [point.status for point in report.points] == ["Completed", "Failed"]
     assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in (report.points[1].reason or "")
     assert report.summary[1].world_size == 1

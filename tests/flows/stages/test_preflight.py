@@ -21,7 +21,7 @@ from scaling.planning.request import ResolvedInputs
 from scaling.rules.rule import Facts, Findings
 from tasks.errors import PreflightRefused
 from tasks.preflight.identity import needs_of
-from tasks.pricing import with_price
+from tasks.report.pricing import with_price
 
 Configs = Callable[..., BenchmarkConfig]
 LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")

@@ -20,7 +20,8 @@ from scaling import names
 from scaling.planning.budget import billed_node_seconds
 from scaling.report import ScalingReport
 from tasks.errors import PointsMissing, PreflightRefused
-from tasks.pricing import with_price
+from tasks.report.pricing import with_price
+from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import serve_simulated
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -128,15 +129,13 @@ def test_budget_holds_all_attempts_of_all_runs(
     """
     faults = (failing_once(1, 400), failing_once(2, 400), failing_once(4, 3280))
     with simulated(*faults, model=EACH_NEARLY_AN_HOUR) as served:
-        first = scaling_benchmark(sweep_config(served, budget_usd=ALL_BOUNDS))
+        first = measure(sweep_config(served, budget_usd=ALL_BOUNDS))
         assert (first.missing_points, events) == (3, [])
         spent = spent_usd(served)
         budget = spent + BOUND[1] + BOUND[2] - 0.02
         assert budget > ALL_BOUNDS, "else preflight refuses it"
 
-        resumed = scaling_benchmark(
-            sweep_config(served, budget_usd=budget, max_parallel_jobs=3), first.sweep_id, resume=True
-        )
+        resumed = measure(sweep_config(served, budget_usd=budget, max_parallel_jobs=3), sweep_id=first.sweep_id)
         assert {place for place, job in jobs_of(served).items() if job["TrainingJobStatus"] == "Completed"} == {
             (1, 2),
             (2, 2),
@@ -154,7 +153,7 @@ def test_budget_holds_all_attempts_of_all_runs(
             ("nodesweep.budget", {"sweep": first.sweep_id, "message": reason})
         ]
 
-        richer = scaling_benchmark(sweep_config(served, budget_usd=60.0), first.sweep_id, resume=True)
+        richer = scaling_benchmark(sweep_config(served, budget_usd=60.0), sweep_id=first.sweep_id)
         assert richer.missing_points == 0
         assert len(jobs_of(served)) == 6
 
@@ -172,13 +171,13 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
         sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
         patch.setattr("flows.stages.sweep.watch_training_jobs", crash)
         with pytest.raises(RuntimeError, match="lost"):
-            scaling_benchmark(config, sweep)
+            begin_as(config, sweep)
         assert set(jobs_of(served)) == {(4, 1)}
         patch.undo()
         monkeypatch.setattr(
             "scaling.planning.queue.Allowance.budget_problem", lambda *_: "sweep.budget_usd: none is left"
         )
-        resumed = scaling_benchmark(config, sweep, resume=True)
+        resumed = measure(config, sweep_id=sweep)
     assert {place: status for place, (status, _) in rows(resumed).items()} == {
         (1, 1): "Failed",
         (2, 1): "Failed",
@@ -190,18 +189,16 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
 def test_retries_are_counted_over_resumes(simulated: Platform, sweep_config: Configs) -> None:
     with simulated(NO_CAPACITY) as served:
         config = sweep_config(served, node_counts=[1, 2], max_attempts=3, max_retries=1)
-        first = scaling_benchmark(config)
+        first = measure(config)
         made = {(1, 1), (1, 2), (2, 1)}
         assert set(jobs_of(served)) == made
         reason = "sweep.max_retries: the whole sweep may make 1 further attempts, and 1 were made"
         for place in ((1, 3), (2, 2)):
             assert rows(first)[place][0] == "Failed" and rows(first)[place][1].startswith(reason)
-        again = scaling_benchmark(config, first.sweep_id, resume=True)
+        again = measure(config, sweep_id=first.sweep_id)
         assert set(jobs_of(served)) == made
         assert rows(again) == rows(first)
-        scaling_benchmark(
-            sweep_config(served, node_counts=[1, 2], max_attempts=1, max_retries=2), first.sweep_id, resume=True
-        )
+        measure(sweep_config(served, node_counts=[1, 2], max_attempts=1, max_retries=2), sweep_id=first.sweep_id)
         assert len(jobs_of(served)) == 4
 
 

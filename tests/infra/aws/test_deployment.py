@@ -35,7 +35,8 @@ from tasks.polling import Clock
 from tasks.preflight.ask import check_online
 from tasks.preflight.facts import read_facts
 from tasks.preflight.identity import needs_of
-from tasks.pricing import price_instance
+from tasks.report.pricing import price_instance
+from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
 from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
@@ -91,10 +92,10 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
     inputs = ResolvedInputs(result.sweep_id, str(provenance["image_uri"]), str(provenance["dataset_uri"]))
     request = build_request(endless, plan.points[0], inputs, attempt=9)
     submit(aws_client("sagemaker", first.platform), request)
-    assert stop_sweep(first.platform, result.sweep_id) == [request["TrainingJobName"]]
+    assert stop_sweep(result.sweep_id, first) == [request["TrainingJobName"]]
     assert submit_point(endless, plan, inputs, plan.points[0]) is None, "claimed, and withdrawn: the sweep is stopped"
-    assert scaling_benchmark(config, result.sweep_id, resume=True).sweep_id == result.sweep_id
-    report_sweep(config, result.sweep_id)
+    assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id
+    report_sweep(result.sweep_id, config)
     show_history(config, config.name, None)
 
 
@@ -116,7 +117,7 @@ def run_own_code_on_own_data(platform: SimpleNamespace, first: BenchmarkConfig, 
     assert scaling_benchmark(config).missing_points == 0
     faults = '[{"fault": "algorithm_error", "after_seconds": 20}]'
     failing = local_benchmark(first, "name=failing", training={"environment": {"NODESWEEP_FAULTS": faults}})
-    assert scaling_benchmark(failing).missing_points == 2
+    assert measure(failing).missing_points == 2
 
 
 def run_failing_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> None:

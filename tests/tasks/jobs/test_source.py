@@ -4,13 +4,16 @@ import io
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
+from configs.models import BenchmarkConfig, PlatformConfig
+from scaling import names
 from tasks.errors import PreflightRefused
 from tasks.jobs import source
-from tasks.jobs.source import pack
+from tasks.jobs.source import is_code_proven, mark_code_proven, pack
+from tasks.storage import get_bytes
 
 
 @pytest.fixture
@@ -86,3 +89,17 @@ def test_requirements_that_are_a_layer_of_the_image_are_not_sent(
         packed = source.pack_code(config, with_requirements)
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             assert sorted(tar.getnames()) == ["deep/requirements.txt", *more, "train.py"]
+
+
+def test_code_is_proven_once_by_the_first_sweep(
+    aws: Callable[[str], Any], platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    monkeypatch.setattr("tasks.jobs.source.aws_client", lambda service, platform: s3)
+    assert not is_code_proven.fn(platform, "ab12")
+    for sweep in ("first", "second"):
+        mark_code_proven.fn(platform, "ab12", sweep)
+    assert is_code_proven.fn(platform, "ab12")
+    body = get_bytes(s3, platform.bucket, names.proven_code_key(platform.prefix, "ab12"))
+    assert body is not None and b"first" in body

@@ -52,7 +52,10 @@ def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the
         (refused("403", 403), "these credentials may not call moon:Describe"),
         (refused("UnknownOperationException"), "the endpoint has no moon:Describe"),
         (ResponseParserError("<html>"), "the endpoint has no moon:Describe"),
-        (ForeignAnswer("http://x", "Describe", "a page"), "the endpoint has no moon:Describe"),
+        (
+            ForeignAnswer(endpoint_url="http://x", operation="Describe", answer="a page"),
+            "the endpoint has no moon:Describe",
+        ),
         (refused("500", 500), "moon:Describe did not answer (500)"),
         (refused("NoSuchResourceException"), "moon:Describe did not answer (NoSuchResourceException)"),
         (

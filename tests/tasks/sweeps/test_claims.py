@@ -8,8 +8,7 @@ import pytest
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import aws_client
-from tasks.storage import mark_sweep_stopped, read_stop_mark
-from tasks.sweeps.claims import Claim, claim_job, read_claims, withdraw_claim
+from tasks.sweeps.claims import Claim, claim_job, mark_sweep_stopped, read_claims, read_stop_mark, withdraw_claim
 
 SWEEP, OTHER = "bench-20260102030405-0a1b2c3d", "bench-20260102030406-0a1b2c3d"
 JOB, FURTHER = (names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2))

@@ -15,10 +15,11 @@ import pytest
 import tasks.sweeps.ids
 from configs.models import BenchmarkConfig
 from scaling import names
-from tasks.errors import RunFailed, SweepNotNamed
+from tasks.errors import RunFailed
 from tasks.polling import Clock
-from tasks.storage import is_complete, latest_sweep, put_bytes
+from tasks.storage import put_bytes
 from tasks.sweeps.ids import claimed_sweep_id, take_sweep_id
+from tasks.sweeps.records import latest_sweep
 from tests.infra.local.platform_client import serve_platform
 
 STARTED = datetime(2026, 11, 22, 23, 59, 58, 700_000, tzinfo=UTC)
@@ -128,47 +129,3 @@ def test_local_platform_lets_one_of_many_at_once_have_the_id(
         key = names.run_claim_key(benchmark_config.platform.prefix, sweep)
         body = served.s3.get_object(Bucket=benchmark_config.platform.bucket, Key=key)["Body"].read()
         assert json.loads(body) == {"run": run, "sweep_id": sweep}
-
-
-def report_of(*points: tuple[int, int, str]) -> bytes:
-    return json.dumps({"points": [{"nodes": n, "repeat": r, "status": status} for n, r, status in points]}).encode()
-
-
-@pytest.mark.parametrize(
-    ("report", "complete"),
-    [
-        (report_of((1, 1, "Completed"), (2, 1, "Completed")), True),
-        (report_of((1, 1, "Completed"), (2, 1, "Failed"), (2, 1, "Completed")), True),
-        (report_of((1, 1, "Completed"), (2, 1, "Failed")), False),
-        (report_of((1, 1, "Completed")), False),
-        (None, False),
-        (b"{", False),
-        (b"[]", False),
-    ],
-)
-def test_sweep_is_finished_when_every_point_has_a_completed_run(
-    benchmark_config: BenchmarkConfig, report: bytes | None, complete: bool
-) -> None:
-    assert is_complete(report, benchmark_config) is complete
-
-
-def test_resume_names_the_sweep_it_is_not_certain_of(s3: Any, benchmark_config: BenchmarkConfig) -> None:
-    """The younger run was killed before its sweep was recorded; then it is recorded, then finished."""
-    platform = benchmark_config.platform
-
-    def put(key: str, body: bytes) -> None:
-        put_bytes(s3, platform.bucket, key, body)
-
-    older, younger = (take_sweep_id(s3, benchmark_config, STARTED, run) for run in ("older", "younger"))
-    with pytest.raises(SweepNotNamed, match=f"{younger}, ended before its sweep was recorded") as raised:
-        latest_sweep(s3, benchmark_config)
-    assert older not in str(raised.value)
-    put(names.sweep_config_key(platform.prefix, older), b"{}")
-    with pytest.raises(SweepNotNamed, match=f"name the sweep that is meant: --resume {older}"):
-        latest_sweep(s3, benchmark_config)
-    put(names.sweep_config_key(platform.prefix, younger), b"{}")
-    assert latest_sweep(s3, benchmark_config) == younger
-    finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
-    put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
-    with pytest.raises(SweepNotNamed, match=f"{younger}, is finished: all its points .*start anew without --resume"):
-        latest_sweep(s3, benchmark_config)

@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import PlatformConfig
 from scaling.analysis.cost import price_of
-from tasks.pricing import SOURCE, NoPrice, cache_file, keep_price, price_instance, read_price, recall_price
+from tasks.report.pricing import SOURCE, NoPrice, cache_file, keep_price, price_instance, read_price, recall_price
 
 TODAY = date(2026, 11, 20)
 KEY = "aws us-east-1 ml.m5.xlarge"
@@ -44,7 +44,7 @@ def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
         assert (service, platform.region, quick) == ("pricing", "us-east-1", True)
         return client
 
-    monkeypatch.setattr("tasks.pricing.aws_client", client_of)
+    monkeypatch.setattr("tasks.report.pricing.aws_client", client_of)
     with Stubber(client) as stub:
         yield stub
 

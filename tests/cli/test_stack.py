@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from cli.stack import read_outputs, stack_client
 from configs.load import ConfigError
-from tasks.stack import read_outputs, stack_client
 
 TEMPLATE = json.dumps({"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": {"BucketName": {"Value": "mine"}}})
 

@@ -1,0 +1,43 @@
+"""The bucket of a platform: there, or made where platform.create_missing allows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import task
+
+from configs.models import PlatformConfig
+from tasks.errors import PreflightRefused, error_code
+from tasks.platform import TASK_OPTIONS, aws_client
+
+
+def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
+    """The bucket answers, or is created where platform.create_missing allows it. Raises PreflightRefused otherwise.
+
+    It is asked for what lies below the prefix, since the pipeline role may list nothing else.
+    """
+    try:
+        s3.list_objects_v2(Bucket=platform.bucket, Prefix=f"{platform.prefix}/", MaxKeys=1)
+        return
+    except s3.exceptions.ClientError as error:
+        code = error_code(error)
+        if code not in ("404", "NoSuchBucket"):
+            raise PreflightRefused(f"platform.bucket: {platform.bucket} can't be used: {error}") from error
+    if not platform.create_missing:
+        raise PreflightRefused(
+            f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true"
+        )
+    # us-east-1 is the one region that refuses to be named here.
+    place = (
+        {} if platform.region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": platform.region}}
+    )
+    try:
+        s3.create_bucket(Bucket=platform.bucket, **place)
+    except s3.exceptions.BucketAlreadyOwnedByYou:
+        return  # another run was a moment faster
+
+
+@task(name="make-sure-of-bucket", **TASK_OPTIONS)
+def ensure_bucket(platform: PlatformConfig) -> None:
+    """S3: the bucket is there."""
+    make_sure_of_bucket(aws_client("s3", platform), platform)

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from configs.models import PlatformConfig
+from tasks.errors import PreflightRefused
+from tasks.sweeps.bucket import make_sure_of_bucket
+from tests.tasks.test_storage import WhoMayNotList
+
+
+def test_missing_bucket_is_made_only_where_allowed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
+    s3 = aws("s3")
+    with pytest.raises(PreflightRefused, match=r"platform\.bucket: bench-bucket does not exist"):
+        make_sure_of_bucket(s3, platform)
+    make_sure_of_bucket(s3, platform.model_copy(update={"create_missing": True}))
+    make_sure_of_bucket(s3, platform)
+
+
+def test_a_bucket_is_asked_for_only_what_lies_below_the_prefix(
+    aws: Callable[[str], Any], platform: PlatformConfig
+) -> None:
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    make_sure_of_bucket(WhoMayNotList(s3, f"{platform.prefix}/"), platform)
+    with pytest.raises(PreflightRefused, match="can't be used"):
+        make_sure_of_bucket(WhoMayNotList(s3, "other/"), platform)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.report import analyse
+from tasks.errors import SweepNotFound, SweepNotNamed
+from tasks.storage import put_bytes
+from tasks.sweeps.ids import take_sweep_id
+from tasks.sweeps.records import is_complete, latest_sweep
+
+
+def test_latest_sweep_is_the_youngest_of_the_same_config(
+    aws: Callable[[str], Any], make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    s3, config = aws("s3"), make_config()
+    s3.create_bucket(Bucket="bench-bucket")
+    with pytest.raises(SweepNotFound, match="no sweep of this config"):
+        latest_sweep(s3, config)
+    sweeps = [names.sweep_id(config, datetime(2026, month, 1, tzinfo=UTC)) for month in (3, 11, 7)]
+    other = names.sweep_id(make_config(sweep={"repeats": 2}), datetime(2026, 12, 1, tzinfo=UTC))
+    for sweep in (*sweeps, other):
+        s3.put_object(Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}")
+    assert latest_sweep(s3, config) == sweeps[1]
+
+
+def report_of(*points: tuple[int, int, str]) -> bytes:
+    outcomes = [
+        JobOutcome(
+            nodes=nodes, repeat=repeat, attempt=attempt, job_name=f"job-{attempt}", status=status,
+            platform_kind="aws", train_clock="program", clocks=Clocks(train_seconds=80.0),
+        )
+        for attempt, (nodes, repeat, status) in enumerate(points, start=1)
+    ]  # fmt: skip
+    report = analyse("bench-20261122000000-01234567", None, None, outcomes, None, {}, datetime.now(UTC))
+    return names.pretty_json(report.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("report", "complete"),
+    [
+        (report_of((1, 1, "Completed"), (2, 1, "Completed")), True),
+        (report_of((1, 1, "Completed"), (2, 1, "Failed"), (2, 1, "Completed")), True),
+        (report_of((1, 1, "Completed"), (2, 1, "Failed")), False),
+        (report_of((1, 1, "Completed")), False),
+        (None, False),
+        (b"{", False),
+        (b"[]", False),
+        (b'{"points": []}', False),
+    ],
+)
+def test_sweep_is_finished_when_every_point_has_a_completed_run(
+    benchmark_config: BenchmarkConfig, report: bytes | None, complete: bool
+) -> None:
+    assert is_complete(report, benchmark_config) is complete
+
+
+def test_resume_names_the_sweep_it_is_not_certain_of(
+    aws: Callable[[str], Any], benchmark_config: BenchmarkConfig
+) -> None:
+    """The younger run was killed before its sweep was recorded; then it is recorded, then finished."""
+    s3, platform = aws("s3"), benchmark_config.platform
+    s3.create_bucket(Bucket=platform.bucket)
+
+    def put(key: str, body: bytes) -> None:
+        put_bytes(s3, platform.bucket, key, body)
+
+    older, younger = (
+        take_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run) for run in ("older", "younger")
+    )
+    with pytest.raises(SweepNotNamed, match=f"{younger}, ended before its sweep was recorded") as raised:
+        latest_sweep(s3, benchmark_config)
+    assert older not in str(raised.value)
+    put(names.sweep_config_key(platform.prefix, older), b"{}")
+    with pytest.raises(SweepNotNamed, match=f"name the sweep that is meant: --resume {older}"):
+        latest_sweep(s3, benchmark_config)
+    put(names.sweep_config_key(platform.prefix, younger), b"{}")
+    assert latest_sweep(s3, benchmark_config) == younger
+    finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
+    put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
+    with pytest.raises(SweepNotNamed, match=f"{younger}, is finished: all its points .*start anew without --resume"):
+        latest_sweep(s3, benchmark_config)
