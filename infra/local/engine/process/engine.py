@@ -76,8 +76,7 @@ class ProcessEngine(ExclusiveEngine):
         if quota and boot_folders is None:
             for group in quota.group_by_host.values():
                 quota.quotas.apply(group, quota.vcpus)
-        cpus = capacity.cpu_of_each_node(len(nodes)) if quota else [None] * len(nodes)
-        plans = [self._plan(job, node, image_environment, quota, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
+        plans = [self._plan(job, node, image_environment, quota) for node in nodes]
         try:
             with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
                 self._live[job.job_name] = supervised
@@ -102,11 +101,10 @@ class ProcessEngine(ExclusiveEngine):
         if self._quotas is None:
             return None
         groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
-        return Quota(self._quotas, groups, self._vcpus(job))
+        cpus = dict(zip(groups, capacity.cpu_of_each_node(len(nodes)), strict=True))
+        return Quota(self._quotas, groups, self._vcpus(job), cpus)
 
-    def _plan(
-        self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None, cpu: int | None
-    ) -> NodePlan:
+    def _plan(self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None) -> NodePlan:
         image = self._image(job)
         environment = node_environment(
             job,
@@ -126,7 +124,7 @@ class ProcessEngine(ExclusiveEngine):
             "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
             "output_fd": -1,  # SupervisedNodes opens it
             "cgroup": str(quota.group_by_host[node.host]) if quota else None,
-            "cpu": cpu,
+            "cpu": quota.cpu_by_host[node.host] if quota else None,
         }
 
     def _image(self, job: JobSpec) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_en
     lines = []
     run = JobRun(
         nodes,
-        None,
+        SimpleNamespace(usage=lambda vcpus: {}),
         lambda host, text, _: lines.append((host, text)),
         threading.Event(),
         600,
