@@ -21,6 +21,7 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
+from scaling.outcome.attainment import LEAST_ATTAINED, attained_share, is_starved, least_attained
 from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome, TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
@@ -130,6 +131,34 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
         yield f"CPU quota not in force when training started, at {_nodes(loose)}: those times are too short."
 
 
+def _starved(evidence: Evidence) -> Iterator[str]:
+    """What the nodes got of the CPU, where that was not enough (docs/method.md, "Attainment")."""
+    starved = [point for point in evidence.points if is_starved(point)]
+    if starved:
+        least = {
+            point.nodes: least_attained(each for each in starved if each.nodes == point.nodes) for point in starved
+        }
+        got = join_words(f"{format_percent(share)} at {nodes_text(nodes)}" for nodes, share in least.items())
+        left_out = sum(not point.used for point in starved)
+        yield (
+            f"Starved of CPU: this machine did other work beside the nodes, and the one that got least had {got} of "
+            f"the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is the least that counts. "
+            f"{f'{jobs_text(left_out)} left out; times' if left_out else 'Times'} there are too long, and no "
+            "recommendation rests on them. Repeat the sweep while nothing else runs."
+        )
+    unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
+    if unknown:
+        yield (
+            f"Not known at {_nodes(unknown)}: whether the nodes got the CPU that their quota promised. The kernel "
+            "does not count it here, or the run was too short for it."
+        )
+
+
+def _is_unproven(point: Point) -> bool:
+    has_quota = point.isolation is not None and NOT_ISOLATED not in point.isolation
+    return has_quota and attained_share(point) is None
+
+
 def _failures(evidence: Evidence) -> Iterator[str]:
     failed = [row for row in evidence.rows if row.n_failed]
     if failed:
@@ -143,7 +172,9 @@ def _failures(evidence: Evidence) -> Iterator[str]:
             "such a time is no measurement and is left out."
         )
     unused = [point for point in evidence.points if not point.used and point.status == "Completed"]
-    untimed = [point.nodes for point in unused if not point.spot and not point.launch_path_only]
+    untimed = [
+        point.nodes for point in unused if not point.spot and not point.launch_path_only and not is_starved(point)
+    ]
     if untimed:
         source = SOURCES.get(evidence.clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
@@ -345,6 +376,7 @@ _ASKED = {
 _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _platform,
     _isolation,
+    _starved,
     _failures,
     _clock,
     _world,
