@@ -27,6 +27,7 @@ from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts,
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
+DUTY_CYCLE = "duty cycle"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
@@ -122,10 +123,18 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
             "Nodes not isolated: all of them shared the cores of one machine without a quota, so few nodes may have "
             "had the processors of many; the speedup says little about separate machines."
         )
+    if DUTY_CYCLE in isolation:
+        yield (
+            "Nodes held by a duty cycle: no control group could be written, so the platform stopped and continued each "
+            "node's processes by their CPU time. Their steps vary more than under the kernel's quota."
+        )
     loose = [
         point.nodes
         for point in evidence.used
-        if point.isolation and NOT_ISOLATED not in point.isolation and point.device and not point.device.cpu_quota_cores
+        if point.isolation
+        and not any(word in point.isolation for word in (NOT_ISOLATED, DUTY_CYCLE))
+        and point.device
+        and not point.device.cpu_quota_cores
     ]
     if loose:
         yield f"CPU quota not in force when training started, at {_nodes(loose)}: those times are too short."

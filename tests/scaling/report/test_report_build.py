@@ -164,6 +164,14 @@ def test_nodes_that_cannot_prove_their_share_are_told(make_outcome, make_report)
     assert not has(aws, "Not known at")
 
 
+def test_a_duty_cycle_is_told(make_outcome, make_report):
+    device = {**METRICS["device"], "cpu_quota_cores": None}
+    held = {**EMULATED, "isolation": "0.2 vCPU per node by duty cycle (cgroups not writable)"}
+    report = make_report([make_outcome(1, 40.0, **{**held, "metrics": {**METRICS, "device": device}})])
+    assert has(report, "Nodes held by a duty cycle")
+    assert not has(report, "quota not in force")
+
+
 def test_a_quota_that_was_not_in_force(make_outcome, make_report):
     device = {**METRICS["device"], "cpu_quota_cores": None}
     outcomes = [

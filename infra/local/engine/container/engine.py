@@ -155,8 +155,7 @@ class ContainerEngine(ExclusiveEngine):
             try:
                 quota = _quota(running, vcpus, {node.host: cpu for node, cpu in zip(nodes, cpus, strict=True)})
                 if quota and not waits:
-                    for group in quota.group_by_host.values():
-                        quota.quotas.apply(group, vcpus)
+                    quota.apply()
                 folders = {node.host: barrier_folder(node) for node in nodes} if waits else None
                 running.release()
                 run = JobRun(

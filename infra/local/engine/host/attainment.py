@@ -62,32 +62,38 @@ def attainments(
         waited_seconds = _difference(first.waited_seconds, last.waited_seconds)
         delay_seconds = None if waited_seconds is None else max(0.0, waited_seconds - throttled_seconds)
         others = _taken_by_others(host, begin, end, used, cpu_by_host)
+        throttled_share = _share(
+            _difference(first.throttled_periods, last.throttled_periods), _difference(first.periods, last.periods)
+        )
         quota_seconds = vcpus * seconds
         found[host] = NodeAttainment(
             seconds=seconds,
             quota_seconds=quota_seconds,
             cpu_seconds=cpu_seconds,
-            asked_seconds=asked_seconds(quota_seconds, cpu_seconds, delay_seconds, others),
+            asked_seconds=asked_seconds(quota_seconds, cpu_seconds, delay_seconds, others, throttled_share),
             run_queue_delay_seconds=delay_seconds,
-            throttled_share=_share(
-                _difference(first.throttled_periods, last.throttled_periods),
-                _difference(first.periods, last.periods),
-            ),
+            throttled_share=throttled_share,
         )
     return found
 
 
 def asked_seconds(
-    quota_seconds: float, cpu_seconds: float, delay_seconds: float | None, others_seconds: float | None
+    quota_seconds: float,
+    cpu_seconds: float,
+    delay_seconds: float | None,
+    others_seconds: float | None,
+    throttled_share: float | None = None,
 ) -> float | None:
     """The CPU time that a node would have used on a machine of its own; None where its waits are not known.
 
-    What it used and what it waited for, but no more than its quota, and of the wait no more than others took
-    (docs/method.md, "Attainment").
+    What it used and what it waited for in the periods that did not use up its quota, but no more than its quota, and of
+    the wait no more than others took (docs/method.md, "Attainment").
     """
     if delay_seconds is None:
         return None
-    withheld = delay_seconds if others_seconds is None else min(delay_seconds, others_seconds)
+    withheld = delay_seconds * (1 - min(throttled_share or 0.0, 1.0))
+    if others_seconds is not None:
+        withheld = min(withheld, others_seconds)
     return min(max(quota_seconds, cpu_seconds), cpu_seconds + withheld)
 
 
@@ -125,9 +131,12 @@ class AttainmentMeter:
         group_by_host: Mapping[str, Path],
         cpu_by_host: Mapping[str, int],
         vcpus: float,
+        thread_ids: Callable[[str], Iterable[int]] = lambda host: (),
+        stops: Callable[[str], tuple[int, int] | None] = lambda host: None,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node that has no control group."""
         self._usage = usage
         self._group_by_host = group_by_host
         self._cpu_by_host = cpu_by_host
@@ -135,7 +144,9 @@ class AttainmentMeter:
         self._proc = proc
         self._clock = clock
         self._around = enclosing_groups()
-        self._waits = {host: ThreadWaits(proc) for host in group_by_host}
+        self._thread_ids = thread_ids
+        self._stops = stops
+        self._waits = {host: ThreadWaits(proc) for host in cpu_by_host}
         self._begin: Reading | None = None
         self._end: Reading | None = None
 
@@ -158,16 +169,20 @@ class AttainmentMeter:
 
     def _read(self) -> Reading:
         nodes = {
-            host: self._read_node(usage.cpu_seconds, host, self._group_by_host[host])
+            host: self._read_node(usage.cpu_seconds, host)
             for host, usage in self._usage().items()
-            if host in self._group_by_host
+            if host in self._waits
         }
         held_back = sum(cpu_statistics(group)["throttled_seconds"] for group in self._around)
         cpus = len(os.sched_getaffinity(0))
         busy = busy_seconds(_read(self._proc / "stat"))
         return Reading(self._clock(), nodes, busy, held_back / cpus)
 
-    def _read_node(self, cpu_seconds: float, host: str, group: Path) -> NodeReading:
+    def _read_node(self, cpu_seconds: float, host: str) -> NodeReading:
+        group = self._group_by_host.get(host)
+        if group is None:
+            waited_seconds = self._waits[host].seconds(self._thread_ids(host))
+            return NodeReading(cpu_seconds, waited_seconds, *(self._stops(host) or (None, None)))
         counted = cpu_statistics(group)
         periods, throttled = counted.get("nr_periods"), counted.get("nr_throttled")
         return NodeReading(

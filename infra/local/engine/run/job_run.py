@@ -13,7 +13,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -61,12 +61,31 @@ class _Ending:
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU quota of the nodes: their groups, how much each gets, and the one CPU that each stays on."""
+    """The CPU quota of the nodes: how much each gets, and the one CPU that each stays on; kept by the kernel in their
+    groups, or by `limit` (None: no more) where there are none."""
 
-    quotas: CpuQuotas
+    quotas: CpuQuotas | None
     group_by_host: Mapping[str, Path]
     vcpus: float
     cpu_by_host: Mapping[str, int] = field(default_factory=dict)
+    limit: Callable[[float | None], None] | None = None
+
+    def apply(self) -> None:
+        """Put it in force on every node."""
+        if self.limit:
+            self.limit(self.vcpus)
+        for group in self.group_by_host.values():
+            if self.quotas:
+                self.quotas.apply(group, self.vcpus)
+
+    def lift(self) -> None:
+        """Take it away; where that fails it is of no consequence: the nodes end later."""
+        if self.limit:
+            self.limit(None)
+        for group in self.group_by_host.values():
+            with contextlib.suppress(OSError):
+                if self.quotas:
+                    self.quotas.lift(group)
 
 
 @dataclass
@@ -157,8 +176,7 @@ class JobRun:
 
     def _apply_quota(self) -> None:
         if self.quota:
-            for group in self.quota.group_by_host.values():
-                self.quota.quotas.apply(group, self.quota.vcpus)
+            self.quota.apply()
 
     def _quota_note(self, boot_seconds: float) -> str:
         if self.quota is None:
@@ -191,7 +209,12 @@ class JobRun:
             return
         quota, supervised = self.quota, self.supervised
         self._meter = AttainmentMeter(
-            lambda: supervised.usage(quota.vcpus), quota.group_by_host, quota.cpu_by_host, quota.vcpus
+            lambda: supervised.usage(quota.vcpus),
+            quota.group_by_host,
+            quota.cpu_by_host,
+            quota.vcpus,
+            supervised.thread_ids,
+            supervised.stops,
         )
         with self._tolerated():
             self._meter.begin()
@@ -238,9 +261,7 @@ class JobRun:
 
     def _lift_quota(self) -> None:
         if self.quota:
-            for group in self.quota.group_by_host.values():
-                with contextlib.suppress(OSError):  # of no consequence: they end later
-                    self.quota.quotas.lift(group)
+            self.quota.lift()
 
     def _go_on_ending(self, now: float) -> None:
         ending = self._ending

@@ -69,6 +69,18 @@ def test_shares_of_a_quota_of_20_seconds(cpu: float, delay: float, others: float
     assert share(cpu, asked_seconds(20.0, cpu, delay, others)) == pytest.approx(expected)
 
 
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=SECONDS)
+def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
+    quota: float, cpu: float, delay: float, others: float
+) -> None:
+    """Its waits were within periods that gave it all it was promised; what it did not use, it idled in others."""
+    assert asked_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
+
+
+def test_the_waits_of_periods_that_used_up_the_quota_do_not_count() -> None:
+    assert asked_seconds(20.0, 15.0, 10.0, 50.0, throttled_share=0.75) == 17.5
+
+
 def test_what_is_not_counted_makes_no_share() -> None:
     assert asked_seconds(20.0, 6.0, None, 5.0) is None
     begin = Reading(0.0, {"algo-1": NodeReading(0.0, None)})
@@ -154,7 +166,7 @@ class Machine:
         self.now = 0.0
         self.usage: dict[str, NodeUsage] = {}
         self.meter = AttainmentMeter(
-            lambda: self.usage, {"algo-1": self.group}, {"algo-1": 0}, 0.2, folder, lambda: self.now
+            lambda: self.usage, {"algo-1": self.group}, {"algo-1": 0}, 0.2, proc=folder, clock=lambda: self.now
         )
         self.count(0.0, 0.0, 0.0, 0.0)
 
@@ -176,7 +188,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
     machine.meter.look()
     found = machine.meter.attainments()["algo-1"]
     assert (found.seconds, found.quota_seconds) == (10.0, pytest.approx(2.0))
-    assert found.share == pytest.approx(0.6)
+    assert found.share == pytest.approx(0.6)  # 80 % of the delay of 8 s, but no more than the quota
     assert found.throttled_share == pytest.approx(0.2)
     assert found.run_queue_delay_seconds == pytest.approx(8.0)
 
@@ -192,3 +204,24 @@ def test_a_look_after_the_end_of_a_process_does_not_count(tmp_path: Path, later:
     machine.usage = {"algo-1": NodeUsage(1.0, 0, 0.2)} if later else {}
     machine.meter.look()
     assert machine.meter.attainments()["algo-1"].cpu_seconds == 2.0
+
+
+def test_a_node_without_a_group_is_its_threads_and_its_stops(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    counts = iter([(100, 10), (150, 60)])
+    meter = AttainmentMeter(
+        lambda: machine.usage,
+        {},
+        {"algo-1": 0},
+        0.2,
+        thread_ids=lambda host: [7],
+        stops=lambda host: next(counts),
+        proc=tmp_path,
+        clock=lambda: machine.now,
+    )
+    meter.begin()
+    machine.count(10.0, 1.9, 6.0, 10.0)
+    meter.look()
+    found = meter.attainments()["algo-1"]
+    assert (found.throttled_share, found.run_queue_delay_seconds) == (1.0, 6.0)
+    assert found.share == 1.0

@@ -29,6 +29,12 @@ class Nodes:
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         return {host: NodeUsage(seconds, 0, vcpus) for host, seconds in self.cpu_seconds.items()}
 
+    def thread_ids(self, host: str) -> list[int]:
+        return []
+
+    def stops(self, host: str) -> None:
+        return None
+
     def end(self) -> None:
         for host in HOSTS:
             self.events.put({"event": "ended", "host": host, "exit_code": 0})
