@@ -252,9 +252,9 @@ def kept_same(way: str) -> Iterator[None]:
     weigh, deal = CpuQuotas._weigh, capacity.cpu_of_each_node
     allowed = sorted(os.sched_getaffinity(0))
 
-    def without_first(count: int) -> list[int]:
+    def without_first(instance_count: int) -> list[int]:
         left = allowed[1:] or allowed
-        return [left[index % len(left)] for index in range(count)]
+        return [left[index % len(left)] for index in range(instance_count)]
 
     if way == "plain":
         CpuQuotas._weigh = lambda self, times: None  # type: ignore[method-assign]
