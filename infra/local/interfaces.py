@@ -62,6 +62,25 @@ class NodeExit:
 
 
 @dataclass(frozen=True)
+class NodeAttainment:
+    """What a node got of the CPU that it asked for, while its job measured (docs/method.md, "Attainment")."""
+
+    seconds: float  # from `go` to `done`
+    quota_seconds: float  # CPU time that its quota allowed in them
+    cpu_seconds: float  # and that it used
+    asked_seconds: float | None  # what it would have used on a machine of its own; None: not known
+    run_queue_delay_seconds: float | None  # its threads ready to run, with quota left; None: not counted
+    throttled_share: float | None  # of the quota's periods, those that it used up; None: not counted
+
+    @property
+    def share(self) -> float | None:
+        """What it used of what it asked for, 0 to 1; None where that is not known."""
+        if self.asked_seconds is None:
+            return None
+        return self.cpu_seconds / self.asked_seconds if self.asked_seconds > 0 else 1.0
+
+
+@dataclass(frozen=True)
 class RunResult:
     """How the run of all nodes ended. `failed_host` is the root cause, None when every node exited 0."""
 
@@ -70,6 +89,8 @@ class RunResult:
     failure_reason: str | None = None  # "AlgorithmError: …", not yet cut to 1,024 characters
     stopped: bool = False  # the stop event was set
     timed_out: bool = False  # MaxRuntimeInSeconds passed
+    attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
+    """By host; empty where nodes had no quota, or never came to measure."""
 
 
 @dataclass(frozen=True)

@@ -121,12 +121,23 @@ class _Count:
     def trained(self) -> bool:
         return "throughput_only" not in self.row.flags
 
+    @property
+    def starved(self) -> bool:
+        return "starved" in self.row.flags
+
+    @property
+    def counts(self) -> bool:
+        """Whether a recommendation may rest on its time."""
+        return self.trained and not self.starved
+
 
 def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
     """Choose among the measured counts; None for fewer than two. A deadline needs times of whole runs, not rates."""
     measured = _measured(rows)
     if len(measured) < 2:
         return None
+    if any(count.starved for count in measured) and (measured[0].starved or _is_alone(measured)):
+        return _none_for_starved(measured, goals)
     if goals.deadline_seconds is not None:
         return _by_deadline(measured, goals, _Deadline(goals.deadline_seconds, _deadline_clock(measured)))
     return _by_efficiency(measured, goals)
@@ -141,7 +152,7 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
     points = sorted(
         (rounded(count.seconds), rounded(count.usd), count.nodes)
         for count in _measured(rows)
-        if count.usd is not None and count.trained
+        if count.usd is not None and count.counts
     )
     front: list[int] = []
     best: tuple[float, float] | None = None
@@ -181,13 +192,13 @@ def rounded(number: float) -> float:
 def _measured(rows: Sequence[SummaryRow]) -> list[_Count]:
     """The rows with a time, ascending; the first is the baseline."""
     counts = []
-    throughput_only = {row.nodes for row in rows if "throughput_only" in row.flags}
+    not_comparable = {row.nodes for row in rows if {"throughput_only", "starved"}.intersection(row.flags)}
     for row in sorted(rows, key=lambda row: row.nodes):
         seconds, efficiency = row.train.seconds, row.train.efficiency
         if seconds is not None and efficiency is not None:
             efficiencies = row.train.efficiency_interval
             low = efficiency if efficiencies is None else efficiencies.low
-            ratio = None if row.nodes / 2 in throughput_only else row.doubling_ratio
+            ratio = None if row.nodes / 2 in not_comparable else row.doubling_ratio
             counts.append(_Count(row, row.nodes, seconds, efficiency, low, ratio))
     return counts
 
@@ -217,7 +228,7 @@ def _first_as_fast(measured: Sequence[_Count]) -> dict[int, int | None]:
         seconds = rounded(count.seconds)
         place = bisect_left(negated_minima, -seconds)
         found[count.nodes] = nodes[place] if place < len(nodes) else None
-        if count.trained:
+        if count.counts:
             nodes.append(count.nodes)
             negated_minima.append(max(-seconds, negated_minima[-1]) if negated_minima else -seconds)
     return found
@@ -250,7 +261,7 @@ def _next_efficient(measured: Sequence[_Count], passing: Sequence[_Count]) -> _C
     """The next largest that passes, else the one nearest to passing by efficiency; None where nothing passes."""
     if len(passing) != 1:
         return passing[-2] if passing else None
-    others = [count for count in measured if count is not passing[0] and count.trained]
+    others = [count for count in measured if count is not passing[0] and count.counts]
     return max(others, key=lambda count: (rounded(count.efficiency_low), count.nodes), default=None)
 
 
@@ -345,7 +356,7 @@ def _deadline_reason(
         if not priced:
             notes = ["not every run cost is known, so the least node-time counts as cheapest", *notes]
         return _sentence(f"{nodes_text(chosen.nodes)} is the cheapest measured count that {asked}", *notes)
-    trained = [count for count in measured if count.trained]
+    trained = [count for count in measured if count.counts]
     in_time = [count for count in trained if not _too_late(count, deadline)]
     if in_time:
         nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))
@@ -362,8 +373,36 @@ _UNLIKE_BASELINE = (
 )
 
 
+_STARVED = "its nodes were starved of CPU, so its time is no measurement"
+
+
 def _other_model(count: _Count) -> list[str]:
-    return [] if count.trained else [_UNLIKE_BASELINE]
+    """Why its time can't be compared with the others."""
+    return ([] if count.trained else [_UNLIKE_BASELINE]) + ([_STARVED] if count.starved else [])
+
+
+def _is_alone(measured: Sequence[_Count]) -> bool:
+    return sum(not count.starved for count in measured) < 2
+
+
+def _none_for_starved(measured: Sequence[_Count], goals: RecommendationConfig) -> Recommendation:
+    """All speedups rest on the baseline's time, and one count alone has none."""
+    starved = join_words(count.nodes for count in measured if count.starved)
+    at = f"{starved} {'node' if starved == '1' else 'nodes'}"
+    why = "all are compared with the baseline" if measured[0].starved else "what is left has nothing to compare with"
+    deadline = goals.deadline_seconds is not None
+    return Recommendation(
+        rule="deadline" if deadline else "efficiency",
+        deadline_clock=_deadline_clock(measured) if deadline else None,
+        basis="point",
+        chosen=None,
+        runner_up=None,
+        rejected=tuple(
+            Choice(nodes=count.nodes, reason=_STARVED if count.starved else "there is no sound count to compare with")
+            for count in measured
+        ),
+        reason=_sentence(f"No recommendation, since the nodes were starved of CPU at {at}, and {why}"),
+    )
 
 
 def _over_budget(count: _Count, goals: RecommendationConfig) -> list[str]:

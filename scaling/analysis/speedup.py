@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
@@ -26,11 +26,12 @@ from configs.models import ParityConfig
 from scaling.analysis.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
 from scaling.analysis.cost import Price, RunCosts, run_costs, seconds_to_target
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from scaling.outcome.attainment import is_starved
 from scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 from scaling.parts import Part
 
 T = TypeVar("T")
-Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed"]
+Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
 Source = Literal["program", "logged"]
 """Where a number of the program is from: its metrics.json or its log."""
 # T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders of magnitude.
@@ -83,7 +84,8 @@ class SummaryRow(Part):
     flags: tuple[Flag, ...] = Field(
         description="superlinear: E > 1; retrograde: slower than some smaller node count; "
         "throughput_only: the final metric is not shown to be the baseline's, so T is not a time-to-train; "
-        "world_size_unconfirmed: nothing in a used run says how many processes worked together."
+        "world_size_unconfirmed: nothing in a used run says how many processes worked together; "
+        "starved: an emulated node got less of the CPU than it asked for, so T is too long."
     )
 
     @property
@@ -321,9 +323,17 @@ def _group(
     for outcome in outcomes:
         by_nodes.setdefault(outcome.nodes, []).append(outcome)
     return [
-        _Group(nodes, [_attempt(outcome, clock, metric_source) for outcome in at])
+        _Group(nodes, _without_starved([_attempt(outcome, clock, metric_source) for outcome in at]))
         for nodes, at in sorted(by_nodes.items())
     ]
+
+
+def _without_starved(attempts: Sequence[_Attempt]) -> list[_Attempt]:
+    """Runs whose nodes were starved of CPU are used only where a node count has no other ones (docs/method.md,
+    "Attainment")."""
+    if all(is_starved(attempt.outcome) for attempt in attempts if attempt.used):
+        return list(attempts)
+    return [replace(attempt, used=attempt.used and not is_starved(attempt.outcome)) for attempt in attempts]
 
 
 def _attempt(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> _Attempt:
@@ -399,6 +409,8 @@ def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: floa
     flags: list[Flag] = []
     if _is_world_unknown(group):
         flags.append("world_size_unconfirmed")
+    if any(is_starved(outcome) for outcome in group.used):
+        flags.append("starved")
     if train.seconds is None or train.efficiency is None:
         return tuple(flags)
     if train.efficiency > 1 + _ROUNDING:

@@ -168,7 +168,7 @@ def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | No
     times = [
         (row.nodes, row.train_seconds)
         for row in rows
-        if row.train_seconds is not None and "throughput_only" not in row.flags
+        if row.train_seconds is not None and not {"throughput_only", "starved"}.intersection(row.flags)
     ]
     return fit_laws(times, _steps_ratio(policy, [nodes for nodes, _ in times]), per_sample=clock == "throughput")
 

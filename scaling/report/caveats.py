@@ -21,11 +21,13 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
+from scaling.outcome.attainment import LEAST_ATTAINED, attained_share, is_starved, least_attained
 from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome, TrainClock
 from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
+DUTY_CYCLE = "duty cycle"
 # Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
@@ -121,13 +123,49 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
             "Nodes not isolated: all of them shared the cores of one machine without a quota, so few nodes may have "
             "had the processors of many; the speedup says little about separate machines."
         )
+    if DUTY_CYCLE in isolation:
+        yield (
+            "Nodes held by a duty cycle: no control group could be written, so the platform stopped and continued each "
+            "node's processes by their CPU time. Their steps vary more than under the kernel's quota."
+        )
     loose = [
         point.nodes
         for point in evidence.used
-        if point.isolation and NOT_ISOLATED not in point.isolation and point.device and not point.device.cpu_quota_cores
+        if point.isolation
+        and not any(word in point.isolation for word in (NOT_ISOLATED, DUTY_CYCLE))
+        and point.device
+        and not point.device.cpu_quota_cores
     ]
     if loose:
         yield f"CPU quota not in force when training started, at {_nodes(loose)}: those times are too short."
+
+
+def _starved(evidence: Evidence) -> Iterator[str]:
+    """What the nodes got of the CPU, where that was not enough (docs/method.md, "Attainment")."""
+    starved = [point for point in evidence.points if is_starved(point)]
+    if starved:
+        least = {
+            point.nodes: least_attained(each for each in starved if each.nodes == point.nodes) for point in starved
+        }
+        got = join_words(f"{format_percent(share)} at {nodes_text(nodes)}" for nodes, share in least.items())
+        left_out = sum(not point.used for point in starved)
+        yield (
+            f"Starved of CPU: this machine did other work beside the nodes, and the one that got least had {got} of "
+            f"the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is the least that counts. "
+            f"{f'{jobs_text(left_out)} left out; times' if left_out else 'Times'} there are too long, and no "
+            "recommendation rests on them. Repeat the sweep while nothing else runs."
+        )
+    unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
+    if unknown:
+        yield (
+            f"Not known at {_nodes(unknown)}: whether the nodes got the CPU that their quota promised. The kernel "
+            "does not count it here, or the run was too short for it."
+        )
+
+
+def _is_unproven(point: Point) -> bool:
+    has_quota = point.isolation is not None and NOT_ISOLATED not in point.isolation
+    return has_quota and attained_share(point) is None
 
 
 def _failures(evidence: Evidence) -> Iterator[str]:
@@ -143,7 +181,9 @@ def _failures(evidence: Evidence) -> Iterator[str]:
             "such a time is no measurement and is left out."
         )
     unused = [point for point in evidence.points if not point.used and point.status == "Completed"]
-    untimed = [point.nodes for point in unused if not point.spot and not point.launch_path_only]
+    untimed = [
+        point.nodes for point in unused if not point.spot and not point.launch_path_only and not is_starved(point)
+    ]
     if untimed:
         source = SOURCES.get(evidence.clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
@@ -345,6 +385,7 @@ _ASKED = {
 _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _platform,
     _isolation,
+    _starved,
     _failures,
     _clock,
     _world,

@@ -35,7 +35,7 @@ def write_headline(
 
     `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts
     and for times that are no program's own. A world size that no run confirmed is said: the nodes of such a job may
-    never have worked together.
+    never have worked together. Nodes that were starved of CPU are said, too: their times are no measurement.
     Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (docs/method.md,
     "Batch policy").
     """
@@ -43,6 +43,8 @@ def write_headline(
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {jobs_text(jobs)} did not complete"
+    if starved := [row.nodes for row in rows if "starved" in row.flags]:
+        sentence += f"; starved: the nodes did not get the CPU they asked for at {join_words(map(nodes_text, starved))}"
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
         sentence += f"; world size not confirmed at {join_words(map(nodes_text, unconfirmed))}"
     return sentence + "."

@@ -147,7 +147,11 @@ class Point(Part):
     device: DeviceFacts | None
     utilisation: Mapping[str, float] = Field(
         description="Mean CloudWatch utilisation over all nodes while the job ran, in percent: cpu_percent (100 per "
-        "core), memory_percent, gpu_percent (100 per GPU), gpu_memory_percent (100 per GPU), disk_percent. Empty: none."
+        "core), memory_percent, gpu_percent (100 per GPU), gpu_memory_percent (100 per GPU), disk_percent. "
+        "Empty: none. Of emulated nodes with a CPU quota also, while they measured: attained_percent, what the node "
+        "that got least used of the CPU it asked for; quota_used_percent, CPU time of quota x time; "
+        "throttled_percent, periods that used up the quota; run_queue_delay_percent, time ready to run with quota "
+        "left, over all threads."
     )
     costs: RunCosts
     cost_is_given: bool = Field(description="The run's cost was given by a table, not computed from time and price.")

@@ -26,6 +26,7 @@ from scaling.formats import (
     interruptions_text,
     nodes_text,
 )
+from scaling.outcome.attainment import is_starved, least_attained
 from scaling.report.model import Point, ScalingReport
 from scaling.report.sources import point_source, row_source, source_note
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, thinned, titled
@@ -42,7 +43,9 @@ _FLAG_WORDS = {
     "retrograde": "retrograde",
     "throughput_only": "throughput only",
     "world_size_unconfirmed": "world size not confirmed",
+    "starved": "starved of CPU",
 }
+_UTILISATION = ("cpu", "gpu", "gpu_memory", "memory", "disk", "quota_used", "throttled", "run_queue_delay")
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
@@ -356,6 +359,9 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
             return Cell("Baseline")
         return _ranged(row.speedup, row.train.speedup_interval, format_speedup)
 
+    def attained(row: SummaryRow) -> str:
+        return format_percent(least_attained(run for run in report.points if run.used and run.nodes == row.nodes))
+
     return [
         Column("N", "nodes", nodes),
         Column("n", "used runs", lambda row: format_count(row.n)),
@@ -378,6 +384,7 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         Column("e", _KARP_FLATT_MEANING, lambda row: format_value(row.train.karp_flatt, 2), optional=True),
         Column("cost", "median cost of a run", lambda row: format_usd(row.costs.run_usd), optional=True),
         Column("cost/epoch", "on the train clock", lambda row: format_usd(row.costs.epoch_usd), optional=True),
+        Column("attained", "of the CPU that its nodes asked for, the least", attained, optional=True),
         Column("status", "runs and flags", _status_cell, is_text=True),
     ]
 
@@ -432,10 +439,8 @@ def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
         column("submit to end", "waited", lambda point: format_seconds(point.clocks.submit_to_end_seconds)),
         column(metric_heading, "final metric", lambda point: metric_cell(point.final_metric)),
         column("cost", cost_origin(report), lambda point: format_usd(point.costs.run_usd)),
-        *(
-            column(name.replace("_percent", "").replace("_", " "), "mean utilisation", partial(_utilisation, name))
-            for name in ("cpu_percent", "gpu_percent", "gpu_memory_percent", "memory_percent", "disk_percent")
-        ),
+        *(column(name.replace("_", " "), "mean utilisation", partial(_utilisation, name)) for name in _UTILISATION),
+        column("attained", "of the CPU asked for, the least", lambda point: format_percent(least_attained([point]))),
         Column("job", "training job, or line of the table; below it, its raw result", job, is_text=True),
     ]
 
@@ -446,7 +451,7 @@ def _step(point: Point) -> str:
 
 
 def _utilisation(name: str, point: Point) -> str:
-    percent = point.utilisation.get(name)
+    percent = point.utilisation.get(f"{name}_percent")
     return UNKNOWN if percent is None else format_percent(percent / 100)
 
 
@@ -456,8 +461,8 @@ def _attempt_status(point: Point) -> str:
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
     left_out = point.status == "Completed" and not point.used
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
-    notes = [*(["left out"] if left_out else []), *(["world size not confirmed"] if unknown else [])]
-    return ", ".join([*words, *notes])
+    notes = {"starved of CPU": is_starved(point), "left out": left_out, "world size not confirmed": unknown}
+    return ", ".join([*words, *(note for note, applies in notes.items() if applies)])
 
 
 def _metric_column(metrics: Sequence[FinalMetric | None]) -> tuple[str, Callable[[FinalMetric | None], str]]:

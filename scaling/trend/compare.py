@@ -343,6 +343,9 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
         if unlike:
             at = join_words(map(nodes_text, unlike))
             notes.append(f"Throughput only at {at} in {name}: a time there is not a time-to-train.")
+        if starved := [row.nodes for row in report.summary if "starved" in row.flags]:
+            at = join_words(map(nodes_text, starved))
+            notes.append(f"Starved of CPU at {at} in {name}: a time there is no measurement.")
     if len(rows) > 1:
         notes.append(f"Each of the {len(rows)} rows is a test of its own; nothing is corrected for their number.")
     return tuple(notes)

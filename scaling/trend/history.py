@@ -116,7 +116,7 @@ COLUMNS = (
         "final metric against the baseline's: baseline, same, reached_target, different or unknown",
         nullable=False,
     ),
-    _text("flags", "superlinear, retrograde, throughput_only, joined by +; empty: none; null: no S(N)"),
+    _text("flags", "superlinear, retrograde, throughput_only, starved, joined by +; empty: none; null: no S(N)"),
 )
 
 

@@ -12,6 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from configs.models import PlatformConfig
+from scaling.outcome.attainment import ATTAINED
+from scaling.outcome.outcome import platform_kind
 from tasks.errors import best_effort
 from tasks.platform import aws_client
 
@@ -23,19 +25,34 @@ METRICS = {
     "gpu_memory_percent": "GPUMemoryUtilization",
     "disk_percent": "DiskUtilization",
 }
+EMULATED_METRICS = {
+    ATTAINED: "CPUAttained",
+    "quota_used_percent": "CPUQuotaUsed",
+    "throttled_percent": "CPUThrottled",
+    "run_queue_delay_percent": "CPURunQueueDelay",
+}
+"""What only emulated nodes have, and AWS is not asked for (docs/method.md, "Attainment")."""
 PERIOD_SECONDS = 60
 # 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500. More nodes would hardly change the mean.
 MAX_NODES = 64
 
 
 def read_utilisation(
-    cloudwatch: Any, job_name: str, nodes: int, started: datetime, ended: datetime
+    cloudwatch: Any,
+    job_name: str,
+    nodes: int,
+    started: datetime,
+    ended: datetime,
+    metrics: Mapping[str, str] = METRICS,
 ) -> dict[str, float]:
-    """Mean of each metric over nodes and time, in percent; empty where there is none or it can't be read."""
+    """Mean of each metric over nodes and time, in percent; empty where there is none or it can't be read.
+
+    Of what the nodes attained it is the least: they wait for one another, so the slowest one's counts.
+    """
     queries = [
         _query(f"m{place}", metric, f"{job_name}/algo-{node}")
         for place, (metric, node) in enumerate(
-            (metric, node) for metric in METRICS.values() for node in range(1, min(nodes, MAX_NODES) + 1)
+            (metric, node) for metric in metrics.values() for node in range(1, min(nodes, MAX_NODES) + 1)
         )
     ]
     labels = {query["Id"]: query["MetricStat"]["Metric"]["MetricName"] for query in queries}
@@ -46,7 +63,11 @@ def read_utilisation(
         for page in cloudwatch.get_paginator("get_metric_data").paginate(MetricDataQueries=queries, **window):
             for result in page["MetricDataResults"]:
                 values.setdefault(labels[result["Id"]], []).extend(result["Values"])
-    return {name: fmean(values[metric]) for name, metric in METRICS.items() if values.get(metric)}
+    return {
+        name: (min if name == ATTAINED else fmean)(values[metric])
+        for name, metric in metrics.items()
+        if values.get(metric)
+    }
 
 
 def running_time(description: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
@@ -68,4 +89,7 @@ def read_job_utilisation(platform: PlatformConfig, description: Mapping[str, Any
         return {}
     nodes = description["ResourceConfig"]["InstanceCount"]
     cloudwatch = aws_client("cloudwatch", platform)
-    return read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window)
+    found = read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window)
+    if platform_kind(description["TrainingJobArn"]) == "emulated":
+        found |= read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window, EMULATED_METRICS)
+    return found

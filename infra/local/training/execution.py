@@ -155,6 +155,7 @@ class JobExecution:
             began = time.monotonic()
             result = self._engine.run(spec, nodes, on_line, watch.halt, left_seconds)
             self._trained_seconds += time.monotonic() - began
+            metrics.put_attainment(result.attainment)
         final = self._metrics.final()
         self._change(lambda job: setattr(job, "final_metrics", final))
         return result

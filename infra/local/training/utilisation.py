@@ -1,4 +1,8 @@
-"""CloudWatch metrics of a running job's nodes: how busy each is, from what its processes have used."""
+"""CloudWatch metrics of a job's nodes: how busy each is, and what each got of the CPU that it asked for.
+
+The first are AWS's own. Those of attained_per_cent() are this platform's: an instance has its CPUs
+to itself, an emulated node has to prove that it got its share (docs/method.md, "Attainment").
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from infra.local.interfaces import NodeUsage
+from infra.local.interfaces import NodeAttainment, NodeUsage
 from infra.local.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
@@ -52,11 +56,19 @@ class NodeMetrics:
     ) -> None:
         self._samples.stop()
 
+    def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
+        """What each node got of the CPU while the job measured, all in per cent; nothing of what is not known."""
+        values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
+        self._put(lambda: [datum for host, of_host in values.items() for datum in self._described(host, of_host)])
+
     def _sample(self) -> None:
-        """A sample that can't be taken is reported and left out: metrics must not stop the job."""
+        now = time.monotonic()
+        self._put(lambda: [datum for host, usage in self._usage().items() for datum in self._data(host, usage, now)])
+
+    def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
+        """What can't be had or written is reported and left out: metrics must not stop the job."""
         try:
-            now = time.monotonic()
-            data = [datum for host, usage in self._usage().items() for datum in self._data(host, usage, now)]
+            data = make()
             for start in range(0, len(data), _MAX_DATA_PER_CALL):
                 self._cloudwatch.put_metric_data(
                     Namespace=NAMESPACE, MetricData=data[start : start + _MAX_DATA_PER_CALL]
@@ -69,6 +81,9 @@ class NodeMetrics:
         if host in self._last:
             values["CPUUtilization"] = cpu_per_cent(*self._last[host], now, usage)
         self._last[host] = (now, usage)
+        return self._described(host, values)
+
+    def _described(self, host: str, values: Mapping[str, float]) -> list[dict[str, Any]]:
         timestamp = datetime.now(UTC)
         return [
             {
@@ -95,6 +110,21 @@ def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -
     """CPU time used between two moments (seconds) in per cent of the node's vCPUs over them."""
     used_seconds = max(0.0, usage.cpu_seconds - before.cpu_seconds)
     return 100 * used_seconds / ((now - then) * usage.vcpus)
+
+
+def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
+    """By metric: CPUAttained of what the node asked for, CPUQuotaUsed of its quota x time, CPUThrottled of the quota's
+    periods, CPURunQueueDelay of the time (over 100 where several threads waited at once).
+    """
+    shares = {
+        "CPUAttained": attained.share,
+        "CPUQuotaUsed": attained.cpu_seconds / attained.quota_seconds if attained.quota_seconds > 0 else None,
+        "CPUThrottled": attained.throttled_share,
+        "CPURunQueueDelay": None
+        if attained.run_queue_delay_seconds is None
+        else attained.run_queue_delay_seconds / attained.seconds,
+    }
+    return {name: 100 * share for name, share in shares.items() if share is not None}
 
 
 def machine_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:

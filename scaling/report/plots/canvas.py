@@ -139,8 +139,15 @@ def name_artist(drawing: Drawing, artist: Any, tip: str) -> None:
     drawing.tips[gid] = tip
 
 
+def hollow_kind(row: SummaryRow) -> str | None:
+    """Why a point is drawn hollow: its time is no time-to-train, or no measurement; None for any other."""
+    if "starved" in row.flags:
+        return "starved of CPU"
+    return "throughput only" if "throughput_only" in row.flags else None
+
+
 def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float, str]], label: str) -> None:
-    """Measured points (row, y, tip) over node counts and the line through them; hollow where T is no time-to-train."""
+    """Measured points (row, y, tip) over node counts and the line through them; hollow as hollow_kind() says."""
     drawing.axes.plot(
         [row.nodes for row, _, _ in points],
         [y for _, y, _ in points],
@@ -149,11 +156,11 @@ def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float, str]]
         marker="o",
         label=label,
     )
-    first_hollow = True
+    labelled: set[str] = set()
     for row, y, tip in points:
-        if "throughput_only" in row.flags:
-            mark(drawing, row.nodes, y, tip, label="throughput only" if first_hollow else None, **HOLLOW)
-            first_hollow = False
+        if kind := hollow_kind(row):
+            mark(drawing, row.nodes, y, tip, label=None if kind in labelled else kind, **HOLLOW)
+            labelled.add(kind)
         else:
             mark(drawing, row.nodes, y, tip)
 

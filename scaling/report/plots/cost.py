@@ -11,7 +11,7 @@ from scaling.analysis.recommend import pareto_front
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import format_seconds, format_usd, format_value, join_words, nodes_text
 from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import COLOURS, HOLLOW, MAX_MARKERS, Drawing, begin, finish, mark, spaced
+from scaling.report.plots.canvas import COLOURS, HOLLOW, MAX_MARKERS, Drawing, begin, finish, hollow_kind, mark, spaced
 from scaling.report.table import thinned
 from scaling.report.tables import cost_origin
 
@@ -79,7 +79,7 @@ def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
 def _describe(spend: _Spend, unit: str, write: Any) -> str:
     parts = [format_seconds(spend.seconds), f"{unit} {write(spend.y)}"]
     parts += ["Pareto front"] if spend.on_front else []
-    parts += ["throughput only"] if "throughput_only" in spend.row.flags else []
+    parts += filter(None, [hollow_kind(spend.row)])
     return f"{nodes_text(spend.row.nodes)}: {', '.join(parts)}"
 
 
@@ -118,9 +118,9 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: A
     seen: set[str | None] = set()
     for spend in spends:
         style: dict[str, Any] = {}
-        kind = None
-        if "throughput_only" in spend.row.flags:
-            kind, style = "throughput only", HOLLOW
+        kind = hollow_kind(spend.row)
+        if kind is not None:
+            style = HOLLOW
         elif not spend.on_front:
             kind, style = "not on the front", {"marker": "D", "color": COLOURS["muted"]}
         label = None if kind in seen else kind

@@ -23,6 +23,7 @@ from scaling.report.plots.canvas import (
     draw_labels,
     draw_missing,
     finish,
+    hollow_kind,
     mark_curve,
     powers_of_two,
     set_node_axis,
@@ -65,7 +66,7 @@ def _label(row: SummaryRow, speedup: float, baseline: Baseline) -> Label:
 
 def _describe(row: SummaryRow) -> str:
     parts = [format_speedup(row.speedup), format_interval(row.train.speedup_interval, format_speedup)]
-    notes = [f"n = {row.n}", *(["throughput only"] if "throughput_only" in row.flags else [])]
+    notes = filter(None, [f"n = {row.n}", hollow_kind(row)])
     return f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)} ({', '.join(notes)})"
 
 
@@ -122,9 +123,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
     law = best_law(report)
     if law is None:
         return None
-    fitted = [
-        row.nodes for row in report.summary if row.train_seconds is not None and "throughput_only" not in row.flags
-    ]
+    fitted = [row.nodes for row in report.summary if row.train_seconds is not None and hollow_kind(row) is None]
     counts = [float(nodes) for nodes in np.geomspace(fitted[0], fitted[-1], 33)]
     # Ring alone asks for the ratio of steps; it is fitted under a fixed per-replica batch only, where this is it.
     known = [(nodes, law.predict(nodes, fitted[0] / nodes)) for nodes in counts]

@@ -15,6 +15,7 @@ from scaling.outcome.logged import UnmatchedMetric
 from scaling.outcome.outcome import Clocks
 from scaling.planning.plan import plan_sweep
 from scaling.report.render import render_csv, render_html
+from scaling.report.tables import attempts_table, main_table
 from scaling.secrets import HIDDEN
 
 METRICS = {
@@ -116,6 +117,58 @@ def test_nodes_that_were_not_isolated(make_outcomes, make_report):
     loose = {**EMULATED, "isolation": "not isolated (cgroups not writable)"}
     report = make_report(make_outcomes({1: 40}, **loose))
     assert has(report, "Nodes not isolated")
+    assert not has(report, "quota not in force")
+
+
+def starved(attained_percent: float) -> dict[str, object]:
+    return {**EMULATED, "utilisation": {"cpu_percent": 50.0, "attained_percent": attained_percent}}
+
+
+def test_a_starved_point_is_marked_and_told_and_no_recommendation_rests_on_it(make_outcome, make_report):
+    outcomes = [
+        make_outcome(1, 40.0, **starved(97.0)),
+        make_outcome(2, 20.0, **starved(95.0)),
+        make_outcome(4, 38.0, **starved(31.0)),
+    ]
+    report = make_report(outcomes)
+    assert [row.flags for row in report.summary] == [(), (), ("starved", "retrograde")]
+    assert report.recommendation.chosen.nodes == 2
+    assert report.pareto == ()
+    assert report.headline.endswith("; starved: the nodes did not get the CPU they asked for at 4 nodes.")
+    assert has(report, "the one that got least had 31 % at 4 nodes of the CPU it asked for, where 95 % is the least")
+    assert not has(report, "Not known at")
+    row = main_table(report).rows[2]
+    headings = [heading.text for heading in main_table(report).headings]
+    assert row.cells[headings.index("attained")].text == "31 %"
+    assert row.cells[headings.index("status")].text == "ok, starved of CPU, retrograde"
+    [*_, attempt] = attempts_table(report).rows
+    assert "Completed, starved of CPU" in [cell.text for cell in attempt.cells]
+
+
+def test_a_starved_run_is_left_out_beside_sound_ones(make_outcome, make_report):
+    outcomes = [make_outcome(1, 40.0, **starved(99.0))]
+    outcomes += [make_outcome(2, 21.0, 1, **starved(98.0)), make_outcome(2, 60.0, 2, **starved(40.0))]
+    report = make_report(outcomes)
+    assert [(row.n, row.train_seconds, row.flags) for row in report.summary] == [(1, 40.0, ()), (1, 21.0, ())]
+    assert [point.used for point in report.points] == [True, True, False]
+    assert has(report, "had 40 % at 2 nodes of the CPU it asked for")
+    assert has(report, "1 job left out; times there are too long")
+    assert not has(report, "without a readable train time")
+
+
+def test_nodes_that_cannot_prove_their_share_are_told(make_outcome, make_report):
+    report = make_report([make_outcome(1, 40.0, **EMULATED, utilisation={"cpu_percent": 50.0})])
+    assert has(report, "Not known at 1 node: whether the nodes got the CPU that their quota promised.")
+    assert report.summary[0].flags == ()
+    aws = make_report([make_outcome(1, 40.0, utilisation={"cpu_percent": 50.0})])
+    assert not has(aws, "Not known at")
+
+
+def test_a_duty_cycle_is_told(make_outcome, make_report):
+    device = {**METRICS["device"], "cpu_quota_cores": None}
+    held = {**EMULATED, "isolation": "0.2 vCPU per node by duty cycle (cgroups not writable)"}
+    report = make_report([make_outcome(1, 40.0, **{**held, "metrics": {**METRICS, "device": device}})])
+    assert has(report, "Nodes held by a duty cycle")
     assert not has(report, "quota not in force")
 
 

@@ -324,6 +324,12 @@ def test_a_model_that_no_longer_trains_is_noted(sweep: Reports) -> None:
     assert not any("in A" in note for note in notes)
 
 
+def test_a_starved_count_is_noted(sweep: Reports) -> None:
+    a = sweep({1: STEADY, 2: STEADY})
+    b = sweep({1: STEADY, 2: STEADY}, utilisation={"attained_percent": 60.0})
+    assert "Starved of CPU at 1 node and 2 nodes in B: a time there is no measurement." in compare(a, b).notes
+
+
 def test_of_a_fully_known_sweep_nothing_is_called_unknown(sweep: Reports) -> None:
     comparison = compare(sweep({1: STEADY}), sweep({1: STEADY}))
     assert comparison.unknown_conditions == ()

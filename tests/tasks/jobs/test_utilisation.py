@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.jobs.utilisation import NAMESPACE, read_utilisation, running_time
+from tasks.jobs import utilisation
+from tasks.jobs.utilisation import NAMESPACE, read_job_utilisation, read_utilisation, running_time
 
 STARTED = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
 ENDED = STARTED + timedelta(minutes=5)
@@ -35,6 +36,27 @@ def test_the_mean_is_over_nodes_and_time_of_this_job(aws: Callable[[str], Any]) 
     put(cloudwatch, "CPUUtilization", "job/algo-1", 8, 1)  # after its end
     found = read_utilisation(cloudwatch, "job", 2, STARTED, ENDED)
     assert found == {"cpu_percent": pytest.approx(80), "memory_percent": pytest.approx(12.5)}
+
+
+@pytest.mark.parametrize(("account", "expected"), [("000000000000", 40.0), ("123456789012", None)])
+def test_what_emulated_nodes_attained_is_that_of_the_worst_and_aws_is_not_asked(
+    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, account: str, expected: float | None
+) -> None:
+    cloudwatch = aws("cloudwatch")
+    for node, percent in enumerate((100, 40), start=1):
+        put(cloudwatch, "CPUAttained", f"job/algo-{node}", 1, percent)
+        put(cloudwatch, "CPUThrottled", f"job/algo-{node}", 1, percent)
+    monkeypatch.setattr(utilisation, "aws_client", lambda service, platform: cloudwatch)
+    description = {
+        "TrainingJobName": "job",
+        "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:{account}:training-job/job",
+        "TrainingStartTime": STARTED,
+        "TrainingEndTime": ENDED,
+        "ResourceConfig": {"InstanceCount": 2},
+    }
+    found = read_job_utilisation(None, description)
+    assert found.get("attained_percent") == expected
+    assert found.get("throttled_percent") == (70.0 if expected else None)
 
 
 def test_without_metrics_or_permission_there_is_none(

@@ -153,10 +153,9 @@ class ContainerEngine(ExclusiveEngine):
         with ContainerNodes(self._cli, plans, port, on_line) as running:
             self._live[job.job_name] = running
             try:
-                quota = _quota(running, vcpus)
+                quota = _quota(running, vcpus, {node.host: cpu for node, cpu in zip(nodes, cpus, strict=True)})
                 if quota and not waits:
-                    for group in quota.group_by_host.values():
-                        quota.quotas.apply(group, vcpus)
+                    quota.apply()
                 folders = {node.host: barrier_folder(node) for node in nodes} if waits else None
                 running.release()
                 run = JobRun(
@@ -242,7 +241,7 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
     return [str(subnet[_FIRST_ADDRESS + index]) for index in range(count)]
 
 
-def _quota(running: ContainerNodes, vcpus: float) -> Quota | None:
+def _quota(running: ContainerNodes, vcpus: float, cpus: Mapping[str, int]) -> Quota | None:
     """The containers' own groups take the quota; None where they can't be seen or written here."""
     groups = running.quota_groups()
     if len(groups) < len(running.pid_by_host):
@@ -250,4 +249,5 @@ def _quota(running: ContainerNodes, vcpus: float) -> Quota | None:
     version, first = next(iter(groups.values()))
     if not os.access(first, os.W_OK):
         return None
-    return Quota(YieldingQuotas(version, first.parent), {host: group for host, (_, group) in groups.items()}, vcpus)
+    by_host = {host: group for host, (_, group) in groups.items()}
+    return Quota(YieldingQuotas(version, first.parent), by_host, vcpus, cpus)

@@ -19,6 +19,7 @@ from infra.local.engine.container.platform_relay import PlatformRelay
 from infra.local.engine.errors import SupervisorError
 from infra.local.engine.host.cgroups import groups_of
 from infra.local.engine.host.node_usage import usage_by_host
+from infra.local.engine.host.process_tree import descendants, list_processes, process_threads
 from infra.local.engine.run.running_nodes import Event
 from infra.local.interfaces import LineSink, NodeUsage
 
@@ -125,6 +126,14 @@ class ContainerNodes:
         """Host -> (cgroup version, the container's own cpu group), for those that have one that can be seen here."""
         found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
         return {host: group for host, group in found.items() if group is not None}
+
+    def thread_ids(self, host: str) -> list[int]:
+        """The threads of the container's first process and of all descended from it now."""
+        pid = self.pid_by_host[host]
+        return process_threads({pid} | descendants(list_processes(), [pid]))
+
+    def stops(self, host: str) -> None:
+        """The kernel keeps a container's quota."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         """Host -> what its processes use now."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.engine.host.cgroups import CpuQuotas
+from infra.local.engine.host.cgroups import FIRST, USUAL_WEIGHTS, WEIGHT_FILES, CpuQuotas
 
 LEAST_SHARES = 2
 """Of a container's start (`--cpu-shares`): the kernel's least."""
-_WEIGHT_FILES = {1: "cpu.shares", 2: "cpu.weight"}
-_USUAL = {1: 1024, 2: 100}
 _LEAST = {1: LEAST_SHARES, 2: 1}
 
 
@@ -22,11 +20,14 @@ class YieldingQuotas(CpuQuotas):
     """
 
     def apply(self, group: Path, vcpus: float) -> None:
-        """Put the quota in force; the node's weight is the usual one from now on."""
+        """Put the quota in force; from now on the node comes before other containers."""
         super().apply(group, vcpus)
-        (group / _WEIGHT_FILES[self.version]).write_text(str(_USUAL[self.version]))
+        (group / WEIGHT_FILES[self.version]).write_text(str(FIRST * USUAL_WEIGHTS[self.version]))
 
     def lift(self, group: Path) -> None:
         """Take the quota away, and the weight with it."""
-        (group / _WEIGHT_FILES[self.version]).write_text(str(_LEAST[self.version]))
+        (group / WEIGHT_FILES[self.version]).write_text(str(_LEAST[self.version]))
         super().lift(group)
+
+    def _weigh(self, times: int) -> None:
+        """Nothing: the folder above the nodes' groups is that of other containers, too."""

@@ -22,7 +22,7 @@ def machine_cores(groups: Iterable[Path] | None = None) -> float:
     return min([len(os.sched_getaffinity(0)), *(limit for limit in limits if limit is not None)])
 
 
-def cpu_of_each_node(instance_count: int) -> list[int | None]:
+def cpu_of_each_node(instance_count: int) -> list[int]:
     """Nodes dealt out over the CPUs in turn, each to stay on its own.
 
     The kernel hands a quota out per CPU in slices (5 ms): a node that wanders between CPUs leaves parts of its 2 ms per

@@ -106,6 +106,15 @@ def cgroup_pids(cgroup: Path) -> set[int]:
         return set()
 
 
+def process_threads(pids: Iterable[int]) -> list[int]:
+    """The threads of processes; those of one that has ended are left out."""
+    found: list[int] = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found += [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    return found
+
+
 def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
     """All that descend from `roots`, without these."""
     children: dict[int, list[int]] = {}

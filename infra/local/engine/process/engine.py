@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,12 @@ class ProcessEngine(ExclusiveEngine):
         self._end_leftovers()
 
     def isolation(self, instance_type: str) -> str:
-        """ "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
+        """ "0.2 vCPU per node by cgroup v1 quota", or "… by duty cycle (reason)" where that can't be had."""
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
             return f"not isolated (unknown instance type {instance_type})"
         if self._quotas is None:
-            return f"not isolated ({self._quota_reason})"
+            return f"{vcpus:g} vCPU per node by duty cycle ({self._quota_reason})"
         return f"{vcpus:g} vCPU per node by {self._quota_reason}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
@@ -73,14 +74,16 @@ class ProcessEngine(ExclusiveEngine):
         if uses_boot_barrier(job, image_environment):
             boot_folders = {node.host: barrier_folder(node) for node in nodes}
         quota = self._make_quota(job, nodes)
-        if quota and boot_folders is None:
-            for group in quota.group_by_host.values():
-                quota.quotas.apply(group, quota.vcpus)
-        cpus = capacity.cpu_of_each_node(len(nodes)) if quota else [None] * len(nodes)
-        plans = [self._plan(job, node, image_environment, quota, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
+        if boot_folders is None and quota.group_by_host:
+            quota.apply()  # before they start
+        plans = [self._plan(job, node, image_environment, quota) for node in nodes]
         try:
             with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
                 self._live[job.job_name] = supervised
+                if not quota.group_by_host:
+                    quota = replace(quota, limit=supervised.limit)
+                    if boot_folders is None:
+                        quota.apply()
                 run = JobRun(
                     nodes,
                     supervised,
@@ -94,19 +97,19 @@ class ProcessEngine(ExclusiveEngine):
                 return run.until_all_ended()
         finally:
             self._live.pop(job.job_name, None)
-            if quota:
-                for group in quota.group_by_host.values():
-                    quota.quotas.remove(group)
+            for group in quota.group_by_host.values():
+                if self._quotas:
+                    self._quotas.remove(group)
 
-    def _make_quota(self, job: JobSpec, nodes: Sequence[Node]) -> Quota | None:
-        if self._quotas is None:
-            return None
-        groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
-        return Quota(self._quotas, groups, self._vcpus(job))
+    def _make_quota(self, job: JobSpec, nodes: Sequence[Node]) -> Quota:
+        groups = {}
+        if self._quotas:
+            groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
+        hosts = [node.host for node in nodes]
+        cpus = dict(zip(hosts, capacity.cpu_of_each_node(len(nodes)), strict=True))
+        return Quota(self._quotas, groups, self._vcpus(job), cpus)
 
-    def _plan(
-        self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota | None, cpu: int | None
-    ) -> NodePlan:
+    def _plan(self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota) -> NodePlan:
         image = self._image(job)
         environment = node_environment(
             job,
@@ -125,8 +128,8 @@ class ProcessEngine(ExclusiveEngine):
             "environment": environment,
             "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
             "output_fd": -1,  # SupervisedNodes opens it
-            "cgroup": str(quota.group_by_host[node.host]) if quota else None,
-            "cpu": cpu,
+            "cgroup": str(quota.group_by_host[node.host]) if quota.group_by_host else None,
+            "cpu": quota.cpu_by_host[node.host],
         }
 
     def _image(self, job: JobSpec) -> Path:

@@ -5,7 +5,8 @@ input is a pipe from the server, and the end of that pipe is the order to clean 
 kernel kills each node's first process (PR_SET_PDEATHSIG), and the server, which sees its output end, the rest.
 Orphans of the nodes come to it (PR_SET_CHILD_SUBREAPER), so that it finds them whatever they did to their environment.
 
-In: one line of JSON, a `Plan`. Out: a JSON line per event, {"event": "started" | "not_started" | "ended", "host", …}.
+In: one line of JSON, a `Plan`; then a line {"vcpus": 0.2} for each change of the duty cycle (null: none).
+Out: a JSON line per event, {"event": "started" | "not_started" | "ended" | "periods", "host", …}.
 Standard library only; it must start in milliseconds and never fail for want of a package.
 """
 
@@ -24,10 +25,12 @@ from typing import Any, TypedDict
 
 from infra.local.engine.host.cgroups import remove_group
 from infra.local.engine.host.process_tree import Membership, kill_all
+from infra.local.engine.process.duty_cycle import DutyCycle
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_TIMEOUT_SECONDS = 10.0
+_REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
@@ -63,7 +66,9 @@ def main() -> None:
         for node in plan["nodes"]:
             _start(node, libc, host_by_pid)
         threading.Thread(target=_reap, args=(host_by_pid,), daemon=True).start()
-        sys.stdin.buffer.read()
+        duty_cycle = DutyCycle(lambda: dict(host_by_pid), _report_periods)
+        for line in sys.stdin.buffer:
+            duty_cycle.limit(json.loads(line)["vcpus"])
     finally:
         _end_everything(plan, frozenset(host_by_pid))
 
@@ -116,9 +121,14 @@ def _reap(host_by_pid: dict[int, str]) -> None:
 
 def _report(event: str, host: str, **details: Any) -> None:
     line = json.dumps({"event": event, "host": host, **details})
-    with contextlib.suppress(BrokenPipeError):  # the server is gone: standard input ends too, which is acted upon
+    # The server may be gone: then standard input ends too, which is acted upon.
+    with _REPORTING, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+def _report_periods(host: str, periods: int, stopped: int) -> None:
+    _report("periods", host, periods=periods, stopped=stopped)
 
 
 def _end_everything(plan: Plan, session_ids: frozenset[int]) -> None:

@@ -19,7 +19,14 @@ from typing import Self
 from infra.local.engine.errors import SupervisorError
 from infra.local.engine.host.cgroups import remove_group
 from infra.local.engine.host.node_usage import usage_by_host
-from infra.local.engine.host.process_tree import Membership, kill_all, signal_members
+from infra.local.engine.host.process_tree import (
+    Membership,
+    descendants,
+    kill_all,
+    list_processes,
+    process_threads,
+    signal_members,
+)
 from infra.local.engine.process.job_supervisor import NodePlan, Plan
 from infra.local.engine.run.running_nodes import Event
 from infra.local.interfaces import LineSink, NodeUsage
@@ -47,6 +54,7 @@ class SupervisedNodes:
         self._plans = list(plans)
         self._on_line = on_line
         self._pid_by_host: dict[str, int] = {}
+        self._stops: dict[str, tuple[int, int]] = {}
         self._readers: list[threading.Thread] = []
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._sink_error: Exception | None = None
@@ -75,6 +83,22 @@ class SupervisedNodes:
         """Host -> what its processes use now; nodes that have not started yet are left out."""
         cgroups = {plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans}
         return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
+
+    def limit(self, vcpus: float | None) -> None:
+        """Have the supervisor hold every node to that many vCPUs by a duty cycle; None lets them run."""
+        assert self._supervisor is not None and self._supervisor.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # gone, which its events say
+            self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
+            self._supervisor.stdin.flush()
+
+    def stops(self, host: str) -> tuple[int, int] | None:
+        """Periods of its duty cycle, and those it was stopped in, as the supervisor last said; None without one."""
+        return self._stops.get(host)
+
+    def thread_ids(self, host: str) -> list[int]:
+        """The threads of a node's processes now."""
+        pid = self._pid_by_host.get(host)
+        return process_threads({pid} | descendants(list_processes(), [pid])) if pid is not None else []
 
     def kill(self, host: str) -> None:
         """SIGKILL to every process of a node."""
@@ -142,6 +166,9 @@ class SupervisedNodes:
             event: Event = json.loads(line)
             if event["event"] == "started":
                 self._pid_by_host[event["host"]] = event["pid"]
+            if event["event"] == "periods":
+                self._stops[event["host"]] = event["periods"], event["stopped"]
+                continue
             self.events.put(event)
         self.events.put(SUPERVISOR_LOST)
 

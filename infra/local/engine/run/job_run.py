@@ -8,25 +8,32 @@ SIGKILL.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from infra.local.engine.errors import SupervisorError
+from infra.local.engine.host.attainment import AttainmentMeter
 from infra.local.engine.host.cgroups import CpuQuotas
 from infra.local.engine.run.failure import failure_reason, is_connection_loss, is_failed, root_cause
 from infra.local.engine.run.node_files import failure_text
 from infra.local.engine.run.running_nodes import Event, RunningNodes
-from infra.local.interfaces import LineSink, Node, NodeExit, RunResult
+from infra.local.interfaces import LineSink, Node, NodeAttainment, NodeExit, RunResult
 
 _TICK_SECONDS = 0.05
 _TERM_REPEAT_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
+"""Between two looks at the nodes' CPU time; one at 8 nodes takes a few milliseconds of CPU."""
+_START_LOOK_SECONDS = 0.2
 _PLATFORM_PREFIX = "[platform]"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,11 +61,31 @@ class _Ending:
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU quota of the nodes: their groups, and how much each gets."""
+    """The CPU quota of the nodes: how much each gets, and the one CPU that each stays on; kept by the kernel in their
+    groups, or by `limit` (None: no more) where there are none."""
 
-    quotas: CpuQuotas
+    quotas: CpuQuotas | None
     group_by_host: Mapping[str, Path]
     vcpus: float
+    cpu_by_host: Mapping[str, int] = field(default_factory=dict)
+    limit: Callable[[float | None], None] | None = None
+
+    def apply(self) -> None:
+        """Put it in force on every node."""
+        if self.limit:
+            self.limit(self.vcpus)
+        for group in self.group_by_host.values():
+            if self.quotas:
+                self.quotas.apply(group, self.vcpus)
+
+    def lift(self) -> None:
+        """Take it away; where that fails it is of no consequence: the nodes end later."""
+        if self.limit:
+            self.limit(None)
+        for group in self.group_by_host.values():
+            with contextlib.suppress(OSError):
+                if self.quotas:
+                    self.quotas.lift(group)
 
 
 @dataclass
@@ -81,6 +108,9 @@ class JobRun:
     _done: bool = False  # and have measured what there is to measure
     _started_at: float = field(default_factory=time.monotonic)
     _supervisor_lost: bool = False
+    _meter: AttainmentMeter | None = None  # while the nodes measure
+    _looked_at: float = 0.0
+    _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
 
     def until_all_ended(self) -> RunResult:
         """Drive the nodes to their end."""
@@ -90,8 +120,10 @@ class JobRun:
             now = time.monotonic()
             self._begin_ending(now)  # before the barrier: where a node has failed, none is let go
             self._pass_barriers(now)
+            self._measure(now)
             self._go_on_ending(now)
-        return self._lost_result() if self._supervisor_lost else self._result()
+        result = self._lost_result() if self._supervisor_lost else self._result()
+        return replace(result, attainment=self._attainment)
 
     def _take(self, event: Event) -> None:
         if event["event"] == "ended":
@@ -116,6 +148,7 @@ class JobRun:
             self._let_go(self.boot_folders, now)
         elif not self._without("done", self.boot_folders):
             self._done = True
+            self._end_measuring()
             self._lift_quota()
 
     def _without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
@@ -139,11 +172,11 @@ class JobRun:
                 self._say(host, note)
             (folder / "go").touch()
         self._gone = True
+        self._begin_measuring(now)
 
     def _apply_quota(self) -> None:
         if self.quota:
-            for group in self.quota.group_by_host.values():
-                self.quota.quotas.apply(group, self.quota.vcpus)
+            self.quota.apply()
 
     def _quota_note(self, boot_seconds: float) -> str:
         if self.quota is None:
@@ -151,6 +184,67 @@ class JobRun:
         return (
             f"boot took {boot_seconds:.1f} s without a quota; {self.quota.vcpus:g} vCPU per node is in force from now"
         )
+
+    # -- what the nodes get of the CPU: it must not fail the job, which is about to be or has been measured
+
+    def _measure(self, now: float) -> None:
+        """Look now and then. Nodes that don't wait at the barrier measure from their start to the first one's end."""
+        if self._meter is None:
+            if self.boot_folders is None and not self._done and not self._exits and self._are_started(now):
+                self._begin_measuring(now)
+        elif self._exits or self._ending:
+            self._done = self._done or self.boot_folders is None
+            self._keep_attainment()
+        elif now - self._looked_at >= _LOOK_SECONDS:
+            self._look(now)
+
+    def _are_started(self, now: float) -> bool:
+        if self.quota is None or now - self._looked_at < _START_LOOK_SECONDS:
+            return False
+        self._looked_at = now
+        return len(self.supervised.usage(self.quota.vcpus)) == len(self.nodes)
+
+    def _begin_measuring(self, now: float) -> None:
+        if self.quota is None:
+            return
+        quota, supervised = self.quota, self.supervised
+        self._meter = AttainmentMeter(
+            lambda: supervised.usage(quota.vcpus),
+            quota.group_by_host,
+            quota.cpu_by_host,
+            quota.vcpus,
+            supervised.thread_ids,
+            supervised.stops,
+        )
+        with self._tolerated():
+            self._meter.begin()
+        self._looked_at = now
+
+    def _look(self, now: float) -> None:
+        if self._meter is not None:
+            with self._tolerated():
+                self._meter.look()
+        self._looked_at = now
+
+    def _end_measuring(self) -> None:
+        """All are done: the last look, where all are there still, and a word in each node's log."""
+        if not self._exits:
+            self._look(time.monotonic())
+        self._keep_attainment()
+        for host, attained in self._attainment.items():
+            self._say(host, attainment_note(attained))
+
+    def _keep_attainment(self) -> None:
+        if self._meter is not None:
+            self._attainment = self._meter.attainments()
+            self._meter = None
+
+    @contextlib.contextmanager
+    def _tolerated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError):
+            logger.exception("what the nodes get of the CPU could not be read")
 
     # -- the end
 
@@ -167,9 +261,7 @@ class JobRun:
 
     def _lift_quota(self) -> None:
         if self.quota:
-            for group in self.quota.group_by_host.values():
-                with contextlib.suppress(OSError):  # of no consequence: they end later
-                    self.quota.quotas.lift(group)
+            self.quota.lift()
 
     def _go_on_ending(self, now: float) -> None:
         ending = self._ending
@@ -242,3 +334,16 @@ class JobRun:
             f"(exit code {self.supervised.supervisor_exit_code}); please retry the job."
         )
         return RunResult([self._exits[node.host] for node in self.nodes], self.nodes[0].host, reason)
+
+
+def attainment_note(attained: NodeAttainment) -> str:
+    """What a node got, in words."""
+    got = f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, where its quota allows "
+    got += f"{attained.quota_seconds:.1f} s"
+    if attained.share is not None:
+        got += f"; {attained.share:.0%} of what it asked for"
+    if attained.throttled_share is not None:
+        got += f"; its quota was used up in {attained.throttled_share:.0%} of the periods"
+    if attained.run_queue_delay_seconds is not None:
+        got += f"; waited {attained.run_queue_delay_seconds:.1f} s for a CPU with quota left"
+    return got

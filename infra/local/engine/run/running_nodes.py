@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from infra.local.interfaces import NodeUsage
@@ -25,6 +26,12 @@ class RunningNodes(Protocol):
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
         """SIGTERM to the processes of a node that have not had one (`already`); returns whom it reached."""
+
+    def thread_ids(self, host: str) -> Sequence[int]:
+        """The threads of a node's processes now."""
+
+    def stops(self, host: str) -> tuple[int, int] | None:
+        """Of the periods of a node's duty cycle, how many there were and in how many it was stopped; None: none."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         """Host -> what its processes use now, of nodes of that many vCPUs; those not started yet are left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,18 @@ from typing import Any
 
 import pytest
 
-from infra.local.interfaces import NodeUsage
+from infra.local.interfaces import NodeAttainment, NodeUsage
 from infra.local.training import utilisation
-from infra.local.training.utilisation import NAMESPACE, NodeMetrics, cpu_per_cent, machine_memory_bytes
+from infra.local.training.utilisation import (
+    NAMESPACE,
+    NodeMetrics,
+    attained_per_cent,
+    cpu_per_cent,
+    machine_memory_bytes,
+)
+from tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation, running_time
 from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase, wait_until
+from tests.infra.local.platform_fakes import FakeEngine
 
 
 def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
@@ -51,6 +60,32 @@ def test_cpu_is_in_per_cent_of_the_nodes_vcpus() -> None:
     before = NodeUsage(cpu_seconds=10.0, memory_bytes=0, vcpus=0.2)
     assert cpu_per_cent(100.0, before, 105.0, NodeUsage(10.5, 0, 0.2)) == pytest.approx(50.0)
     assert cpu_per_cent(100.0, before, 105.0, NodeUsage(9.0, 0, 0.2)) == 0.0  # a process ended unnoticed
+
+
+def test_what_a_node_attained_is_in_per_cent() -> None:
+    attained = NodeAttainment(100.0, 20.0, 6.0, 12.0, 80.0, 0.25)
+    assert attained_per_cent(attained) == {
+        "CPUAttained": 50.0,
+        "CPUQuotaUsed": 30.0,
+        "CPUThrottled": 25.0,
+        "CPURunQueueDelay": 80.0,
+    }
+    assert attained_per_cent(NodeAttainment(100.0, 20.0, 6.0, None, None, None)) == {"CPUQuotaUsed": 30.0}
+    assert attained_per_cent(NodeAttainment(100.0, 20.0, 0.0, 0.0, 0.0, 0.0))["CPUAttained"] == 100.0  # asked nothing
+
+
+def test_what_the_nodes_attained_is_written_when_the_job_has_run(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attained = {"algo-1": NodeAttainment(100.0, 20.0, 6.0, 12.0, 80.0, 0.25)}
+    run = FakeEngine.run
+    monkeypatch.setattr(FakeEngine, "run", lambda *given: replace(run(*given), attainment=attained))
+    platform.sagemaker.create_training_job(**job_request("attained"))
+    description = wait_for_end(platform.sagemaker, "attained")
+    assert values(platform, "attained/algo-1", "CPUAttained") == [50.0]
+    assert values(platform, "attained/algo-1", "CPURunQueueDelay") == [80.0]
+    found = read_utilisation(platform.cloudwatch, "attained", 1, *running_time(description), EMULATED_METRICS)
+    assert found["attained_percent"] == 50.0
 
 
 def test_machine_memory(tmp_path: Path) -> None:

@@ -156,13 +156,16 @@ def test_room_that_the_queue_took_stays_the_jobs(engine, job):
 
 @pytest.mark.parametrize(
     ("version", "quota_file", "weight_file", "weights"),
-    [(1, "cpu.cfs_quota_us", "cpu.shares", ["1024", "2"]), (2, "cpu.max", "cpu.weight", ["100", "1"])],
+    [(1, "cpu.cfs_quota_us", "cpu.shares", ["65536", "2"]), (2, "cpu.max", "cpu.weight", ["6400", "1"])],
 )
 def test_node_gives_way_to_other_jobs_while_it_has_no_quota(tmp_path, version, quota_file, weight_file, weights):
     quotas = YieldingQuotas(version, tmp_path)
-    quotas.apply(tmp_path, 0.2)
-    assert (tmp_path / quota_file).read_text().split()[0] == "4000"
-    assert (tmp_path / weight_file).read_text() == weights[0]
-    quotas.lift(tmp_path)
-    assert (tmp_path / quota_file).read_text() in ("-1", "max")
-    assert (tmp_path / weight_file).read_text() == weights[1]
+    group = tmp_path / "container"
+    group.mkdir()
+    quotas.apply(group, 0.2)
+    assert (group / quota_file).read_text().split()[0] == "4000"
+    assert (group / weight_file).read_text() == weights[0]
+    quotas.lift(group)
+    assert (group / quota_file).read_text() in ("-1", "max")
+    assert (group / weight_file).read_text() == weights[1]
+    assert not (tmp_path / weight_file).exists(), "other people's containers are in it, too"

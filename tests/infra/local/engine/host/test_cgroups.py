@@ -36,6 +36,21 @@ def test_v2_quota_delegates_the_controller(v2_parent):
     assert (group / "cpu.max").read_text() == "max"
 
 
+@pytest.mark.parametrize(
+    ("version", "file", "first", "usual"), [(1, "cpu.shares", "65536", "1024"), (2, "cpu.weight", "6400", "100")]
+)
+def test_nodes_come_before_other_work_while_their_quota_is_in_force(v2_parent, version, file, first, usual):
+    quotas = CpuQuotas(version, v2_parent / "nodes")
+    group = quotas.create("job.algo-1")
+    quotas.apply(group, 0.2)
+    assert (v2_parent / "nodes" / file).read_text() == first
+    quotas.lift(group)
+    assert (v2_parent / "nodes" / file).read_text() == usual
+    (v2_parent / "nodes" / file).unlink()
+    (v2_parent / "nodes" / file).mkdir()  # refused: the quota holds all the same
+    quotas.apply(group, 0.2)
+
+
 def test_nothing_writable_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     assert CpuQuotas.find("n", iter([(1, tmp_path / "file"), (2, tmp_path)])) == (None, "cgroups not writable")

@@ -197,7 +197,7 @@ def test_quota_is_in_force_from_the_start(bench):
     """)
     bench.run()
     share = float(bench.said("algo-1")[0])
-    limit = 1.0 if bench.engine.isolation("ml.local.small").startswith("not isolated") else 0.25
+    limit = 0.25
     assert 0 < share <= limit
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,9 +42,9 @@ def test_quota_comes_after_every_ready_and_before_any_go(barrier_bench, monkeypa
     monkeypatch.setattr(CpuQuotas, "apply", apply)
     result = barrier_bench.run(nodes=2)
     assert result.failed_host is None
-    is_isolated = not barrier_bench.engine.isolation("ml.local.small").startswith("not isolated")
-    assert seen == ([(0.2, True, False)] * 2 if is_isolated else [])
-    note = "0.2 vCPU per node is in force from now" if is_isolated else "no CPU quota (nodes not isolated)"
+    has_groups = barrier_bench.engine._quotas is not None
+    assert seen == ([(0.2, True, False)] * 2 if has_groups else [])
+    note = "0.2 vCPU per node is in force from now"
     assert any(note in text for _, text in barrier_bench.lines)
 
 
@@ -56,8 +57,8 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
     monkeypatch.setattr(CpuQuotas, "lift", lift)
     barrier_bench.program(PROGRAM + "(boot / 'done').touch(); time.sleep(0.5)\n")
     barrier_bench.run(nodes=2)
-    is_isolated = not barrier_bench.engine.isolation("ml.local.small").startswith("not isolated")
-    assert lifted == ([True, True] if is_isolated else [])
+    has_groups = barrier_bench.engine._quotas is not None
+    assert lifted == ([True, True] if has_groups else [])
 
 
 def test_no_node_goes_before_all_are_ready(barrier_bench):
@@ -112,8 +113,8 @@ def test_quota_of_another_program_is_in_force_from_the_start(barrier_bench, monk
     monkeypatch.setattr(CpuQuotas, "apply", lambda self, group, vcpus: applied.append(list(barrier_bench.lines)))
     barrier_bench.program("print('train')")
     barrier_bench.run(environment={"SAGEMAKER_PROGRAM": "other.py"})
-    is_isolated = not barrier_bench.engine.isolation("ml.local.small").startswith("not isolated")
-    assert applied == ([[]] if is_isolated else [])
+    has_groups = barrier_bench.engine._quotas is not None
+    assert applied == ([[]] if has_groups else [])
     assert [text for _, text in barrier_bench.lines] == ["train"]
 
 
@@ -126,7 +127,7 @@ def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_en
     lines = []
     run = JobRun(
         nodes,
-        None,
+        SimpleNamespace(usage=lambda vcpus: {}, thread_ids=None, stops=None),
         lambda host, text, _: lines.append((host, text)),
         threading.Event(),
         600,

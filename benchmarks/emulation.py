@@ -1,0 +1,358 @@
+"""Whether a second of an emulated node is worth the same at every node count, quiet and beside busy neighbours.
+
+    .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20] [--repeats 3]
+        [--ways first plain ballast apart] [--torch-python PYTHON] [--report REPORT.json] [--output FILE.json]
+
+The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they attained. Each
+repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to `done`; the result is units per CPU
+second and per wall second of a node, over those of one node on a quiet machine. At an honest N both ratios are 1.
+
+Ways to keep the machine the same: `plain`, nodes have the weight of one other process; `first`, the engine's own, they
+come before other work; `ballast`, beside N nodes so many more run the same work under the same quota that there are
+always as many as the largest count has; `apart`, of two or more CPUs the first is left to the rest of the machine.
+
+With --torch-python (a Python that has torch) a bare DDP loop of configs/local.yaml's model is trained on the same nodes
+at every count: no framework, no data on disk, no metrics. --report compares its speedups with those of a sweep of the
+product's program on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from infra.local.engine.host import capacity  # noqa: E402
+from infra.local.engine.host.cgroups import CpuQuotas  # noqa: E402
+from infra.local.engine.process.engine import ProcessEngine  # noqa: E402
+from infra.local.interfaces import JobSpec  # noqa: E402
+from infra.local.state.files import write_atomically  # noqa: E402
+
+WAYS = ("first", "plain", "ballast", "apart")
+NODES_PROGRAM = """
+import json, os, pathlib, sys, time
+host = os.environ["NODESWEEP_NODE"].split("/")[1]
+rank = int(host.removeprefix("algo-")) - 1
+boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])
+def wait_for_go():
+    (boot / "ready").touch()
+    while not (boot / "go").exists(): time.sleep(0.005)
+def done(**said):
+    print("RESULT " + json.dumps(said), flush=True)
+    (boot / "done").touch()
+    time.sleep(0.5)  # so that the engine's last look finds the node
+"""
+WORK = """
+import numpy
+seconds = float(os.environ["SECONDS"])
+a, b = numpy.ones((256, 128), "float32"), numpy.full((128, 128), 1e-3, "float32")
+wait_for_go()
+units, wall, cpu = 0, time.monotonic(), time.process_time()
+while time.monotonic() - wall < seconds:
+    numpy.maximum(a @ b, 0)
+    units += 1
+done(units=units, wall_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+"""
+DDP = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+world, steps, batch = (int(os.environ[name]) for name in ("WORLD", "STEPS", "BATCH"))
+torch.manual_seed(1)
+torch.set_num_threads(1)
+layers = [torch.nn.Linear(64, 128), torch.nn.ReLU()]
+for _ in range(5): layers += [torch.nn.Linear(128, 128), torch.nn.ReLU()]
+model = torch.nn.Sequential(*layers, torch.nn.Linear(128, 10))
+dist.init_process_group("gloo", init_method="file://" + os.environ["RENDEZVOUS"], rank=rank, world_size=world)
+model = DistributedDataParallel(model)
+optimiser = torch.optim.AdamW(model.parameters(), lr=0.002)
+x, y = torch.rand(batch // world, 64), torch.randint(0, 10, (batch // world,))
+def step():
+    optimiser.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimiser.step()
+step()
+wait_for_go()
+dist.barrier()
+wall, cpu = time.monotonic(), time.process_time()
+for _ in range(steps): step()
+dist.barrier()
+done(units=steps, wall_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: of its nodes the medians, and the least that one attained."""
+
+    way: str
+    nodes: int
+    neighbours: int
+    repeat: int
+    units_per_cpu_second: float
+    units_per_wall_second: float
+    wall_seconds: float
+    attained: float | None
+    quota_used: float | None
+
+
+@dataclass(frozen=True)
+class OneImage:
+    """An image store that holds one image."""
+
+    folder: Path
+
+    def resolve(self, image_uri: str) -> Path:
+        """Whatever is asked for."""
+        return self.folder
+
+
+class Bench:
+    """A process engine whose image's `train` is one of the programs above."""
+
+    def __init__(self, folder: Path, python: str, program: str, instance_type: str) -> None:
+        image = folder / "image"
+        (image / "venv" / "bin").mkdir(parents=True)
+        (image / "code").mkdir()
+        (image / "image.json").write_text(json.dumps({"environment": {"SM_BOOT_BARRIER": "1"}}))
+        train = image / "venv" / "bin" / "train"
+        train.write_text(f"#!{python}\n{NODES_PROGRAM}{program}")
+        train.chmod(0o755)
+        self.engine = ProcessEngine(folder / "state", OneImage(image), "http://127.0.0.1:1")  # type: ignore[arg-type]
+        self._instance_type = instance_type
+        self._runs = 0
+
+    def run(self, nodes: int, counted: int, environment: dict[str, str]) -> tuple[list[dict[str, float]], Any]:
+        """What the first `counted` of the nodes said, and what these attained."""
+        self._runs += 1
+        job = JobSpec(
+            job_name=f"emulation-{self._runs}",
+            job_arn=f"arn:aws:sagemaker:us-east-1:000000000000:training-job/emulation-{self._runs}",
+            region="us-east-1",
+            image_uri="emulation",
+            instance_type=self._instance_type,
+            instance_count=nodes,
+            hyperparameters={},
+            environment={"OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **environment},
+        )
+        lines: list[tuple[str, str]] = []
+        made = self.engine.prepare(job)
+        result = self.engine.run(job, made, lambda host, text, _: lines.append((host, text)), threading.Event(), 3600)
+        self.engine.clean_up(job)
+        said = {host: json.loads(text.removeprefix("RESULT ")) for host, text in lines if text.startswith("RESULT ")}
+        hosts = [f"algo-{number}" for number in range(1, counted + 1)]
+        if missing := [host for host in hosts if host not in said]:
+            last = [text for host, text in lines if host == missing[0]][-5:]
+            raise SystemExit(f"{missing[0]} gave no result: {last}; {result.failure_reason}")
+        attained = [result.attainment[host] for host in hosts if host in result.attainment]
+        return [said[host] for host in hosts], attained
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print, store."""
+    options = _parse(argv)
+    result: dict[str, Any] = {"measured_at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    result["options"] = {
+        name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+    }
+    runs = measure_work(options)
+    result["work"] = {"runs": [asdict(run) for run in runs], "ratios": work_ratios(runs)}
+    print_ratios(result["work"]["ratios"])
+    if options.torch_python:
+        bare = measure_ddp(options)
+        result["bare_ddp"] = {"runs": [asdict(run) for run in bare], "speedups": speedups(bare)}
+        print("bare DDP loop, S:", _shown(result["bare_ddp"]["speedups"]))
+    if options.report:
+        product = {row["nodes"]: row["clocks"]["train"]["speedup"] for row in _read(options.report)["summary"]}
+        result["product"] = {"report": _read(options.report)["sweep_id"], "speedups": product}
+        print("the product's program, S:", _shown(product))
+        if options.torch_python:
+            found = result["bare_ddp"]["speedups"]
+            result["product_of_bare"] = {n: s / found[n] for n, s in product.items() if s and n in found}
+            print("product of bare:", _shown(result["product_of_bare"]))
+    if options.output:
+        write_atomically(options.output, json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def measure_work(options: argparse.Namespace) -> list[Measured]:
+    """Every way, count and number of neighbours in each repeat, in an order of its own: other load hits all alike."""
+    cells = [(way, nodes, busy) for way in options.ways for nodes in options.counts for busy in options.neighbours]
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), sys.executable, WORK, options.instance_type)
+        for repeat in range(1, options.repeats + 1):
+            for way, nodes, busy in random.Random(repeat).sample(cells, len(cells)):
+                with kept_same(way), neighbours(busy):
+                    ran = max(options.counts) if way == "ballast" else nodes
+                    said, attained = bench.run(ran, nodes, {"SECONDS": f"{options.seconds:g}"})
+                runs.append(_measured(way, nodes, busy, repeat, said, attained))
+                print(f"{way:8} N={nodes} neighbours={busy}: {_line(runs[-1])}", flush=True)
+        bench.engine.close()
+    return runs
+
+
+def measure_ddp(options: argparse.Namespace) -> list[Measured]:
+    """A quiet machine's."""
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), options.torch_python, DDP, options.instance_type)
+        for repeat in range(1, options.repeats + 1):
+            for nodes in options.counts:
+                environment = {"WORLD": str(nodes), "STEPS": str(options.steps), "BATCH": str(options.batch)}
+                environment["RENDEZVOUS"] = f"{folder}/rendezvous-{repeat}-{nodes}"
+                said, attained = bench.run(nodes, nodes, environment)
+                runs.append(_measured("ddp", nodes, 0, repeat, said, attained))
+                print(f"ddp      N={nodes}: {_line(runs[-1])}", flush=True)
+        bench.engine.close()
+    return runs
+
+
+def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Medians over the repeats of a cell, over those of one node without neighbours in the same way."""
+    cells: dict[tuple[str, int, int], list[Measured]] = {}
+    for run in runs:
+        cells.setdefault((run.way, run.nodes, run.neighbours), []).append(run)
+    least_nodes, least_busy = min(run.nodes for run in runs), min(run.neighbours for run in runs)
+    rows = []
+    for (way, nodes, busy), of_cell in sorted(cells.items()):
+        base = cells[way, least_nodes, least_busy]
+        row: dict[str, Any] = {"way": way, "nodes": nodes, "neighbours": busy, "n": len(of_cell)}
+        for name in ("units_per_cpu_second", "units_per_wall_second"):
+            row[name] = median(getattr(run, name) for run in of_cell) / median(getattr(run, name) for run in base)
+        known = [run.attained for run in of_cell if run.attained is not None]
+        rows.append({**row, "attained": min(known, default=None)})
+    return rows
+
+
+def speedups(runs: Sequence[Measured]) -> dict[int, float]:
+    """S(N) by the medians of the wall times."""
+    times = {n: median(run.wall_seconds for run in runs if run.nodes == n) for n in sorted({r.nodes for r in runs})}
+    return {nodes: times[min(times)] / seconds for nodes, seconds in times.items()}
+
+
+@contextmanager
+def kept_same(way: str) -> Iterator[None]:
+    """The engine changed as that way asks; `first` and `ballast` are its own."""
+    weigh, deal = CpuQuotas._weigh, capacity.cpu_of_each_node
+    allowed = sorted(os.sched_getaffinity(0))
+
+    def without_first(instance_count: int) -> list[int]:
+        left = allowed[1:] or allowed
+        return [left[index % len(left)] for index in range(instance_count)]
+
+    if way == "plain":
+        CpuQuotas._weigh = lambda self, times: None  # type: ignore[method-assign]
+    elif way == "apart":
+        capacity.cpu_of_each_node = without_first
+    try:
+        yield
+    finally:
+        CpuQuotas._weigh, capacity.cpu_of_each_node = weigh, deal  # type: ignore[method-assign]
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """So many processes that want a whole CPU each, wherever the kernel puts them."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on."""
+    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ":")
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "cpu": model.partition(":")[2].strip(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def print_ratios(rows: Sequence[dict[str, Any]]) -> None:
+    """A table; 1.00 is what one node does on a quiet machine."""
+    print(f"{'way':8} {'N':>2} {'neighbours':>10} {'per CPU s':>9} {'per wall s':>10} {'attained':>8}")
+    for row in rows:
+        attained = "-" if row["attained"] is None else f"{row['attained']:.0%}"
+        print(
+            f"{row['way']:8} {row['nodes']:>2} {row['neighbours']:>10} {row['units_per_cpu_second']:>9.2f} "
+            f"{row['units_per_wall_second']:>10.2f} {attained:>8}"
+        )
+
+
+def _measured(
+    way: str, nodes: int, busy: int, repeat: int, said: Sequence[dict[str, float]], attained: Any
+) -> Measured:
+    shares = [each.share for each in attained if each.share is not None]
+    return Measured(
+        way=way,
+        nodes=nodes,
+        neighbours=busy,
+        repeat=repeat,
+        units_per_cpu_second=median(each["units"] / each["cpu_seconds"] for each in said),
+        units_per_wall_second=median(each["units"] / each["wall_seconds"] for each in said),
+        wall_seconds=max(each["wall_seconds"] for each in said),
+        attained=min(shares, default=None),
+        quota_used=min((each.cpu_seconds / each.quota_seconds for each in attained), default=None),
+    )
+
+
+def _line(run: Measured) -> str:
+    attained = "unknown" if run.attained is None else f"{run.attained:.0%}"
+    return (
+        f"{run.units_per_cpu_second:.0f} units per CPU s, {run.units_per_wall_second:.0f} per wall s, "
+        f"{run.wall_seconds:.1f} s, attained {attained}"
+    )
+
+
+def _shown(ratios: dict[int, Any]) -> str:
+    return ", ".join(f"{nodes}: {ratio:.2f}" for nodes, ratio in ratios.items() if ratio is not None)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4, 8], help="node counts")
+    parser.add_argument("--neighbours", type=int, nargs="+", default=[0, 1, 2], help="busy processes beside the nodes")
+    parser.add_argument("--ways", choices=WAYS, nargs="+", default=list(WAYS), help="how the machine is kept the same")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of work in each run")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each cell")
+    parser.add_argument("--instance-type", choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE), default="ml.local.small")
+    parser.add_argument("--torch-python", help="a Python with torch, for the bare DDP loop")
+    parser.add_argument("--steps", type=int, default=112, help="of the DDP loop (4 epochs of configs/local.yaml: 112)")
+    parser.add_argument("--batch", type=int, default=8192, help="its global batch")
+    parser.add_argument("--report", type=Path, help="report.json of a sweep of the product's program on this machine")
+    parser.add_argument("--output", type=Path, help="where the result goes, as JSON")
+    options = parser.parse_args(argv)
+    most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
+    if max(options.counts) > most + 1e-9:
+        parser.error(f"--counts: {max(options.counts)} nodes of {options.instance_type} do not fit; {most:g} do")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

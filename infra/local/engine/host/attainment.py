@@ -1,0 +1,263 @@
+"""How much of the CPU that a node asked for it got, by what the kernel has counted between two moments.
+
+What is read, what it tells and what it can't is in docs/method.md, "Attainment".
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.local.engine.host.cgroups import enclosing_groups
+from infra.local.interfaces import NodeAttainment, NodeUsage
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_IDLE, _IOWAIT, _STEAL = 3, 4, 7
+"""Places among the numbers of a `cpu` line of /proc/stat; those behind steal are in user and nice already."""
+
+
+@dataclass(frozen=True)
+class NodeReading:
+    """What was counted for a node up to a moment; None of what the kernel does not count."""
+
+    cpu_seconds: float
+    waited_seconds: float | None
+    """Its threads, ready but not running, summed. The time that a quota held them back is in it."""
+    periods: int | None = None
+    throttled_periods: int | None = None
+    throttled_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was counted for all nodes of a job up to one moment (monotonic), and for the CPUs they run on."""
+
+    at_seconds: float
+    nodes: Mapping[str, NodeReading]
+    busy_seconds: Mapping[int, float] = field(default_factory=dict)
+    """By CPU, everything that ran on it, and what the hypervisor took from it."""
+    held_back_seconds: float = 0.0
+    """How long the quotas of the groups around this platform let nothing of it run."""
+
+
+def attainments(
+    begin: Reading, end: Reading, vcpus: float, cpu_by_host: Mapping[str, int]
+) -> dict[str, NodeAttainment]:
+    """Of each node that both readings have, under a quota of `vcpus`."""
+    seconds = end.at_seconds - begin.at_seconds
+    if seconds <= 0:
+        return {}
+    used = {
+        host: max(0.0, end.nodes[host].cpu_seconds - begin.nodes[host].cpu_seconds)
+        for host in end.nodes
+        if host in begin.nodes
+    }
+    found = {}
+    for host, cpu_seconds in used.items():
+        first, last = begin.nodes[host], end.nodes[host]
+        throttled_seconds = max(0.0, last.throttled_seconds - first.throttled_seconds)
+        waited_seconds = _difference(first.waited_seconds, last.waited_seconds)
+        delay_seconds = None if waited_seconds is None else max(0.0, waited_seconds - throttled_seconds)
+        others = _taken_by_others(host, begin, end, used, cpu_by_host)
+        throttled_share = _share(
+            _difference(first.throttled_periods, last.throttled_periods), _difference(first.periods, last.periods)
+        )
+        quota_seconds = vcpus * seconds
+        found[host] = NodeAttainment(
+            seconds=seconds,
+            quota_seconds=quota_seconds,
+            cpu_seconds=cpu_seconds,
+            asked_seconds=asked_seconds(quota_seconds, cpu_seconds, delay_seconds, others, throttled_share),
+            run_queue_delay_seconds=delay_seconds,
+            throttled_share=throttled_share,
+        )
+    return found
+
+
+def asked_seconds(
+    quota_seconds: float,
+    cpu_seconds: float,
+    delay_seconds: float | None,
+    others_seconds: float | None,
+    throttled_share: float | None = None,
+) -> float | None:
+    """The CPU time that a node would have used on a machine of its own; None where its waits are not known.
+
+    What it used and what it waited for in the periods that did not use up its quota, but no more than its quota, and of
+    the wait no more than others took (docs/method.md, "Attainment").
+    """
+    if delay_seconds is None:
+        return None
+    withheld = delay_seconds * (1 - min(throttled_share or 0.0, 1.0))
+    if others_seconds is not None:
+        withheld = min(withheld, others_seconds)
+    return min(max(quota_seconds, cpu_seconds), cpu_seconds + withheld)
+
+
+def _taken_by_others(
+    host: str, begin: Reading, end: Reading, used: Mapping[str, float], cpu_by_host: Mapping[str, int]
+) -> float | None:
+    """A node's part of what its CPU gave to none of this job's nodes; None where that is not counted."""
+    cpu = cpu_by_host.get(host)
+    if cpu is None or cpu not in begin.busy_seconds or cpu not in end.busy_seconds:
+        return None
+    beside = [other for other in used if cpu_by_host.get(other) == cpu]
+    busy_seconds = end.busy_seconds[cpu] - begin.busy_seconds[cpu]
+    others_seconds = max(0.0, busy_seconds - sum(used[other] for other in beside))
+    held_back_seconds = max(0.0, end.held_back_seconds - begin.held_back_seconds)
+    return (others_seconds + held_back_seconds) / len(beside)
+
+
+def _difference(first: float | None, last: float | None) -> float | None:
+    return None if first is None or last is None else max(0.0, last - first)
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+class AttainmentMeter:
+    """Reads the nodes of a job from the moment that it measures: `begin`, `look` now and then, `attainments`.
+
+    Looked at now and then, because the kernel forgets what a thread had waited when it ends.
+    """
+
+    def __init__(
+        self,
+        usage: Callable[[], Mapping[str, NodeUsage]],
+        group_by_host: Mapping[str, Path],
+        cpu_by_host: Mapping[str, int],
+        vcpus: float,
+        thread_ids: Callable[[str], Iterable[int]] = lambda host: (),
+        stops: Callable[[str], tuple[int, int] | None] = lambda host: None,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node that has no control group."""
+        self._usage = usage
+        self._group_by_host = group_by_host
+        self._cpu_by_host = cpu_by_host
+        self._vcpus = vcpus
+        self._proc = proc
+        self._clock = clock
+        self._around = enclosing_groups()
+        self._thread_ids = thread_ids
+        self._stops = stops
+        self._waits = {host: ThreadWaits(proc) for host in cpu_by_host}
+        self._begin: Reading | None = None
+        self._end: Reading | None = None
+
+    def begin(self) -> None:
+        """From now on it counts."""
+        self._begin = self._end = self._read()
+
+    def look(self) -> None:
+        """Up to now it counts, unless a process has ended meanwhile and taken its CPU time with it."""
+        now = self._read()
+        known = self._end.nodes if self._end is not None else {}
+        if all(host in now.nodes and now.nodes[host].cpu_seconds >= known[host].cpu_seconds for host in known):
+            self._end = now
+
+    def attainments(self) -> dict[str, NodeAttainment]:
+        """From begin() to the last look; empty before."""
+        if self._begin is None or self._end is None:
+            return {}
+        return attainments(self._begin, self._end, self._vcpus, self._cpu_by_host)
+
+    def _read(self) -> Reading:
+        nodes = {
+            host: self._read_node(usage.cpu_seconds, host)
+            for host, usage in self._usage().items()
+            if host in self._waits
+        }
+        held_back = sum(cpu_statistics(group)["throttled_seconds"] for group in self._around)
+        cpus = len(os.sched_getaffinity(0))
+        busy = busy_seconds(_read(self._proc / "stat"))
+        return Reading(self._clock(), nodes, busy, held_back / cpus)
+
+    def _read_node(self, cpu_seconds: float, host: str) -> NodeReading:
+        group = self._group_by_host.get(host)
+        if group is None:
+            waited_seconds = self._waits[host].seconds(self._thread_ids(host))
+            return NodeReading(cpu_seconds, waited_seconds, *(self._stops(host) or (None, None)))
+        counted = cpu_statistics(group)
+        periods, throttled = counted.get("nr_periods"), counted.get("nr_throttled")
+        return NodeReading(
+            cpu_seconds=cpu_seconds,
+            waited_seconds=self._waits[host].seconds(group_threads(group)),
+            periods=None if periods is None else int(periods),
+            throttled_periods=None if throttled is None else int(throttled),
+            throttled_seconds=counted["throttled_seconds"],
+        )
+
+
+class ThreadWaits:
+    """How long threads have waited for a CPU (/proc/TID/schedstat), those that have ended since included.
+
+    /proc/PID/schedstat is that of a process's first thread alone, so every thread is read.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._nanoseconds: dict[int, int] = {}
+        self._ended_nanoseconds = 0
+        self._is_counted = False
+
+    def seconds(self, thread_ids: Iterable[int]) -> float | None:
+        """Of these threads, and of those of earlier calls; None on a kernel that doesn't count it."""
+        now: dict[int, int] = {}
+        for thread_id in thread_ids:
+            fields = _read(self._proc / str(thread_id) / "schedstat").split()
+            # A kernel without the accounting gives "0 0 0": not even that the thread has run.
+            if len(fields) == 3 and fields != ["0", "0", "0"]:
+                now[thread_id] = int(fields[1])
+        self._is_counted = self._is_counted or bool(now)
+        for thread_id, waited in self._nanoseconds.items():
+            if now.get(thread_id, -1) < waited:  # it has ended, and its number may be another's now
+                self._ended_nanoseconds += waited
+        self._nanoseconds = now
+        total = self._ended_nanoseconds + sum(now.values())
+        return total / 1e9 if self._is_counted else None
+
+
+def group_threads(group: Path) -> list[int]:
+    """The threads in a cgroup; empty where it doesn't exist."""
+    text = _read(group / "cgroup.threads") or _read(group / "tasks")  # v2, v1
+    return [int(line) for line in text.split()]
+
+
+def cpu_statistics(group: Path) -> dict[str, float]:
+    """The group's cpu.stat with `throttled_seconds`, 0 for a group without a quota, whichever version wrote it."""
+    found: dict[str, float] = {}
+    for line in _read(group / "cpu.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if value.isdigit():
+            found[name] = float(value)
+    in_v1, in_v2 = found.get("throttled_time", 0.0) / 1e9, found.get("throttled_usec", 0.0) / 1e6
+    return found | {"throttled_seconds": in_v1 + in_v2}
+
+
+def busy_seconds(stat: str) -> dict[int, float]:
+    """By CPU, the time that something ran on it or a hypervisor withheld it, by the text of /proc/stat."""
+    found = {}
+    for line in stat.splitlines():
+        name, *numbers = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            ticks = [int(number) for number in numbers[: _STEAL + 1]]
+            if any(ticks):  # a sandbox's kernel may show zeros
+                found[int(name.removeprefix("cpu"))] = (sum(ticks) - _idle(ticks)) / _TICKS_PER_SECOND
+    return found
+
+
+def _idle(ticks: Sequence[int]) -> int:
+    return sum(ticks[_IDLE : _IOWAIT + 1])
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,37 @@
+"""Whether the nodes of an emulated job got the CPU that they asked for (docs/method.md, "Attainment")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+ATTAINED = "attained_percent"
+"""In a run's utilisation: of the CPU it asked for, what the node got that got least. AWS has none."""
+LEAST_ATTAINED = 0.95
+"""Below this share a time is no measurement: 5 % can carry an efficiency over a limit it misses."""
+
+
+class Metered(Protocol):
+    """A run: an outcome, or a point of a report."""
+
+    @property
+    def utilisation(self) -> Mapping[str, float]:
+        """In per cent, by name."""
+
+
+def attained_share(run: Metered) -> float | None:
+    """What the node that got least used of the CPU it asked for, 0 to 1; None where not known."""
+    percent = run.utilisation.get(ATTAINED)
+    return None if percent is None else percent / 100
+
+
+def is_starved(run: Metered) -> bool:
+    """Whether a node got less than LEAST_ATTAINED; what is not known is not held against a run."""
+    share = attained_share(run)
+    return share is not None and share < LEAST_ATTAINED
+
+
+def least_attained(runs: Iterable[Metered]) -> float | None:
+    """The least share of several runs; None where not one knows it."""
+    known = [share for run in runs if (share := attained_share(run)) is not None]
+    return min(known, default=None)

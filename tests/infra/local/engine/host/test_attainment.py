@@ -1,0 +1,227 @@
+"""What a node got of the CPU it asked for, by hand-made counters (docs/method.md, "Attainment")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.local.engine.host.attainment import (
+    AttainmentMeter,
+    NodeReading,
+    Reading,
+    ThreadWaits,
+    asked_seconds,
+    attainments,
+    busy_seconds,
+    cpu_statistics,
+)
+from infra.local.interfaces import NodeUsage
+
+SECONDS = st.floats(min_value=0, max_value=1e6)
+
+
+def share(cpu_seconds: float, asked: float | None) -> float:
+    assert asked is not None
+    return cpu_seconds / asked if asked else 1.0
+
+
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=st.none() | SECONDS)
+def test_nobody_asks_for_less_than_it_used_or_more_than_its_quota(
+    quota: float, cpu: float, delay: float, others: float | None
+) -> None:
+    asked = asked_seconds(quota, cpu, delay, others)
+    assert asked is not None
+    assert cpu <= asked <= max(quota, cpu)
+
+
+@given(quota=SECONDS, cpu=SECONDS, others=st.none() | SECONDS)
+def test_a_node_that_never_waited_for_a_cpu_was_not_starved(quota: float, cpu: float, others: float | None) -> None:
+    assert asked_seconds(quota, cpu, 0.0, others) == cpu  # it idled: peers, files, the network
+
+
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS)
+def test_a_node_beside_which_nothing_ran_was_not_starved(quota: float, cpu: float, delay: float) -> None:
+    assert asked_seconds(quota, cpu, delay, 0.0) == cpu  # its own threads waited for one another
+
+
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, more=SECONDS, others=SECONDS)
+def test_longer_waits_never_make_the_share_larger(
+    quota: float, cpu: float, delay: float, more: float, others: float
+) -> None:
+    less = share(cpu, asked_seconds(quota, cpu, delay + more, others))
+    assert less <= share(cpu, asked_seconds(quota, cpu, delay, others))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "delay", "others", "expected"),
+    [
+        (20.0, 80.0, 50.0, 1.0),  # waited a lot, and had its whole quota all the same
+        (6.0, 94.0, 76.0, 0.3),  # always ready, seldom run: the busy host of the eight nodes
+        (8.0, 0.4, 90.0, 8 / 8.4),  # idle most of the time, beside neighbours that didn't disturb it
+        (8.0, 12.0, 1.0, 8 / 9),  # of its wait its neighbours can have caused no more than they ran
+        (19.5, 30.0, 0.3, 19.5 / 19.8),  # a quiet machine
+    ],
+)
+def test_shares_of_a_quota_of_20_seconds(cpu: float, delay: float, others: float, expected: float) -> None:
+    assert share(cpu, asked_seconds(20.0, cpu, delay, others)) == pytest.approx(expected)
+
+
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=SECONDS)
+def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
+    quota: float, cpu: float, delay: float, others: float
+) -> None:
+    """Its waits were within periods that gave it all it was promised; what it did not use, it idled in others."""
+    assert asked_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
+
+
+def test_the_waits_of_periods_that_used_up_the_quota_do_not_count() -> None:
+    assert asked_seconds(20.0, 15.0, 10.0, 50.0, throttled_share=0.75) == 17.5
+
+
+def test_what_is_not_counted_makes_no_share() -> None:
+    assert asked_seconds(20.0, 6.0, None, 5.0) is None
+    begin = Reading(0.0, {"algo-1": NodeReading(0.0, None)})
+    end = Reading(10.0, {"algo-1": NodeReading(1.0, None), "algo-2": NodeReading(1.0, 1.0)})
+    [(host, found)] = attainments(begin, end, 0.2, {}).items()
+    assert (host, found.share, found.run_queue_delay_seconds, found.throttled_share) == ("algo-1", None, None, None)
+    assert attainments(end, end, 0.2, {}) == {}
+
+
+def test_the_time_that_the_quota_held_a_node_back_is_no_delay() -> None:
+    begin = Reading(100.0, {"algo-1": NodeReading(5.0, 50.0, 1000, 900, 40.0)}, {0: 60.0})
+    end = Reading(110.0, {"algo-1": NodeReading(7.0, 58.0, 1500, 1400, 48.0)}, {0: 65.0})
+    found = attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"]
+    assert (found.cpu_seconds, found.quota_seconds, found.run_queue_delay_seconds) == (2.0, 2.0, 0.0)
+    assert (found.share, found.throttled_share) == (1.0, 1.0)
+
+
+def test_nodes_of_one_cpu_share_what_others_took_of_it() -> None:
+    hosts = ("algo-1", "algo-2", "algo-3")
+    cpus = {"algo-1": 0, "algo-2": 1, "algo-3": 0}
+    begin = Reading(0.0, {host: NodeReading(0.0, 0.0) for host in hosts}, {0: 0.0, 1: 0.0})
+    end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 3.0, 1: 10.0})
+    found = attainments(begin, end, 0.2, cpus)
+    assert found["algo-1"].asked_seconds == found["algo-3"].asked_seconds == 1.5  # 3 - 2 x 1, in halves
+    assert found["algo-2"].asked_seconds == 2.0
+
+
+def test_a_quota_around_the_platform_withholds_too() -> None:
+    begin = Reading(0.0, {"algo-1": NodeReading(0.0, 0.0)}, {0: 0.0}, held_back_seconds=1.0)
+    end = Reading(10.0, {"algo-1": NodeReading(1.0, 9.0)}, {0: 1.0}, held_back_seconds=1.5)
+    assert attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"].asked_seconds == 1.5
+
+
+STAT = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 20 30 800 40 5 6 7 50 0\ncpu1 0 0 0 0 0 0 0 0 0 0\nintr 1\n"
+
+
+def test_a_cpu_is_busy_with_all_but_idling_and_waiting_for_a_disk() -> None:
+    assert busy_seconds(STAT) == {0: pytest.approx(1.68)}  # ticks of 10 ms; steal is in, guest is in user already
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nr_periods 5\nnr_throttled 2\nthrottled_time 1500000000\n", 1.5),  # v1
+        ("usage_usec 9\nnr_periods 5\nnr_throttled 2\nthrottled_usec 250000\n", 0.25),  # v2
+        ("", 0.0),
+    ],
+)
+def test_throttled_time_of_both_versions(tmp_path: Path, text: str, expected: float) -> None:
+    (tmp_path / "cpu.stat").write_text(text)
+    assert cpu_statistics(tmp_path)["throttled_seconds"] == expected
+
+
+def thread(proc: Path, thread_id: int, text: str) -> None:
+    (proc / str(thread_id)).mkdir(exist_ok=True)
+    (proc / str(thread_id) / "schedstat").write_text(text)
+
+
+def test_the_waits_of_threads_that_have_ended_are_kept(tmp_path: Path) -> None:
+    waits = ThreadWaits(tmp_path)
+    assert waits.seconds([1]) is None  # nothing was ever counted
+    thread(tmp_path, 1, "9 2000000000 1\n")
+    thread(tmp_path, 2, "9 1000000000 1\n")
+    assert waits.seconds([1, 2]) == 3.0
+    assert waits.seconds([1]) == 3.0
+    thread(tmp_path, 1, "9 500000000 1\n")  # its number is a new thread's
+    assert waits.seconds([1]) == 3.5
+    assert waits.seconds([]) == 3.5
+
+
+def test_a_kernel_without_the_accounting_counts_nothing(tmp_path: Path) -> None:
+    thread(tmp_path, 1, "0 0 0\n")
+    assert ThreadWaits(tmp_path).seconds([1]) is None
+
+
+class Machine:
+    """A node under a quota of 0.2 on CPU 0 of a machine whose counters are files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.group = folder / "group"
+        self.group.mkdir(parents=True)
+        self.now = 0.0
+        self.usage: dict[str, NodeUsage] = {}
+        self.meter = AttainmentMeter(
+            lambda: self.usage, {"algo-1": self.group}, {"algo-1": 0}, 0.2, proc=folder, clock=lambda: self.now
+        )
+        self.count(0.0, 0.0, 0.0, 0.0)
+
+    def count(self, seconds: float, cpu: float, waited: float, busy: float) -> None:
+        self.now = seconds
+        self.usage = {"algo-1": NodeUsage(cpu, 0, 0.2)}
+        (self.group / "cgroup.threads").write_text("7\n")
+        (self.group / "cpu.stat").write_text(f"nr_periods {int(50 * seconds)}\nnr_throttled {int(10 * seconds)}\n")
+        thread(self.folder, 7, f"1 {int(waited * 1e9)} 1\n")
+        (self.folder / "stat").write_text(f"cpu0 {int(busy * 100)} 0 0 {int(100 * (seconds - busy))} 1 0 0 0 0 0\n")
+
+
+def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert machine.meter.attainments() == {}
+    machine.count(100.0, 10.0, 50.0, 60.0)
+    machine.meter.begin()
+    machine.count(110.0, 11.2, 58.0, 69.0)
+    machine.meter.look()
+    found = machine.meter.attainments()["algo-1"]
+    assert (found.seconds, found.quota_seconds) == (10.0, pytest.approx(2.0))
+    assert found.share == pytest.approx(0.6)  # 80 % of the delay of 8 s, but no more than the quota
+    assert found.throttled_share == pytest.approx(0.2)
+    assert found.run_queue_delay_seconds == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("later", [{}, {"algo-1": NodeUsage(3.0, 0, 0.2)}], ids=["gone", "a process has ended"])
+def test_a_look_after_the_end_of_a_process_does_not_count(tmp_path: Path, later: dict[str, NodeUsage]) -> None:
+    """Its CPU time is gone with it, and the node would seem to have been starved."""
+    machine = Machine(tmp_path)
+    machine.meter.begin()
+    machine.count(10.0, 2.0, 5.0, 10.0)
+    machine.meter.look()
+    machine.count(20.0, 4.0, 10.0, 20.0)
+    machine.usage = {"algo-1": NodeUsage(1.0, 0, 0.2)} if later else {}
+    machine.meter.look()
+    assert machine.meter.attainments()["algo-1"].cpu_seconds == 2.0
+
+
+def test_a_node_without_a_group_is_its_threads_and_its_stops(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    counts = iter([(100, 10), (150, 60)])
+    meter = AttainmentMeter(
+        lambda: machine.usage,
+        {},
+        {"algo-1": 0},
+        0.2,
+        thread_ids=lambda host: [7],
+        stops=lambda host: next(counts),
+        proc=tmp_path,
+        clock=lambda: machine.now,
+    )
+    meter.begin()
+    machine.count(10.0, 1.9, 6.0, 10.0)
+    meter.look()
+    found = meter.attainments()["algo-1"]
+    assert (found.throttled_share, found.run_queue_delay_seconds) == (1.0, 6.0)
+    assert found.share == 1.0

@@ -1,0 +1,60 @@
+"""Times of nodes that were starved of CPU: no recommendation rests on them (docs/method.md, "Attainment")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from configs.models import RecommendationConfig
+from scaling.analysis.recommend import Recommendation, recommend
+from scaling.analysis.speedup import summarise
+from scaling.outcome.outcome import Clocks, JobOutcome
+from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
+
+
+def advise_starved(times: Mapping[int, float], starved: Sequence[int], **goals: float) -> Recommendation:
+    """With the nodes of these counts starved of CPU."""
+    outcomes = [
+        JobOutcome(
+            nodes=nodes,
+            repeat=1,
+            attempt=1,
+            job_name=f"n{nodes}",
+            status="Completed",
+            platform_kind="emulated",
+            clocks=Clocks(train_seconds=seconds),
+            train_clock="program",
+            utilisation={"attained_percent": 40.0 if nodes in starved else 99.0},
+        )
+        for nodes, seconds in times.items()
+    ]
+    answer = recommend(summarise(outcomes), RecommendationConfig(**goals))
+    assert answer is not None
+    return answer
+
+
+def test_a_starved_count_is_never_chosen_nor_rules_out_another():
+    answer = advise_starved({1: 100, 2: 50, 4: 25}, starved=[4])
+    assert (chosen(answer), runner_up(answer)) == (2, 1)
+    assert why_not(answer, 4) == "its nodes were starved of CPU, so its time is no measurement"
+    # 4 nodes would be no faster than 2, and D = .4: but the time of 2 is no measurement
+    answer = advise_starved({1: 100, 2: 20, 4: 25}, starved=[2])
+    assert chosen(answer) == 4
+    assert chosen(advise_starved({1: 100, 2: 50, 4: 25}, starved=[4], deadline_seconds=30)) is None
+
+
+@pytest.mark.parametrize("goals", [{}, {"deadline_seconds": 1000}])
+@pytest.mark.parametrize(
+    ("starved", "reason"),
+    [
+        ([1], "at 1 node, and all are compared with the baseline."),
+        ([1, 8], "at 1 and 8 nodes, and all are compared with the baseline."),
+        ([2, 8], "at 2 and 8 nodes, and what is left has nothing to compare with."),
+    ],
+)
+def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(starved, reason, goals):
+    answer = advise_starved({1: 100, 2: 50, 8: 12}, starved, **goals)
+    assert (answer.chosen, answer.runner_up) == (None, None)
+    assert answer.reason == f"No recommendation, since the nodes were starved of CPU {reason}"
+    assert [choice.nodes for choice in answer.rejected] == [1, 2, 8]
