@@ -217,6 +217,8 @@ class TrainingJob:
             environment=self.request.get("Environment", {}),
             input_data_config=self.request.get("InputDataConfig", []),
             checkpoint_config=self.request.get("CheckpointConfig"),
+            container_entrypoint=self.request["AlgorithmSpecification"].get("ContainerEntrypoint", ()),
+            container_arguments=self.request["AlgorithmSpecification"].get("ContainerArguments", ()),
         )
 
     def describe(self, now: float) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from infra.local.engine.run.exclusive_engine import ExclusiveEngine
 from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.run.node_environment import (
     barrier_folder,
+    node_command,
     node_environment,
-    train_command,
     uses_boot_barrier,
 )
 from infra.local.engine.run.node_files import job_folder, make_nodes, make_working_folder
@@ -47,6 +47,22 @@ class ProcessEngine(ExclusiveEngine):
         self._containment = Containment.find(self._state_dir)
         self._quotas, self._quota_reason = CpuQuotas.find(f"nodesweep-{self._state_id}")
         self._end_leftovers()
+
+    def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
+        """A command of the request's own finds its node's files at /opt/ml, so each node must have one of its own."""
+        problem = self._containment.opt_ml_problem
+        if entrypoint and problem:
+            return (
+                "AlgorithmSpecification.ContainerEntrypoint: what it starts finds its files at /opt/ml, and nodes that "
+                f"are processes get no /opt/ml of their own here ({problem}). Start the local platform as root, allow "
+                "user namespaces to your user, or start it with --engine container."
+            )
+        if arguments and not entrypoint:
+            return (
+                "AlgorithmSpecification.ContainerArguments: nodes that are processes have no entry point of an image "
+                "to hand them to. Name ContainerEntrypoint too, or start the local platform with --engine container."
+            )
+        return None
 
     def isolation(self, instance_type: str) -> str:
         """ "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
@@ -121,7 +137,7 @@ class ProcessEngine(ExclusiveEngine):
         hosts_file = job_folder(self._state_dir, job.job_name) / "hosts"
         return {
             "host": node.host,
-            "argv": self._containment.wrap(train_command(job, node, image), node.host, hosts_file),
+            "argv": self._containment.wrap(node_command(job, node, image), node.host, hosts_file, node.opt_ml),
             "environment": environment,
             "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
             "output_fd": -1,  # SupervisedNodes opens it
