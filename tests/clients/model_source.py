@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 TRAIN = """
@@ -38,19 +39,20 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], f"rank-{rank}.txt").write_text(f"of ran
 dist.barrier()
 dist.destroy_process_group()
 """
-FILES = {
-    "train.py": TRAIN,
-    "requirements.txt": "./own\n",
-    "own/setup.py": 'from setuptools import setup\nsetup(name="own", py_modules=["own_requirement"])\n',
-    "own/own_requirement.py": "",
-}
+WHEEL = "own_requirement-1.0-py3-none-any.whl"
 
 
 def write_source(folder: Path) -> Path:
-    """The folder with these files in it."""
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    """The folder with the program, and a requirements.txt that needs no package index."""
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "requirements.txt").write_text(f"./{WHEEL}\n")
+    info = "own_requirement-1.0.dist-info"
+    with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
+        wheel.writestr("own_requirement.py", "")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: own-requirement\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
     return folder
 
 

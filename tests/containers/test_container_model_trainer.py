@@ -1,4 +1,8 @@
-"""The SageMaker Python SDK v3's ModelTrainer, unmodified, on two nodes that are containers of the project's image."""
+"""The SageMaker Python SDK v3's ModelTrainer, unmodified, on two nodes that are containers.
+
+Their image is the base alone: an entry point of the request's own needs no `train` in it, only bash, Python, pip and
+torch.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from tests.containers.container_bench import log_of
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 
-def test_two_nodes_under_torchrun(platform, training_image, tmp_path):
+def test_two_nodes_under_torchrun(platform, base_image, tmp_path):
     put_table(platform.s3)
-    _, job = train(platform, training_image, tmp_path)
+    _, job = train(platform, base_image, tmp_path)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     for host in ("algo-1", "algo-2"):
         facts = facts_of(log_of(platform, job["TrainingJobName"], host))
