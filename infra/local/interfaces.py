@@ -44,7 +44,7 @@ class JobSpec:
 
     @property
     def has_own_command(self) -> bool:
-        """Whether the request names what its nodes run, instead of the image's entry point with `train`."""
+        """Whether the request says what its nodes run, instead of the image's `train`."""
         return bool(self.container_entrypoint or self.container_arguments)
 
 
@@ -99,7 +99,7 @@ class Engine(Protocol):
         """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Why nodes can't be started with a request's ContainerEntrypoint and ContainerArguments here, or None."""
+        """Why nodes can't be started with a request's own entry point and arguments, or None."""
 
     def isolation(self, instance_type: str) -> str:
         """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""

@@ -1,4 +1,4 @@
-"""The source folder that a ModelTrainer sends: a program for torchrun, and a package that the image doesn't have."""
+"""What a ModelTrainer sends: a program for torchrun, and a package that the image doesn't have."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], f"rank-{rank}.txt").write_text(f"of ran
 dist.barrier()
 dist.destroy_process_group()
 """
+METADATA = "Metadata-Version: 2.1\nName: own-requirement\nVersion: 1.0\n"
+TAGS = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 WHEEL = "own_requirement-1.0-py3-none-any.whl"
 
 
@@ -50,8 +52,8 @@ def write_source(folder: Path) -> Path:
     info = "own_requirement-1.0.dist-info"
     with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
         wheel.writestr("own_requirement.py", "")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: own-requirement\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/METADATA", METADATA)
+        wheel.writestr(f"{info}/WHEEL", TAGS)
         wheel.writestr(f"{info}/RECORD", "")
     return folder
 

@@ -26,9 +26,11 @@ def as_script(port: int) -> str:
     """All blocks as one script of bash; the platform gets a port that is free here."""
     lines = ["set -e"]
     for language, text in BLOCKS:
-        lines.append(text if language == "bash" else f"python - <<'END_OF_BLOCK'\n{text}END_OF_BLOCK")
+        program = f"python - <<'END_OF_BLOCK'\n{text}END_OF_BLOCK"
+        lines.append(text if language == "bash" else program)
     script = "\n".join(lines).replace("127.0.0.1:4570", f"127.0.0.1:{port}")
-    return script.replace("nodesweep local start\n", f"nodesweep local start --port {port} --owner-pid {os.getpid()}\n")
+    start = "nodesweep local start"
+    return script.replace(f"{start}\n", f"{start} --port {port} --owner-pid {os.getpid()}\n")
 
 
 def free_port() -> int:
@@ -59,9 +61,10 @@ def test_every_block_runs(tmp_path: Path) -> None:
             check=False,
         )
     finally:
-        subprocess.run([own / "nodesweep", "local", "stop"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        stop = [own / "nodesweep", "local", "stop"]
+        subprocess.run(stop, cwd=tmp_path, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "b'1,2\\n'" in done.stdout  # pyarrow
     for host in ("algo-1", "algo-2"):  # ModelTrainer
-        assert f"node {host} of" in done.stdout
+        assert f"node {host} [" in done.stdout
     assert done.stdout.rstrip().endswith("stopped")

@@ -1,4 +1,4 @@
-"""What a user of the SageMaker Python SDK v3 writes. Run in an environment of its own; nothing here is nodesweep's.
+"""What a user of the SageMaker Python SDK v3 writes; nothing here is nodesweep's.
 
 python train_model.py IMAGE SOURCE_DIR DATA_S3_URI [BOOM]
 """
@@ -10,16 +10,25 @@ from sagemaker.core.training.configs import Compute, InputData, SourceCode
 from sagemaker.train import ModelTrainer
 from sagemaker.train.distributed import Torchrun
 
-logging.basicConfig(level=logging.INFO, format="%(message)s")  # the SDK prints the job's log lines so
+# The SDK prints the job's log lines so.
+logging.basicConfig(level=logging.INFO, format="%(message)s")
 image, source_dir, data, *boom = sys.argv[1:]
+hyperparameters = {"learning-rate": 0.1, "title": "two words"}
+if boom:
+    hyperparameters["boom"] = boom[0]
 trainer = ModelTrainer(
     training_image=image,
     role="arn:aws:iam::000000000000:role/nodesweep-training",
     base_job_name="own-model",
-    source_code=SourceCode(source_dir=source_dir, entry_script="train.py", requirements="requirements.txt"),
+    source_code=SourceCode(
+        source_dir=source_dir,
+        entry_script="train.py",
+        requirements="requirements.txt",
+    ),
     distributed=Torchrun(process_count_per_node=1),
     compute=Compute(instance_type="ml.local.large", instance_count=2, volume_size_in_gb=1),
-    hyperparameters={"learning-rate": 0.1, "title": "two words", **({"boom": boom[0]} if boom else {})},
+    hyperparameters=hyperparameters,
 )
-trainer.train(input_data_config=[InputData(channel_name="training", data_source=data)], wait=not boom)
+channel = InputData(channel_name="training", data_source=data)
+trainer.train(input_data_config=[channel], wait=not boom)
 print(f"job={trainer._latest_training_job.training_job_name}")

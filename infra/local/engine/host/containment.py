@@ -1,9 +1,10 @@
 """A node's own host name, /etc/hosts, /opt/ml and process ids, where the kernel lets us have them.
 
-With namespaces (root, or an ordinary user where user namespaces are allowed) hosts are called algo-1 … algo-n as on
-AWS, /opt/ml is the node's own tree, and the kernel itself ends all of a node when its first process ends. Without (most
-containers) SM_HOSTS holds the loopback addresses instead: the toolkits take either, nothing else differs for them. A
-program with paths such as /opt/ml/input in it needs the namespaces.
+With namespaces (root, or an ordinary user where user namespaces are allowed) hosts are called
+algo-1 … algo-n as on AWS, /opt/ml is the node's own tree, and the kernel itself ends all of a node
+when its first process ends. Without (most containers) SM_HOSTS holds the loopback addresses
+instead: the toolkits take either, nothing else differs for them. A program with paths such as
+/opt/ml/input in it needs the namespaces.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from pathlib import Path
 
 _PROBE_TIMEOUT_SECONDS = 10.0
 _WITHOUT_NAMESPACES = "nodes run without namespaces"
-# util-linux only; the node's command becomes process 1 of its namespace, as in a container. `hostname` is in every
-# Debian and Red Hat base; sh has to write no file for it (a user namespace may not write /proc/sys/kernel/hostname).
+# util-linux only; the node's command becomes process 1 of its namespace, as in a container.
+# `hostname` is in every Debian and Red Hat base; sh has to write no file for it (a user namespace
+# may not write /proc/sys/kernel/hostname).
 _UNSHARE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SET_NAMES = """set -e
 mount --bind "$1" /etc/hosts
 hostname "$2"
 """
-# Where this machine has no /opt/ml, the node gets a /opt of its own, with all that is in this machine's and /opt/ml: a
-# folder made in the machine's own /opt would stay there, and an ordinary user can't make one.
+# Where this machine has no /opt/ml, the node gets a /opt of its own, with all that is in this
+# machine's and /opt/ml: a folder made in the machine's own /opt would stay there, and an ordinary
+# user can't make one.
 _SET_OPT_ML = """
 if [ ! -d /opt/ml ]; then
   aside=${3%/*}/opt
@@ -81,8 +84,10 @@ class Containment:
         """The command that runs `argv` contained."""
         if not self.unshare:
             return list(argv)
-        set_up = _SET_NAMES + (_SET_OPT_ML if self.opt_ml_problem is None else "") + _BECOME_THE_NODE
-        return [*self.unshare, "--", "sh", "-c", set_up, "sh", str(hosts_file), host, str(opt_ml), *argv]
+        own_opt_ml = _SET_OPT_ML if self.opt_ml_problem is None else ""
+        script = _SET_NAMES + own_opt_ml + _BECOME_THE_NODE
+        arguments = [str(hosts_file), host, str(opt_ml)]
+        return [*self.unshare, "--", "sh", "-c", script, "sh", *arguments, *argv]
 
     def _problem(self, scratch: Path) -> str | None:
         """Why a process can't be contained so, in the words of the command that failed, or None."""
@@ -95,7 +100,8 @@ class Containment:
             "import os, socket\n"
             "seen = (socket.gethostbyname('algo-1'), socket.gethostname(), os.getpid())\n"
             f"has_own = os.path.exists('/opt/ml/own') or {self.opt_ml_problem is not None}\n"
-            "raise SystemExit(0 if seen == ('127.0.99.1', 'algo-1', 1) and has_own else 'no effect')"
+            "as_meant = seen == ('127.0.99.1', 'algo-1', 1) and has_own\n"
+            "raise SystemExit(0 if as_meant else 'no effect')"
         )
         command = self.wrap([sys.executable, "-I", "-S", "-c", check], "algo-1", hosts_file, opt_ml)
         try:
@@ -104,7 +110,9 @@ class Containment:
             return str(error)
         finally:
             shutil.rmtree(probe, ignore_errors=True)
-        return None if done.returncode == 0 else done.stderr.strip()[-300:] or f"exit code {done.returncode}"
+        if done.returncode == 0:
+            return None
+        return done.stderr.strip()[-300:] or f"exit code {done.returncode}"
 
 
 def hosts_text(address_by_host: dict[str, str]) -> str:

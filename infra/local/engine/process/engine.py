@@ -49,18 +49,20 @@ class ProcessEngine(ExclusiveEngine):
         self._end_leftovers()
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """A command of the request's own finds its node's files at /opt/ml, so each node must have one of its own."""
+        """What a request starts finds its files at /opt/ml, so each node must have its own."""
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:
             return (
-                "AlgorithmSpecification.ContainerEntrypoint: what it starts finds its files at /opt/ml, and nodes that "
-                f"are processes get no /opt/ml of their own here ({problem}). Start the local platform as root, allow "
-                "user namespaces to your user, or start it with --engine container."
+                "AlgorithmSpecification.ContainerEntrypoint: what it starts finds its files at "
+                "/opt/ml, and nodes that are processes get no /opt/ml of their own here "
+                f"({problem}). Start the local platform as root, allow user namespaces to your "
+                "user, or start it with --engine container."
             )
         if arguments and not entrypoint:
             return (
-                "AlgorithmSpecification.ContainerArguments: nodes that are processes have no entry point of an image "
-                "to hand them to. Name ContainerEntrypoint too, or start the local platform with --engine container."
+                "AlgorithmSpecification.ContainerArguments: nodes that are processes have no entry "
+                "point of an image to hand them to. Name ContainerEntrypoint too, or start the "
+                "local platform with --engine container."
             )
         return None
 
@@ -135,9 +137,10 @@ class ProcessEngine(ExclusiveEngine):
             state_id=self._state_id,
         )
         hosts_file = job_folder(self._state_dir, job.job_name) / "hosts"
+        command = node_command(job, node, image)
         return {
             "host": node.host,
-            "argv": self._containment.wrap(node_command(job, node, image), node.host, hosts_file, node.opt_ml),
+            "argv": self._containment.wrap(command, node.host, hosts_file, node.opt_ml),
             "environment": environment,
             "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
             "output_fd": -1,  # SupervisedNodes opens it

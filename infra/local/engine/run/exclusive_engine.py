@@ -47,7 +47,7 @@ class ExclusiveEngine(ABC):
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Why nodes can't be started with a request's ContainerEntrypoint and ContainerArguments here, or None."""
+        """Why nodes can't be started with a request's own entry point and arguments, or None."""
         return None
 
     def run(

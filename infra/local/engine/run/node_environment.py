@@ -36,7 +36,7 @@ def brings_own_code(job: JobSpec) -> bool:
 
 
 def has_own_python(job: JobSpec) -> bool:
-    """Whether the job's own code runs: it may install packages, which must not change the image for others."""
+    """Whether the job's own code runs: what it installs must not change the image for others."""
     return job.has_own_command or brings_own_code(job)
 
 
@@ -119,8 +119,10 @@ def barrier_folder(node: Node) -> Path:
 
 
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
-    """The request's own command, or the image's `train`. Either, of a job with its own code, finds a Python of the
-    node's own, which it may install into."""
+    """The request's own command, or the image's `train`.
+
+    Either, of a job with its own code, finds a Python of the node's own to install into.
+    """
     train = image / "venv" / "bin" / "train"
     if not has_own_python(job):
         return [str(train)]
@@ -129,9 +131,10 @@ def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
 
 
 def container_command(job: JobSpec, image_entrypoint: Sequence[str]) -> list[str]:
-    """What SageMaker starts a container with: `docker run [--entrypoint …] image train`, or the request's arguments.
+    """What SageMaker starts a container with: `docker run [--entrypoint …] image train`.
 
-    As with docker, an entry point of the request's own is given the request's arguments only.
+    The request's arguments take the place of `train`. As with docker, an entry point of the
+    request's own is given the request's arguments only.
     """
     if job.container_entrypoint:
         return [*job.container_entrypoint, *job.container_arguments]
@@ -145,9 +148,10 @@ def _overlay(node: Node) -> Path:
 def make_overlay(node: Node, image: Path) -> Path:
     """A virtual environment on top of the image's, in a few small files; returns its Python.
 
-    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes a container that is
-    thrown away; here it would change the image under every other node and job. The image's scripts (pip, torchrun) run
-    under the node's Python too: they would install into the image, and not find what was installed for the node.
+    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes
+    a container that is thrown away; here it would change the image under every other node and job.
+    The image's scripts (pip, torchrun) run under the node's Python too: they would install into the
+    image, and not find what was installed for the node.
     """
     image_venv = (image / "venv").resolve()
     packages = next((image_venv / "lib").glob("python3.*"))
@@ -166,14 +170,14 @@ def make_overlay(node: Node, image: Path) -> Path:
 
 
 def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
-    """A Python script of the image's environment, started with the Python of these `scripts`; nothing for any other."""
+    """Copy a Python script of the image's environment, to start with the Python of `scripts`."""
     if script.is_symlink() or not script.is_file():
         return
     with script.open("rb") as file:
         first_line = file.readline(_LONGEST_START_BYTES)
         if not first_line.startswith(b"#!"):
             return
-        if first_line.rstrip() == b"#!/bin/sh":  # pip and uv put a long path into the lines below, as is done here
+        if first_line.rstrip() == b"#!/bin/sh":  # the form of pip and uv for a long path, as below
             first_line = file.readline(_LONGEST_START_BYTES)
             file.readline(_LONGEST_START_BYTES)
         if os.fsencode(image_venv / "bin" / "python") not in first_line:
@@ -181,6 +185,7 @@ def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
         rest = file.read()
     python = os.fsencode(shlex.quote(str(scripts / "python")))
     copy = scripts / script.name
-    # The kernel takes neither a long path nor one with spaces after #!; to Python the second line is a text.
+    # The kernel takes neither a long path nor one with spaces after #!; to Python the second line
+    # is a text.
     copy.write_bytes(b"#!/bin/sh\n'''exec' " + python + b""" "$0" "$@"\n' '''\n""" + rest)
     copy.chmod(0o755)

@@ -1,7 +1,8 @@
-"""A request's own entry point on processes: /opt/ml is the node's, and what it installs does not reach the image."""
+"""A request's own entry point on processes: /opt/ml is the node's, and so is what it installs."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ USER = 65534
 
 
 def image_script(bench: Bench, name: str, start: str) -> None:
-    """A script of the image's environment as pip and uv write it, which says whose Python it runs under."""
+    """A script of the image's environment, as pip and uv write it, that says who runs it."""
     script = bench.image / "venv" / "bin" / name
     script.write_text(f"{start}import sys\nprint('{name}', sys.prefix, sys.argv[1:])\n")
     script.chmod(0o755)
@@ -44,9 +45,11 @@ def run(bench: Bench, script: str, nodes: int = 2):
 
 def test_each_node_finds_its_own_files_at_opt_ml(own):
     before = sorted(os.listdir("/opt"))
-    result = run(own, "grep -o '\"algo-[12]\",' /opt/ml/input/config/resourceconfig.json | head -1 > /opt/ml/model/who")
+    config = "/opt/ml/input/config/resourceconfig.json"
+    result = run(own, f"grep -o '\"algo-[12]\",' {config} | head -1 > /opt/ml/model/who")
     assert (result.failed_host, [end.exit_code for end in result.exits]) == (None, [0, 0])
-    assert [(node.opt_ml / "model" / "who").read_text() for node in own.nodes] == ['"algo-1",\n', '"algo-2",\n']
+    written = [(node.opt_ml / "model" / "who").read_text() for node in own.nodes]
+    assert written == ['"algo-1",\n', '"algo-2",\n']
     assert sorted(os.listdir("/opt")) == before
     assert [list((node.opt_ml.parent / "opt").iterdir()) for node in own.nodes] in ([[], []], [])
 
@@ -58,7 +61,8 @@ def test_the_rest_of_the_machines_opt_stays_where_it_is(own):
 
 def test_nothing_of_this_machine_can_be_reached_through_what_was_put_aside(own):
     """A program that clears its folder must not clear this machine's /opt."""
-    run(own, "ls -A /opt/ml/../ml | head -1; find $(dirname $SAGEMAKER_BASE_DIR)/opt -mindepth 1", nodes=1)
+    aside = "$(dirname $SAGEMAKER_BASE_DIR)/opt"
+    run(own, f"ls -A /opt/ml | head -1; find {aside} -mindepth 1", nodes=1)
     assert own.said("algo-1") == ["checkpoints"]
 
 
@@ -105,7 +109,8 @@ def test_an_entry_point_that_is_not_there(own):
 
 def test_it_is_not_waited_for_at_the_boot_barrier(own):
     """Which only the image's own program knows; any other would wait for four minutes."""
-    (own.image / "image.json").write_text('{"environment": {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}}')
+    environment = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
+    (own.image / "image.json").write_text(json.dumps({"environment": environment}))
     run(own, "echo folder=$SM_BOOT_BARRIER_DIR", nodes=1)
     assert own.lines == [("algo-1", "folder=")]
 
@@ -127,7 +132,7 @@ def test_arguments_alone_have_no_entry_point_to_go_to(bench):
 
 
 def test_a_machine_that_lets_processes_have_no_opt_ml_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr("infra.local.engine.host.containment._SET_OPT_ML", "\necho no mounts today >&2; exit 1\n")
+    monkeypatch.setattr(containment, "_SET_OPT_ML", "\necho no mounts today >&2; exit 1\n")
     found = Containment.find(tmp_path)
     assert found.opt_ml_problem == "no mounts today" or not found.unshare
     assert list(tmp_path.iterdir()) == []
@@ -135,19 +140,26 @@ def test_a_machine_that_lets_processes_have_no_opt_ml_says_why(tmp_path, monkeyp
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")
 def test_an_ordinary_user_has_it_too():
-    """In a user namespace, where the kernel allows one. The test's own Python and files may be root's alone."""
+    """In a user namespace, where the kernel allows one.
+
+    The test's own Python and files may be root's alone.
+    """
     python = shutil.which("python3", path="/usr/bin:/bin")
     become_user = ["setpriv", f"--reuid={USER}", "--clear-groups"]
-    allowed = subprocess.run([*become_user, "unshare", "--mount", "--map-root-user", "true"], check=False)
-    if python is None or allowed.returncode != 0:
-        pytest.skip("no Python that everyone may run, or this kernel allows an ordinary user no namespaces")
+    allowed = [*become_user, "unshare", "--mount", "--map-root-user", "true"]
+    if python is None or subprocess.run(allowed, check=False).returncode != 0:
+        pytest.skip("no Python for everyone, or no namespaces for an ordinary user")
     probe = (
         "import tempfile\nwith tempfile.TemporaryDirectory() as scratch:\n"
         "    print(Containment.find(Path(scratch)).opt_ml_problem)"
     )
     program = f"{Path(containment.__file__).read_text()}\n{probe}"
-    environment = {"PATH": os.environ["PATH"]}
     done = subprocess.run(
-        [*become_user, python, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=False
+        [*become_user, python, "-c", program],
+        env={"PATH": os.environ["PATH"]},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout.strip() == "None", done.stdout + done.stderr
