@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROBE_TIMEOUT_SECONDS = 10.0
+_PROBE_TIMEOUT_SECONDS = 30.0  # a busy machine may take seconds for half a second's work
 _WITHOUT_NAMESPACES = "nodes run without namespaces"
 # util-linux only; the node's command becomes process 1 of its namespace, as in a container.
 # `hostname` is in every Debian and Red Hat base; sh has to write no file for it (a user namespace
@@ -105,14 +105,23 @@ class Containment:
         )
         command = self.wrap([sys.executable, "-I", "-S", "-c", check], "algo-1", hosts_file, opt_ml)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_SECONDS, check=False)
-        except (OSError, subprocess.SubprocessError) as error:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"a trial took longer than {_PROBE_TIMEOUT_SECONDS:g} s"
+        except OSError as error:
             return str(error)
         finally:
             shutil.rmtree(probe, ignore_errors=True)
         if done.returncode == 0:
             return None
-        return done.stderr.strip()[-300:] or f"exit code {done.returncode}"
+        said = done.stderr.strip().replace(f"{probe}/", "")
+        return said[-300:] or f"exit code {done.returncode}"
 
 
 def hosts_text(address_by_host: dict[str, str]) -> str:
