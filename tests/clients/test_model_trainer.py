@@ -31,7 +31,7 @@ SageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true, Session: {DefaultS3Buck
 """A user's settings. Without a bucket the SDK names one by the account, which it asks AWS's own STS
 for, whatever AWS_ENDPOINT_URL says; its telemetry goes to AWS, too."""
 STORE = Path(__file__).resolve().parents[2] / ".nodesweep" / "tests"
-SECONDS = 300.0
+SECONDS = 900.0  # for a machine that has much else to do
 
 
 @pytest.fixture(scope="module")

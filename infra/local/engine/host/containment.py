@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROBE_TIMEOUT_SECONDS = 30.0  # a busy machine may take seconds for half a second's work
+_PROBE_TIMEOUT_SECONDS = 20.0  # twice at most, within the minute that a server has to start
 _WITHOUT_NAMESPACES = "nodes run without namespaces"
 # util-linux only; the node's command becomes process 1 of its namespace, as in a container.
 # `hostname` is in every Debian and Red Hat base; sh has to write no file for it (a user namespace
