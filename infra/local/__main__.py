@@ -25,6 +25,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra.local.api.protocol import DEFAULT_REGION
 from infra.local.server import daemon
 from infra.local.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, read_quotas
@@ -133,9 +134,15 @@ def _model_file(options: argparse.Namespace) -> Path | None:
 
 
 def _start(config: ServerConfig) -> None:
-    print(daemon.start(config))
+    endpoint = daemon.start(config)
+    print(endpoint)
     credentials_file = shlex.quote(str(config.state_dir / CREDENTIALS_FILE))
-    print(f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}", file=sys.stderr)
+    lines = [
+        f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={DEFAULT_REGION}",
+        f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}",
+        "These lead any AWS client here; three lines for each: docs/local-platform.md",
+    ]
+    print("\n".join(lines), file=sys.stderr)
 
 
 def _serve(config: ServerConfig) -> None:

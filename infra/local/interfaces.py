@@ -39,6 +39,13 @@ class JobSpec:
     """Request shape: [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]."""
     checkpoint_config: Mapping[str, str] | None = None
     """Request shape: {S3Uri, LocalPath?}."""
+    container_entrypoint: Sequence[str] = ()
+    container_arguments: Sequence[str] = ()
+
+    @property
+    def has_own_command(self) -> bool:
+        """Whether the request says what its nodes run, instead of the image's `train`."""
+        return bool(self.container_entrypoint or self.container_arguments)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,9 @@ class Engine(Protocol):
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
+
+    def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
+        """Why nodes can't be started with a request's own entry point and arguments, or None."""
 
     def isolation(self, instance_type: str) -> str:
         """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""

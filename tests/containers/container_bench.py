@@ -141,9 +141,9 @@ def facts(platform: SimpleNamespace, name: str, host: str) -> dict[str, Any]:
     return dict(json.loads(line.removeprefix("facts=")))
 
 
-def archive_names(platform: SimpleNamespace, key: str) -> list[str]:
-    """The files in a .tar.gz of the results bucket."""
-    body = platform.s3.get_object(Bucket="results", Key=key)["Body"].read()
+def archive_names(platform: SimpleNamespace, key: str, bucket: str = "results") -> list[str]:
+    """The files in a .tar.gz."""
+    body = platform.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         return sorted(member.name for member in archive.getmembers() if member.isfile())
 

@@ -32,12 +32,8 @@ def check_request(request: dict[str, Any]) -> None:
 
 def check_runnable(request: Mapping[str, Any]) -> None:
     """Raise ValidationException for what would change how a job's nodes run, and can't be had on this machine."""
-    algorithm = request["AlgorithmSpecification"]
-    _refuse_unmodelled(
-        (_uses_pipe_mode(request), "Pipe mode (FastFile, which is read as File here, streams too)"),
-        (algorithm.get("ContainerEntrypoint"), "AlgorithmSpecification.ContainerEntrypoint"),
-        (algorithm.get("ContainerArguments"), "AlgorithmSpecification.ContainerArguments"),
-    )
+    pipe_mode = "Pipe mode (FastFile, which is read as File here, streams too)"
+    _refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
     try:
         synced_folders(request)
     except ValueError as error:

@@ -206,17 +206,20 @@ class TrainingJob:
 
     def spec(self) -> JobSpec:
         """What an engine needs to know of the job."""
+        algorithm = self.request["AlgorithmSpecification"]
         return JobSpec(
             job_name=self.name,
             job_arn=self.arn,
             region=self.region,
-            image_uri=self.request["AlgorithmSpecification"]["TrainingImage"],
+            image_uri=algorithm["TrainingImage"],
             instance_type=self.instance_type,
             instance_count=self.instance_count,
             hyperparameters=self.request.get("HyperParameters", {}),
             environment=self.request.get("Environment", {}),
             input_data_config=self.request.get("InputDataConfig", []),
             checkpoint_config=self.request.get("CheckpointConfig"),
+            container_entrypoint=algorithm.get("ContainerEntrypoint", ()),
+            container_arguments=algorithm.get("ContainerArguments", ()),
         )
 
     def describe(self, now: float) -> dict[str, Any]:

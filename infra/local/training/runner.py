@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from infra.local.api.protocol import ACCOUNT_ID
+from infra.local.api.protocol import ACCOUNT_ID, validation_error
 from infra.local.faults.injector import JobFaults
 from infra.local.training.execution import Change, ExecutionServices, JobExecution
 from infra.local.training.launch_path import launch_path_note
@@ -56,6 +56,10 @@ class EngineRunner:
     def check(self, request: Mapping[str, Any]) -> None:
         """Raise ValidationException for what this machine's nodes can't have."""
         check_runnable(request)
+        algorithm = request["AlgorithmSpecification"]
+        command = algorithm.get("ContainerEntrypoint", ()), algorithm.get("ContainerArguments", ())
+        if problem := self._services.engine.command_problem(*command):
+            raise validation_error(problem)
 
     def capacity_problem(self, job: TrainingJob) -> str | None:
         return self._services.engine.capacity_problem(job.instance_type, job.instance_count)

@@ -46,6 +46,9 @@ class FakeEngine:
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         return f"{instance_count} nodes do not fit" if instance_count > 8 else None
 
+    def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
+        return f"no {entrypoint[0]} here" if "absent" in entrypoint else None
+
     def isolation(self, instance_type: str) -> str:
         return "not isolated (fake engine)"
 

@@ -35,7 +35,12 @@ from infra.local.engine.host.port_lock import SharedSlot, wait_for
 from infra.local.engine.host.room import Room
 from infra.local.engine.run.exclusive_engine import ExclusiveEngine
 from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
-from infra.local.engine.run.node_environment import barrier_folder, container_environment, uses_boot_barrier
+from infra.local.engine.run.node_environment import (
+    barrier_folder,
+    container_command,
+    container_environment,
+    uses_boot_barrier,
+)
 from infra.local.engine.run.node_files import READABLE, job_folder, make_container_nodes
 from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, RunResult
 from infra.local.state.files import write_atomically
@@ -193,7 +198,7 @@ class ContainerEngine(ExclusiveEngine):
             name=name,
             options=options,
             image=job.image_uri,
-            command=[*image.entrypoint, "train"],
+            command=container_command(job, image.entrypoint),
             folder=node.opt_ml.parent,
         )
 

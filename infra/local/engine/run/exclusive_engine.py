@@ -46,6 +46,10 @@ class ExclusiveEngine(ABC):
         """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
+    def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
+        """Why nodes can't be started with a request's own entry point and arguments, or None."""
+        return None
+
     def run(
         self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
     ) -> RunResult:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from infra.local.engine.host.capacity import omp_threads
@@ -20,6 +21,7 @@ from infra.local.interfaces import AccessKey, JobSpec, Node
 BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
 
+_LONGEST_START_BYTES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -33,12 +35,17 @@ def brings_own_code(job: JobSpec) -> bool:
     return isinstance(value, str) and value.startswith("s3://")
 
 
+def has_own_python(job: JobSpec) -> bool:
+    """Whether the job's own code runs: what it installs must not change the image for others."""
+    return job.has_own_command or brings_own_code(job)
+
+
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
     """Only the image's own program is known to wait at the barrier; any other would run on without a quota."""
     own_program = image_environment.get("SAGEMAKER_PROGRAM")
     # The toolkit's order: the environment, where the job's ENV replaces the image's, before the hyperparameter.
     program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get("sagemaker_program")
-    is_own = program == own_program and not brings_own_code(job)
+    is_own = program == own_program and not has_own_python(job)
     return image_environment.get(BARRIER_SWITCH) == "1" and is_own
 
 
@@ -64,7 +71,7 @@ def node_environment(
     environment |= _platform_environment(job, node, endpoint_url, access_key)
     environment |= {MARKER_STATE: state_id, MARKER_NODE: f"{job.job_name}/{node.host}"}
     environment["PATH"] = f"{image / 'venv' / 'bin'}:{_SYSTEM_PATH}"
-    if brings_own_code(job):
+    if has_own_python(job):
         environment["PATH"] = f"{_overlay(node) / 'bin'}:{environment['PATH']}"
     elif uses_boot_barrier(job, image_environment):
         environment[BARRIER_FOLDER] = str(barrier_folder(node))
@@ -111,12 +118,27 @@ def barrier_folder(node: Node) -> Path:
     return node_folder(node) / "boot"
 
 
-def train_command(job: JobSpec, node: Node, image: Path) -> list[str]:
-    """The image's `train`; for a job with its own code, under a Python of the node's own, which it may install into."""
+def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
+    """The request's own command, or the image's `train`.
+
+    Either, of a job with its own code, finds a Python of the node's own to install into.
+    """
     train = image / "venv" / "bin" / "train"
-    if not brings_own_code(job):
+    if not has_own_python(job):
         return [str(train)]
-    return [str(make_overlay(node, image)), str(train)]
+    python = make_overlay(node, image)
+    return container_command(job, ()) if job.has_own_command else [str(python), str(train)]
+
+
+def container_command(job: JobSpec, image_entrypoint: Sequence[str]) -> list[str]:
+    """What SageMaker starts a container with: `docker run [--entrypoint …] image train`.
+
+    The request's arguments take the place of `train`. As with docker, an entry point of the
+    request's own is given the request's arguments only.
+    """
+    if job.container_entrypoint:
+        return [*job.container_entrypoint, *job.container_arguments]
+    return [*image_entrypoint, *(job.container_arguments or ("train",))]
 
 
 def _overlay(node: Node) -> Path:
@@ -124,19 +146,46 @@ def _overlay(node: Node) -> Path:
 
 
 def make_overlay(node: Node, image: Path) -> Path:
-    """A virtual environment on top of the image's, in three small files; returns its Python.
+    """A virtual environment on top of the image's, in a few small files; returns its Python.
 
-    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes a container that is
-    thrown away; here it would change the image under every other node and job.
+    The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes
+    a container that is thrown away; here it would change the image under every other node and job.
+    The image's scripts (pip, torchrun) run under the node's Python too: they would install into the
+    image, and not find what was installed for the node.
     """
     image_venv = (image / "venv").resolve()
     packages = next((image_venv / "lib").glob("python3.*"))
     overlay = _overlay(node)
     own_packages = overlay / "lib" / packages.name / "site-packages"
     own_packages.mkdir(parents=True)
-    (overlay / "bin").mkdir()
+    scripts = overlay / "bin"
+    scripts.mkdir()
     (overlay / "pyvenv.cfg").write_text((image_venv / "pyvenv.cfg").read_text())
     (own_packages / "image.pth").write_text(f"import site; site.addsitedir({str(packages / 'site-packages')!r})\n")
     for name in ("python", "python3"):
-        (overlay / "bin" / name).symlink_to((image_venv / "bin" / "python").resolve())
-    return overlay / "bin" / "python"
+        (scripts / name).symlink_to((image_venv / "bin" / "python").resolve())
+    for script in (image_venv / "bin").iterdir():
+        _copy_script(script, image_venv, scripts)
+    return scripts / "python"
+
+
+def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
+    """Copy a Python script of the image's environment, to start with the Python of `scripts`."""
+    if script.is_symlink() or not script.is_file():
+        return
+    with script.open("rb") as file:
+        first_line = file.readline(_LONGEST_START_BYTES)
+        if not first_line.startswith(b"#!"):
+            return
+        if first_line.rstrip() == b"#!/bin/sh":  # the form of pip and uv for a long path, as below
+            first_line = file.readline(_LONGEST_START_BYTES)
+            file.readline(_LONGEST_START_BYTES)
+        if os.fsencode(image_venv / "bin" / "python") not in first_line:
+            return
+        rest = file.read()
+    python = os.fsencode(shlex.quote(str(scripts / "python")))
+    copy = scripts / script.name
+    # The kernel takes neither a long path nor one with spaces after #!; to Python the second line
+    # is a text.
+    copy.write_bytes(b"#!/bin/sh\n'''exec' " + python + b""" "$0" "$@"\n' '''\n""" + rest)
+    copy.chmod(0o755)

@@ -48,6 +48,9 @@ def test_start_status_stop(state_dir: Path) -> None:
     started = run("start", "--port", "0", *where)
     endpoint = started.stdout.strip()
     assert endpoint.startswith("http://127.0.0.1:"), started.stderr
+    assert f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION=us-east-1\n" in started.stderr
+    assert f"export AWS_SHARED_CREDENTIALS_FILE={state_dir}/aws-credentials\n" in started.stderr
+    assert "docs/local-platform.md" in started.stderr
     assert run("start", "--port", "0", *where).stdout.strip() == endpoint
     status = run("status", *where)
     answer = json.loads(status.stdout)

@@ -27,6 +27,7 @@ RECORDED: list[dict[str, Any]] = [
     {"DebugHookConfig": {"S3OutputPath": "s3://results/debug"}},
     {"CheckpointConfig": {"S3Uri": "s3://results/cp", "LocalPath": "/opt/ml/checkpoints"}},
 ]
+IMAGE = job_request("any")["AlgorithmSpecification"]
 
 
 @pytest.mark.parametrize(("number", "member"), enumerate(RECORDED))
@@ -99,3 +100,35 @@ def test_all_of_them_at_once(platform: SimpleNamespace) -> None:
     everything = {name: value for member in RECORDED for name, value in member.items()}
     job = run_job(platform, "everything", **everything)
     assert {name: job[name] for name in everything} == everything
+
+
+def test_own_command_reaches_the_nodes(platform: SimpleNamespace) -> None:
+    seen: list[Any] = []
+
+    def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        seen.append((job.container_entrypoint, job.container_arguments, job.has_own_command))
+
+    platform.engine.programs["look"] = look
+    command = {"ContainerEntrypoint": ["/bin/bash"], "ContainerArguments": ["-c", "x" * 256]}
+    job = run_job(platform, "command", "look", AlgorithmSpecification={**IMAGE, **command})
+    run_job(platform, "no-command", "look")
+    assert seen == [(["/bin/bash"], ["-c", "x" * 256], True), ((), (), False)]
+    assert {name: job["AlgorithmSpecification"][name] for name in command} == command
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ({"ContainerEntrypoint": ["absent"]}, "no absent here"),
+        ({"ContainerEntrypoint": ["x"] * 101}, "Member must have length less than or equal to 100"),
+        ({"ContainerArguments": ["x" * 257]}, "Member must have length less than or equal to 256"),
+        ({"ContainerEntrypoint": ["two\nlines"]}, "Member must satisfy regular expression pattern"),
+    ],
+)
+def test_own_command_is_checked_as_the_service_does(
+    platform: SimpleNamespace, command: dict[str, list[str]], message: str
+) -> None:
+    with pytest.raises(ClientError, match="ValidationException") as refused:
+        request = job_request("command-refused", AlgorithmSpecification={**IMAGE, **command})
+        platform.sagemaker.create_training_job(**request)
+    assert message in str(refused.value)

@@ -64,6 +64,21 @@ def test_image_with_an_entry_point_keeps_it(engine, job):
 
 
 @pytest.mark.parametrize(
+    ("entrypoint", "arguments", "command"),
+    [
+        (["/bin/bash"], ["-c", "a && b"], ["/bin/bash", "-c", "a && b"]),
+        (["python", "-m", "mine"], [], ["python", "-m", "mine"]),
+        ([], ["--verbose"], ["bash", "start.sh", "--verbose"]),
+    ],
+)
+def test_own_command_replaces_the_images_as_docker_does(engine, job, entrypoint, arguments, command):
+    job = replace(job, container_entrypoint=entrypoint, container_arguments=arguments)
+    nodes = engine.prepare(job)
+    assert engine._plan(job, nodes[0], nodes, ImageConfig(("bash", "start.sh"), {}), 0).command == command
+    assert engine.command_problem(entrypoint, arguments) is None
+
+
+@pytest.mark.parametrize(
     ("hyperparameters", "expected"),
     [
         ({}, False),

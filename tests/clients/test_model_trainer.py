@@ -1,0 +1,127 @@
+"""The SageMaker Python SDK v3, unmodified: ModelTrainer with Torchrun on two nodes (processes)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infra.local.engine.host.containment import Containment
+from infra.local.engine.process.image_store import ProcessImageStore
+from infra.local.server import daemon
+from infra.local.server.contract import ServerConfig
+from tests.clients.client_environment import client_python, client_variables, run_client
+from tests.clients.model_source import facts_of, write_source
+from tests.containers.container_bench import archive_names, log_of, wait_for_end
+from tests.infra.local.platform_client import client
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).with_name("train_model.py")
+SDK = ("sagemaker-train==1.27.0", "sagemaker-core==2.27.0")
+"""What the package `sagemaker` 3.27 is for training; the rest of it is serving and mlops."""
+SDK_CONFIG = """
+SchemaVersion: '1.0'
+SageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true, Session: {DefaultS3Bucket: own-bucket}}}}
+"""
+"""A user's settings. Without a bucket the SDK names one by the account, which it asks AWS's own STS
+for, whatever AWS_ENDPOINT_URL says; its telemetry goes to AWS, too."""
+STORE = Path(__file__).resolve().parents[2] / ".nodesweep" / "tests"
+SECONDS = 900.0  # for a machine that has much else to do
+
+
+@pytest.fixture(scope="module")
+def platform(
+    image_store: ProcessImageStore,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SimpleNamespace]:
+    """A platform with the process engine, in a process of its own, with the tests' image store."""
+    state_dir = tmp_path_factory.mktemp("platform")
+    if problem := Containment.find(state_dir).opt_ml_problem:
+        pytest.skip(f"no /opt/ml of a node's own on this machine: {problem}")
+    for name in ("images", "venvs"):
+        (state_dir / name).symlink_to(STORE / name)
+    endpoint = daemon.start(ServerConfig(0, state_dir, owner_pid=os.getpid()))
+    clients = {service: client(endpoint, service) for service in ("sagemaker", "s3", "logs")}
+    put_table(clients["s3"])
+    yield SimpleNamespace(endpoint=endpoint, state_dir=state_dir, **clients)
+    daemon.stop(state_dir)
+
+
+def put_table(s3: Any) -> None:
+    """The data of the jobs' channel."""
+    s3.create_bucket(Bucket="tables")
+    s3.put_object(Bucket="tables", Key="own/table.csv", Body=b"1,2\n3,4\n")
+
+
+def train(
+    platform: SimpleNamespace,
+    image: str,
+    folder: Path,
+    *boom: str,
+) -> tuple[str, dict[str, Any]]:
+    """What the client printed, and its job's description once that is over."""
+    config = folder / "sdk.yaml"
+    config.write_text(SDK_CONFIG)
+    variables = client_variables(
+        platform.endpoint,
+        platform.state_dir,
+        folder,
+        SAGEMAKER_USER_CONFIG_OVERRIDE=str(config),
+        SAGEMAKER_VALIDATE_ROLE="false",  # the SDK's switch: no iam:SimulatePrincipalPolicy
+    )
+    source = write_source(folder / "source")
+    arguments = image, str(source), "s3://tables/own", *boom
+    python = client_python(*SDK)
+    said = run_client(python, PROGRAM, *arguments, variables=variables, seconds=SECONDS)
+    name = said.rpartition("job=")[2].split()[0]
+    return said, wait_for_end(platform, name)
+
+
+def test_two_nodes_under_torchrun(
+    platform: SimpleNamespace,
+    image_uri: str,
+    image_store: ProcessImageStore,
+    tmp_path: Path,
+) -> None:
+    said, job = train(platform, image_uri, tmp_path)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == ["/bin/bash"]
+    channels = {channel["ChannelName"] for channel in job["InputDataConfig"]}
+    assert channels == {"training", "code", "sm_drivers"}
+    for host in ("algo-1", "algo-2"):
+        facts = facts_of(log_of(platform, job["TrainingJobName"], host))
+        own = facts.pop("own")
+        assert f"/{host}/python/lib/" in own  # the node's, not the image's
+        assert facts == {
+            "sum": "3",
+            "world": "2",
+            "rows": "2",
+            "host": host,
+            "name": host,
+            "folder": "/opt/ml/input/data/code",
+            "lr": "0.1",
+            "title": "two words",
+            "model_dir": "/opt/ml/model",
+        }
+    packages = (image_store.resolve(image_uri) / "venv").resolve().glob("lib/*/site-packages")
+    assert not any((folder / "own_requirement.py").exists() for folder in packages)
+    assert "facts: sum=3; world=2" in said  # the SDK follows the job's log
+    bucket, _, key = job["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://").partition("/")
+    assert archive_names(platform, key, bucket) == ["rank-0.txt", "rank-1.txt"]
+
+
+def test_a_program_that_fails_is_the_jobs_failure(
+    platform: SimpleNamespace,
+    image_uri: str,
+    tmp_path: Path,
+) -> None:
+    _, job = train(platform, image_uri, tmp_path, "1")
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("AlgorithmError: algo-2")
+    lines = log_of(platform, job["TrainingJobName"], "algo-2")
+    assert any("ValueError: boom on rank 1" in line for line in lines)
