@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, Wai
 from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+WAITING_FOR_MACHINE = "Training job waiting for capacity: another training job runs on this machine"
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +106,10 @@ class JobExecution:
     def _run_phases(self) -> Ending:
         self._find_image()
         self._wait_for_instances()
+        with self._turn():
+            return self._run_in_turn()
+
+    def _run_in_turn(self) -> Ending:
         nodes = self._engine.prepare(self._job.spec())
         now = self._clock()
         self._change(lambda job: job.begin_segment(now))
@@ -136,6 +142,23 @@ class JobExecution:
             raise WaitEnded(Ending("Stopped"))
         if self._clock() >= self._job.wait_deadline:
             raise WaitEnded(Ending("MaxWaitTimeExceeded"))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold this machine for the segment. Raises WaitEnded where the job ends before it is its turn.
+
+        While another platform's job has the machine this one is Pending, as if AWS had no instances for it: that
+        time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
+        """
+        deadline = time.monotonic() + self._job.wait_deadline - self._clock()
+        with self._engine.turn(self._job.spec(), self._stop, deadline, self._note_wait) as is_held:
+            if not is_held:
+                raise WaitEnded(Ending("Stopped" if self._stop.is_set() else "MaxWaitTimeExceeded"))
+            yield
+
+    def _note_wait(self) -> None:
+        if self._job.secondary_status != "Pending" and not self._stop.is_set():
+            self._enter("Pending", WAITING_FOR_MACHINE)
 
     def _train(self, nodes: Sequence[Node], sync: FolderSync, watch: TrainingWatch) -> RunResult:
         self._enter("Training")
