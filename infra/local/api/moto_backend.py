@@ -1,8 +1,9 @@
-"""moto's server application, set up as the platform uses it. The only module that reaches into moto itself."""
+"""moto's server application, set up as the platform uses it; what is added to its services is in moto_additions."""
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -20,7 +21,15 @@ from moto.moto_server.werkzeug_app import (
 from moto.s3.models import s3_backends
 from moto.sts.models import sts_backends
 
+from infra.local.api.moto_additions import add_to_moto
 from infra.local.interfaces import AccessKey
+
+TRAINING_ROLE = "nodesweep-training"
+"""The role that is there from the start. Its name is in configs/local.yaml and the other configs for this machine."""
+_TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+_ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+
+add_to_moto()
 
 
 @functools.cache
@@ -55,6 +64,25 @@ def reset_state() -> None:
     """Forget everything moto holds: a server that starts in a used process (tests) must not see the last one's."""
     BackendDict.reset()
     reset_model_data()
+
+
+def make_training_role(account_id: str) -> None:
+    """A role that trusts SageMaker and may do everything: clients look at a job's role before they send the job."""
+    roles: Any = iam_backends[account_id]["aws"]
+    roles.create_role(
+        TRAINING_ROLE,
+        _policy(_TRUST),
+        path="/",
+        permissions_boundary=None,
+        description="For training jobs of the local platform",
+        tags=[],
+        max_session_duration="3600",
+    )
+    roles.put_role_policy(TRAINING_ROLE, "everything", _policy(_ALL))
+
+
+def _policy(statement: dict[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
 def issued_key(account_id: str, key_id: str) -> AccessKey | None:

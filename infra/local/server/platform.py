@@ -9,7 +9,12 @@ from typing import Any
 from infra.local.api.access import Gate, access_keys
 from infra.local.api.front import Front
 from infra.local.api.in_process import OWN_KEY_ID, client_factory
-from infra.local.api.moto_backend import issued_key, moto_application, reset_state
+from infra.local.api.moto_backend import (
+    issued_key,
+    make_training_role,
+    moto_application,
+    reset_state,
+)
 from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
@@ -33,6 +38,7 @@ class Platform:
         self._endpoint_url = endpoint_url
         self._images = backend.images
         self._account_id = backend.account_id
+        self._is_simulated = backend.is_simulated
         moto = moto_application(self._account_id)
         registry = backend.registry
         ecr_registry = EcrRegistry(registry.address) if registry else None
@@ -60,6 +66,8 @@ class Platform:
         """Restore what the last server kept, then begin to follow changes and to take jobs."""
         kept.begin(self._state_dir)
         reset_state()
+        if not self._is_simulated:  # that takes roles by name
+            make_training_role(self._account_id)
         self._s3.restore()
         self._ecr.restore(self._images.images())
         for snapshot in (self._s3, self._ecr):
