@@ -7,6 +7,7 @@ can't read. botocore's models name each service's protocol; of its operation a r
 from __future__ import annotations
 
 import functools
+import io
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -158,6 +159,8 @@ def operation_name(environ: dict[str, Any]) -> str:
     scope = credential_scope(environ)
     service = scope.service if scope is not None else "?"
     if "form-urlencoded" in str(environ.get("CONTENT_TYPE", "")):
+        if isinstance(environ["wsgi.input"], io.BytesIO):
+            environ["wsgi.input"].seek(0)  # the service has read it
         action = parse_qs(read_body(environ).decode(errors="replace")).get("Action")
         return f"{service}.{action[0]}" if action else service
     return f"{service}: {environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')}"

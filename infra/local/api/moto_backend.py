@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
 from moto import backends
-from moto.core.base_backend import BackendDict
+from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.model_instances import reset_model_data
+from moto.core.resource_tagging import TaggableResourcesMixin, TaggedResource
 from moto.iam.models import iam_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -79,6 +80,41 @@ def make_training_role(account_id: str) -> None:
         max_session_duration="3600",
     )
     roles.put_role_policy(TRAINING_ROLE, "everything", _policy(_ALL))
+
+
+class TaggedJobs(Protocol):
+    """Training jobs, as AWS's tagging API asks for them."""
+
+    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
+
+    def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]: ...
+
+    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None: ...
+
+
+def take_part_in_tagging(account_id: str, jobs: TaggedJobs) -> None:
+    """Let the Resource Groups Tagging API find training jobs and tag them. Before anything else is asked of moto.
+
+    moto asks its services in the order they were first used in, and its own SageMaker claims all ARNs of the service.
+    """
+
+    class JobTags(BaseBackend, TaggableResourcesMixin):
+        SERVICE_NAMESPACE = "sagemaker"
+
+        def iter_tagged_resources(self) -> Iterator[TaggedResource]:
+            for arn, tags in jobs.tagged(self.region_name):
+                yield TaggedResource(arn, tags, "sagemaker:training-job")
+
+        def owns_arn(self, arn: str) -> bool:
+            return super().owns_arn(arn) and ":training-job/" in arn
+
+        def tag_resource(self, arn: str, tags: dict[str, str]) -> None:
+            jobs.add_tags(self.region_name, arn, [{"Key": key, "Value": value} for key, value in tags.items()])
+
+        def untag_resource(self, arn: str, tag_keys: list[str]) -> None:
+            jobs.delete_tags(self.region_name, arn, tag_keys)
+
+    BackendDict(JobTags, "sagemaker")[account_id]  # the look-up enters it into moto's list
 
 
 def _policy(statement: dict[str, Any]) -> str:

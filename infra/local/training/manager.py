@@ -6,13 +6,14 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from infra.local.api.protocol import ApiError, validation_error
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan
 from infra.local.interfaces import Room
+from infra.local.sagemaker.tags import merged_tags
 from infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import NotKept
@@ -157,12 +158,28 @@ class TrainingJobs:
         """Set tags by key and return all of them. Raises ResourceLimitExceeded above 50."""
         with self._changed:
             job = self._find_arn(region, arn)
-            merged = {tag["Key"]: tag["Value"] for tag in [*job.tags, *tags]}
-            if len(merged) > 50:
-                raise ApiError("ResourceLimitExceeded", f"A resource has at most 50 tags, this would be {len(merged)}.")
-            job.tags = [{"Key": key, "Value": value} for key, value in merged.items()]
+            job.tags = merged_tags(job.tags, tags)
             self._save(job)
             return list(job.tags)
+
+    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None:
+        """Take tags off by key; a key that isn't there is no error."""
+        with self._changed:
+            job = self._find_arn(region, arn)
+            job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
+            self._save(job)
+
+    def described(self, region: str) -> list[dict[str, Any]]:
+        """Every job as DescribeTrainingJob has it, with its Tags."""
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.region == region]
+            return [copy.deepcopy(job.describe(self._clock()) | {"Tags": job.tags}) for job in jobs]
+
+    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]:
+        """(ARN, tags) of every job."""
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.region == region]
+            return [(job.arn, {tag["Key"]: tag["Value"] for tag in job.tags}) for job in jobs]
 
     def in_progress(self) -> list[str]:
         with self._changed:

@@ -53,7 +53,10 @@ def test_operation_that_is_not_modelled(
 ) -> None:
     answer = refused(getattr(client(platform.endpoint, service), operation), **arguments)
     assert answer["Error"]["Code"] == code
-    assert answer["Error"]["Message"].startswith("The local platform does not model this call: ")
+    message = answer["Error"]["Message"]
+    assert message.startswith("The local platform does not model this call: ")
+    if service in ("iam", "ec2", "ecr", "sagemaker"):
+        assert message.endswith(client(platform.endpoint, service).meta.method_to_api_mapping[operation])
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
     assert answer["ResponseMetadata"]["HTTPHeaders"]["x-amzn-requestid"]
     assert "html" not in answer["ResponseMetadata"]["HTTPHeaders"]["content-type"]
