@@ -29,7 +29,7 @@ from infra.local.simulation.model import PerformanceModel, model_of_job, plan_wo
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
 from infra.local.training.execution import LOG_GROUP, Change, missing_image
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded
+from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded, internal_error
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class SimulatedExecution:
             return wait.ending
         except Exception as error:
             logger.exception("Job %s: the platform failed", self._job.name)
-            return Ending("Failed", f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
+            return Ending("Failed", internal_error(error))
         finally:
             self._record(lambda job, now: job.end_segment(now))
 

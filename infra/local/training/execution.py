@@ -27,7 +27,7 @@ from infra.local.training.channels import DataDownloadError, DownloadInterrupted
 from infra.local.training.file_systems import mount_channels
 from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded
+from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded, internal_error
 from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -104,7 +104,7 @@ class JobExecution:
             return wait.ending
         except Exception as error:
             logger.exception("Job %s: the platform failed", self._job.name)
-            return Ending("Failed", f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
+            return Ending("Failed", internal_error(error))
         finally:
             self._end_instances()
 

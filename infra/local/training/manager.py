@@ -18,7 +18,7 @@ from infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import NotKept
 from infra.local.training.limits import check_quota, usage_quota, warm_pool_quota
-from infra.local.training.record import TrainingJob, job_key
+from infra.local.training.record import TrainingJob, internal_error, job_key
 from infra.local.training.runner import JobRunner
 from infra.local.training.scheduling import JobQueue, OneJob, Waiting
 from infra.local.training.warm_pool import WarmPool, instances_in, match_key
@@ -214,7 +214,7 @@ class TrainingJobs:
             except Exception as error:  # its record can't be written: the next job may still be able to run
                 logger.exception("Job %s: lost", job.name)
                 with self._changed:
-                    job.fail(f"InternalServerError: {type(error).__name__}: {error}", self._clock())
+                    job.fail(internal_error(error), self._clock())
             with self._changed:
                 self._stops.pop(job_key(job.region, job.name), None)
                 self._queue.room.give_back(job.name)

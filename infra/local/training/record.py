@@ -51,6 +51,12 @@ class Ending:
     restart_after_seconds: float = 0.0
 
 
+def internal_error(error: Exception) -> str:
+    """FailureReason of a fault of the platform's own, without this machine's paths: its log has the whole of it."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"
+
+
 class WaitEnded(Exception):
     """A wait for instances came to an end of the job."""
 

@@ -166,3 +166,15 @@ def test_waiter(platform: SimpleNamespace) -> None:
     platform.sagemaker.create_training_job(**job_request("awaited"))
     waiter = platform.sagemaker.get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName="awaited", WaiterConfig={"Delay": 1, "MaxAttempts": 10})
+
+
+def test_fault_of_the_platform_names_no_path_of_this_machine(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(job: JobSpec) -> None:
+        (platform.state_dir / "absent" / "folder").mkdir()
+
+    monkeypatch.setattr(platform.engine, "prepare", prepare)
+    reason = run_job(platform, "faulty")["FailureReason"]
+    assert reason.startswith("InternalServerError: ")
+    assert reason.endswith("(FileNotFoundError: No such file or directory)")
