@@ -25,6 +25,7 @@ from infra.local.training.warm_pool import WarmPool, instances_in, match_key
 
 _UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
+_CLEAN_UP_SECONDS = 30.0
 _NOT_FOUND = "Requested resource not found."
 
 logger = logging.getLogger(__name__)
@@ -124,8 +125,14 @@ class TrainingJobs:
             return job
 
     def delete(self, region: str, name: str) -> None:
-        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse otherwise."""
+        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse otherwise.
+
+        A job that has ended a moment ago is forgotten once its worker has cleaned up after it: a new job of the
+        same name has the same folders.
+        """
         with self._changed:
+            if self._find(region, name).is_over():
+                self._changed.wait_for(lambda: job_key(region, name) not in self._stops, _CLEAN_UP_SECONDS)
             job = self._find(region, name)
             pool = job.warm_pool.status(self._clock()) if job.warm_pool else None
             if not job.is_over() or pool == "Available":
