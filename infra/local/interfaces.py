@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -127,6 +128,14 @@ class Engine(Protocol):
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
         """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
+
+    def turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> AbstractContextManager[bool]:
+        """Hold the machine for the job; False where a stop or the deadline (monotonic) came first.
+
+        `on_wait` is called once, where another platform's job has the machine.
+        """
 
     def run(
         self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float

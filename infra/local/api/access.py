@@ -13,7 +13,6 @@ from __future__ import annotations
 import configparser
 import hmac
 import io
-import json
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-from xml.sax.saxutils import escape
 
 from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -30,7 +28,8 @@ from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
-from infra.local.api.protocol import CBOR_PATH, SCOPE, ApiError, authorization, read_body
+from infra.local.api.dialect import protocol_of, wrapped_error
+from infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
 from infra.local.interfaces import AccessKey
 from infra.local.server.contract import CREDENTIALS_FILE
 from infra.local.state.files import write_atomically
@@ -105,27 +104,26 @@ class Gate:
     def refusal(self, environ: dict[str, Any]) -> Response | None:
         """The answer to a request that may not be made, None for one that may."""
         claim = _claim(environ)
-        kind = _kind(environ, claim)
         if claim is None:
-            return _answer(kind, "no key")
+            return _answer(environ, claim, "no key")
         if hmac.compare_digest(claim.key_id.encode(), self._own_key_id.encode()):
             return None
         key = self._keys.get(claim.key_id) or self._issued(claim.key_id)
         if key is None or (claim.session_token or None) != key.session_token:
-            return _answer(kind, "unknown key", claim.key_id)
+            return _answer(environ, claim, "unknown key")
         if not hmac.compare_digest(_signature(environ, claim, key), claim.signature):
-            return _answer(kind, "wrong signature")
+            return _answer(environ, claim, "wrong signature")
         now = datetime.now(UTC).timestamp()
         if key.expires_at is not None and key.expires_at < now:
-            return _answer(kind, "expired token")
+            return _answer(environ, claim, "expired token")
         if claim.expires_at is not None and claim.expires_at < now:
-            return _answer(kind, "expired")
+            return _answer(environ, claim, "expired")
         is_open = (
             not _opens_back_door(environ)
             and (not claim.is_presigned or _reads_an_object(environ, claim))
             and (claim.key_id != self._node_id or _is_for_nodes(environ, claim))
         )
-        return None if is_open else _answer(kind, "denied")
+        return None if is_open else _answer(environ, claim, "denied")
 
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
@@ -231,16 +229,6 @@ def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
     return path.startswith("/v20180820/") or host.startswith("v20180820.") or "s3-control" in host
 
 
-def _kind(environ: Mapping[str, Any], claim: _Claim | None) -> str:
-    """Which errors the caller understands: s3, json, ec2 or query."""
-    content_type = environ.get("CONTENT_TYPE", "")
-    if environ.get("HTTP_X_AMZ_TARGET") or "json" in content_type or "cbor" in content_type:
-        return "json"
-    if claim is not None:
-        return claim.service if claim.service in ("s3", "ec2") else "query"
-    return "query" if "form-urlencoded" in content_type else "s3"
-
-
 _BAD_TOKEN = "The security token included in the request is invalid."
 _BAD_SIGNATURE = (
     "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
@@ -274,20 +262,12 @@ _WORDS = {
 }  # fmt: skip
 """(kind of service, what is wrong) -> AWS's code and message."""
 _EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")
+_WORDS_OF = {"s3": "s3", "query": "query", "rest-xml": "query"}
+"""Protocol -> whose words; json's for all others."""
+_STATUS = {"json": 400, "cbor": 400, "ec2": 401}
 
 
-def _answer(kind: str, problem: str, key_id: str | None = None) -> Response:
-    code, message = _EC2_WORDS if kind == "ec2" else _WORDS[kind, problem]
-    if kind == "json":
-        body = json.dumps(ApiError(code, message).body())
-        return Response(body, status=400, content_type="application/x-amz-json-1.1")
-    error = f"<Code>{code}</Code><Message>{message}</Message>"
-    if kind == "ec2":
-        body = f"<Response><Errors><Error>{error}</Error></Errors></Response>"
-        return Response(body, status=401, content_type="text/xml")
-    if kind == "query":
-        body = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error></ErrorResponse>"
-        return Response(body, status=403, content_type="text/xml")
-    named = f"<AWSAccessKeyId>{escape(key_id)}</AWSAccessKeyId>" if key_id else ""
-    body = f"<?xml version='1.0' encoding='UTF-8'?><Error>{error}{named}</Error>"
-    return Response(body, status=403, content_type="application/xml")
+def _answer(environ: dict[str, Any], claim: _Claim | None, problem: str) -> Response:
+    protocol = protocol_of(environ, claim.service if claim is not None else None)
+    code, message = _EC2_WORDS if protocol == "ec2" else _WORDS[_WORDS_OF.get(protocol, "json"), problem]
+    return wrapped_error(environ, protocol, code, message, _STATUS.get(protocol, 403))

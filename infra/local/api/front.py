@@ -9,21 +9,28 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
-from uuid import uuid4
 from wsgiref.types import StartResponse, WSGIApplication
-from xml.sax.saxutils import escape
 
 from werkzeug.wrappers import Response
 
 from infra.local.api.access import Gate
+from infra.local.api.dialect import (
+    JSON_CONTENT_TYPE,
+    content_type_of,
+    error_answer,
+    internal_error,
+    operation_name,
+    repaired_error,
+    request_id,
+    unknown_operation,
+)
 from infra.local.api.in_process import is_own_call
-from infra.local.api.protocol import CBOR_PATH, ApiError, JsonService, credential_scope, decode_request, read_body
+from infra.local.api.protocol import ApiError, JsonService, credential_scope, decode_request, read_body
 from infra.local.faults.injector import FaultInjector
 from infra.local.server.contract import STATUS_PATH
 from infra.local.simulation import elsewhere
 from infra.local.state.kept import NotKept
 
-_JSON_CONTENT_TYPE = "application/x-amz-json-1.1"
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
 _VIRTUAL_HOST = re.compile(r"^(?P<bucket>[a-z0-9][a-z0-9.-]+)\.localhost(:\d+)?$")
 
@@ -65,18 +72,19 @@ class Front:
         self._observers.append(observer)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        start_response = _with_request_id(start_response)
+        start_response = _with_request_id(start_response, request_id(environ))
         try:
             answer = self._answer(environ)
             if answer is None:
                 return self._pass_to_moto(environ, start_response)
         except ApiError as error:
-            answer = _json(error.http_status, error.body())
+            answer = error_answer(environ, error.code, error.message, error.http_status)
         except NotKept as error:
-            answer = _not_kept(environ, error)
+            room = "make room on the disk of the local platform's state folder, then do it again."
+            answer = error_answer(environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE)
         except Exception:
-            logger.exception("%s failed", environ.get("HTTP_X_AMZ_TARGET"))
-            answer = _json(500, {"__type": "InternalFailure", "message": "See the platform's server.log."})
+            logger.exception("%s failed (request %s)", operation_name(environ), request_id(environ))
+            answer = internal_error(environ)
         return answer(environ, start_response)
 
     def _answer(self, environ: dict[str, Any]) -> Response | None:
@@ -87,14 +95,11 @@ class Front:
             return _json(200 if status["running"] else 503, status)
         if refusal := self._gate.refusal(environ):
             return refusal
-        if cbor := CBOR_PATH.match(environ.get("PATH_INFO", "")):
-            raise ApiError(
-                "UnknownOperationException",
-                f"{cbor['target']}.{cbor['action']} came by rpc-v2-cbor; the local platform speaks JSON 1.1 only. "
-                "Use a client that sends application/x-amz-json-1.1 (boto3, AWS CLI v1).",
-            )
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
-        service, scope = self._services.get(prefix), credential_scope(environ)
+        scope = credential_scope(environ)
+        service = self._services.get(prefix)
+        if not prefix and scope is not None:
+            service, action = self._by_path(environ, scope.service)
         is_watched = self._faults is not None and self._faults.watches(prefix, action) and not is_own_call(environ)
         if service is None and not is_watched:
             return None
@@ -105,10 +110,18 @@ class Front:
             return None
         return _json(200, service.call(action, scope.region, request)) if service.answers(action, request) else None
 
+    def _by_path(self, environ: Mapping[str, Any], signing_name: str) -> tuple[JsonService | None, str]:
+        """The service and the action that a request without a target names by its method and path."""
+        called = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
+        for service in self._services.values():
+            if service.signing_name == signing_name and called in service.paths:
+                return service, service.paths[called]
+        return None, ""
+
     def _pass_to_moto(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """moto's answer, which is given once what it has changed is kept. Raises NotKept where it can't be."""
         _use_path_style(environ)
-        refusal = _refusal(environ) if self._is_simulated else None
+        is_unknowable = self._is_simulated and _is_unknowable(environ)
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
         def hold_back(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -122,16 +135,21 @@ class Front:
             # moto looks and writes in two steps: of two that ask for a key that is not there, one must be refused.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, hold_back)
-        except NotImplementedError as error:
-            unknown = ApiError("UnknownOperationException", f"The local platform does not model this call: {error}")
-            return _json(400, unknown.body())(environ, start_response)
-        status = int(answers[-1][0].split()[0])
-        if refusal is not None and status >= 400:
-            return refusal(environ, start_response)
-        if status < 400:
-            for observer in self._observers:
-                observer(environ)
-        start_response(*answers[-1])
+        except NotImplementedError:
+            return unknown_operation(environ)(environ, start_response)
+        status_line, headers, exc_info = answers[-1]
+        status = int(status_line.split()[0])
+        if is_unknowable and status >= 400:
+            return unknown_operation(environ, elsewhere.MESSAGE)(environ, start_response)
+        if status >= 400:
+            body = b"".join(chunks)
+            if repaired := repaired_error(environ, status, body):
+                return repaired(environ, start_response)
+            start_response(status_line, _typed(headers, content_type_of(environ)), exc_info)
+            return [body]
+        for observer in self._observers:
+            observer(environ)
+        start_response(status_line, headers, exc_info)
         return chunks
 
 
@@ -149,37 +167,35 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
         )
 
 
-def _refusal(environ: dict[str, Any]) -> Response | None:
-    """What a simulation answers where moto finds nothing, None for requests whose answer is moto's in any case."""
+def _is_unknowable(environ: dict[str, Any]) -> bool:
+    """Whether it asks what a simulation can't know where moto finds nothing."""
     scope = credential_scope(environ)
     if scope is None or scope.service not in elsewhere.SERVICES:
-        return None
-    found = elsewhere.refusal(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ))
-    return Response(found[1], status=400, content_type=found[0]) if found else None
+        return False
+    return elsewhere.is_unknowable(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ))
 
 
-def _not_kept(environ: Mapping[str, Any], error: NotKept) -> Response:
-    """InternalError with 507, which no client repeats by itself: as JSON, or as XML where the request is S3's."""
-    message = f"{error}: make room on the disk of the local platform's state folder, then do it again."
-    if "HTTP_X_AMZ_TARGET" in environ:
-        return _json(_INSUFFICIENT_STORAGE, {"__type": "InternalError", "message": message})
-    body = f"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>{escape(message)}</Message></Error>"
-    return Response(body, status=_INSUFFICIENT_STORAGE, content_type="application/xml")
+def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str, str]]:
+    """An error's headers: where they call it a web page, which is what moto calls whatever it gives no type."""
+    return [
+        (name, content_type if name.lower() == "content-type" and value.startswith("text/html") else value)
+        for name, value in headers
+    ]
 
 
-def _with_request_id(start_response: StartResponse) -> StartResponse:
+def _with_request_id(start_response: StartResponse, identity: str) -> StartResponse:
     """Every answer names its request, as AWS's do; moto leaves that out of some."""
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        if not any(name.lower().startswith("x-amz") for name, _ in headers):
-            headers = [*headers, ("x-amzn-RequestId", str(uuid4()))]
+        if not any(name.lower() == "x-amzn-requestid" for name, _ in headers):
+            headers = [*headers, ("x-amzn-RequestId", identity)]
         return start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
 
     return cast(StartResponse, start)
 
 
 def _json(status: int, body: dict[str, Any]) -> Response:
-    return Response(json.dumps(body), status=status, content_type=_JSON_CONTENT_TYPE)
+    return Response(json.dumps(body), status=status, content_type=JSON_CONTENT_TYPE)
 
 
 def _use_path_style(environ: dict[str, Any]) -> None:

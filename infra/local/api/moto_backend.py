@@ -1,16 +1,18 @@
-"""moto's server application, set up as the platform uses it. The only module that reaches into moto itself."""
+"""moto's server application, set up as the platform uses it; what is added to its services is in moto_additions."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
 from moto import backends
-from moto.core.base_backend import BackendDict
+from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.model_instances import reset_model_data
+from moto.core.resource_tagging import TaggableResourcesMixin, TaggedResource
 from moto.iam.models import iam_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -20,7 +22,15 @@ from moto.moto_server.werkzeug_app import (
 from moto.s3.models import s3_backends
 from moto.sts.models import sts_backends
 
+from infra.local.api.moto_additions import add_to_moto
 from infra.local.interfaces import AccessKey
+
+TRAINING_ROLE = "nodesweep-training"
+"""The role that is there from the start. Its name is in configs/local.yaml and the other configs for this machine."""
+_TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+_ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+
+add_to_moto()
 
 
 @functools.cache
@@ -55,6 +65,60 @@ def reset_state() -> None:
     """Forget everything moto holds: a server that starts in a used process (tests) must not see the last one's."""
     BackendDict.reset()
     reset_model_data()
+
+
+def make_training_role(account_id: str) -> None:
+    """A role that trusts SageMaker and may do everything: clients look at a job's role before they send the job."""
+    roles: Any = iam_backends[account_id]["aws"]
+    roles.create_role(
+        TRAINING_ROLE,
+        _policy(_TRUST),
+        path="/",
+        permissions_boundary=None,
+        description="For training jobs of the local platform",
+        tags=[],
+        max_session_duration="3600",
+    )
+    roles.put_role_policy(TRAINING_ROLE, "everything", _policy(_ALL))
+
+
+class TaggedJobs(Protocol):
+    """Training jobs, as AWS's tagging API asks for them."""
+
+    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
+
+    def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]: ...
+
+    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None: ...
+
+
+def take_part_in_tagging(account_id: str, jobs: TaggedJobs) -> None:
+    """Let the Resource Groups Tagging API find training jobs and tag them. Before anything else is asked of moto.
+
+    moto asks its services in the order they were first used in, and its own SageMaker claims all ARNs of the service.
+    """
+
+    class JobTags(BaseBackend, TaggableResourcesMixin):
+        SERVICE_NAMESPACE = "sagemaker"
+
+        def iter_tagged_resources(self) -> Iterator[TaggedResource]:
+            for arn, tags in jobs.tagged(self.region_name):
+                yield TaggedResource(arn, tags, "sagemaker:training-job")
+
+        def owns_arn(self, arn: str) -> bool:
+            return super().owns_arn(arn) and ":training-job/" in arn
+
+        def tag_resource(self, arn: str, tags: dict[str, str]) -> None:
+            jobs.add_tags(self.region_name, arn, [{"Key": key, "Value": value} for key, value in tags.items()])
+
+        def untag_resource(self, arn: str, tag_keys: list[str]) -> None:
+            jobs.delete_tags(self.region_name, arn, tag_keys)
+
+    BackendDict(JobTags, "sagemaker")[account_id]  # the look-up enters it into moto's list
+
+
+def _policy(statement: dict[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
 def issued_key(account_id: str, key_id: str) -> AccessKey | None:

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 ACCOUNT_ID = "000000000000"
@@ -22,7 +22,7 @@ SCOPE = r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a
 _AUTHORIZATION = re.compile(
     rf"AWS4-HMAC-SHA256 Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
 )
-_CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
+CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
 """SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
 
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
@@ -37,9 +37,6 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.http_status = http_status
-
-    def body(self) -> dict[str, str]:
-        return {"__type": self.code, "Message" if self.code in _CAPITAL_MESSAGE else "message": self.message}
 
 
 def validation_error(message: str) -> ApiError:
@@ -82,6 +79,8 @@ class JsonService:
     """(action, request): raises ApiError for a request that breaks the service's model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
     """False sends an action on to moto, for actions (tags) that serve many kinds of resource."""
+    paths: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(HTTP method, path) -> action, of a service that is called by paths (rest-json) and not by a target."""
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:
         if action in self.refused:

@@ -6,7 +6,7 @@ Engines are imported on first use: the process engine needs no podman, a simulat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from infra.local.api.access import access_keys
 from infra.local.api.in_process import ClientFactory
@@ -14,6 +14,7 @@ from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 from infra.local.builds.ecr_registry import Registry
 from infra.local.engine.errors import EngineError
 from infra.local.interfaces import Engine, ImageStore, Room
+from infra.local.sagemaker.metric_series import MetricSeries
 from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError
 from infra.local.training.execution import ExecutionServices
@@ -31,6 +32,8 @@ class Backend:
     """Of an engine that runs several jobs at once; None: one at a time."""
     registry: Registry | None = None
     """Where images are pushed to; None where ECR alone knows of them."""
+    series: MetricSeries = field(default_factory=MetricSeries)
+    """Where its jobs' metrics over time are kept."""
     is_simulated: bool = False
     """Whether roles, networks and others' images are taken by name."""
 
@@ -56,12 +59,21 @@ def with_real_nodes(
 ) -> Backend:
     """The backend of an engine whose nodes run."""
 
+    series = MetricSeries()
+
     def make_runner(clients: ClientFactory) -> EngineRunner:
         return EngineRunner(
-            ExecutionServices(engine, images, clients, config.cold_start_seconds, file_systems=config.file_systems)
+            ExecutionServices(
+                engine,
+                images,
+                clients,
+                config.cold_start_seconds,
+                file_systems=config.file_systems,
+                series=series,
+            )
         )
 
-    return Backend(images, make_runner, room=room, registry=registry)
+    return Backend(images, make_runner, room=room, registry=registry, series=series)
 
 
 def _process(config: ServerConfig, endpoint_url: str) -> Backend:

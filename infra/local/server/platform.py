@@ -9,11 +9,18 @@ from typing import Any
 from infra.local.api.access import Gate, access_keys
 from infra.local.api.front import Front
 from infra.local.api.in_process import OWN_KEY_ID, client_factory
-from infra.local.api.moto_backend import issued_key, moto_application, reset_state
+from infra.local.api.moto_backend import (
+    issued_key,
+    make_training_role,
+    moto_application,
+    reset_state,
+    take_part_in_tagging,
+)
 from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
+from infra.local.sagemaker.metric_series import metrics_service
 from infra.local.server.backends import Backend
 from infra.local.server.contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS, SERVICE, ServerConfig
 from infra.local.state import kept
@@ -33,6 +40,7 @@ class Platform:
         self._endpoint_url = endpoint_url
         self._images = backend.images
         self._account_id = backend.account_id
+        self._is_simulated = backend.is_simulated
         moto = moto_application(self._account_id)
         registry = backend.registry
         ecr_registry = EcrRegistry(registry.address) if registry else None
@@ -54,12 +62,16 @@ class Platform:
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=backend.room)
         self._closing = False
         self._builds = Builds(self._images, clients, builds, self._account_id)
-        self.front.add_services([training_service(self._jobs, clients), self._builds.service()])
+        metrics = metrics_service(backend.series, clients)
+        self.front.add_services([training_service(self._jobs, clients), metrics, self._builds.service()])
 
     def start(self) -> None:
         """Restore what the last server kept, then begin to follow changes and to take jobs."""
         kept.begin(self._state_dir)
         reset_state()
+        if not self._is_simulated:  # that takes roles by name
+            make_training_role(self._account_id)
+        take_part_in_tagging(self._account_id, self._jobs)
         self._s3.restore()
         self._ecr.restore(self._images.images())
         for snapshot in (self._s3, self._ecr):

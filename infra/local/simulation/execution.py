@@ -28,8 +28,8 @@ from infra.local.s3_objects import S3Location
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
 from infra.local.training.execution import LOG_GROUP, Change, missing_image
-from infra.local.training.metrics import MetricMatcher
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded
+from infra.local.training.metrics import MetricMatcher, PublishedMetrics
+from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded, internal_error
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,6 @@ class SimulatedExecution:
         self._work = plan_workload(self._model, job.name, job.instance_count, request.get("HyperParameters", {}))
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()
-        self._matcher = MetricMatcher(request["AlgorithmSpecification"].get("MetricDefinitions", []))
         self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
         self._wait_seconds = faults.pending_seconds
         self._done_seconds = 0.0
@@ -130,7 +129,7 @@ class SimulatedExecution:
             return wait.ending
         except Exception as error:
             logger.exception("Job %s: the platform failed", self._job.name)
-            return Ending("Failed", f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
+            return Ending("Failed", internal_error(error))
         finally:
             self._record(lambda job, now: job.end_segment(now))
 
@@ -217,9 +216,12 @@ class SimulatedExecution:
         ]
         if not events:
             return
+        published = PublishedMetrics(self._runner.clients("cloudwatch", self._job.region), self._job.name)
+        matcher = MetricMatcher(self._job.request["AlgorithmSpecification"].get("MetricDefinitions", []), published.add)
         for event in events:
-            self._matcher.feed(event["message"], event["timestamp"])
-        final = self._matcher.final()
+            matcher.feed(event["message"], event["timestamp"])
+        published.publish()
+        final = matcher.final()
         self._record(lambda job, now: setattr(job, "final_metrics", final))
         logs = self._runner.clients("logs", self._job.region)
         stream = f"{self._job.name}/algo-1-{events[0]['timestamp']}"

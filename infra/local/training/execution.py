@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,15 +21,17 @@ from infra.local.faults.injector import JobFaults
 from infra.local.faults.training_watch import TimesStruck, TrainingWatch
 from infra.local.interfaces import Engine, ImageStore, Node, RunResult
 from infra.local.log_streams import LogStreams
+from infra.local.sagemaker.metric_series import MetricSeries, Point
 from infra.local.training.artifacts import ArtifactUploadError, upload_model, upload_output
 from infra.local.training.channels import DataDownloadError, DownloadInterrupted, fill_channels
 from infra.local.training.file_systems import mount_channels
 from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
-from infra.local.training.metrics import MetricMatcher
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded
+from infra.local.training.metrics import MetricMatcher, PublishedMetrics
+from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded, internal_error
 from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+WAITING_FOR_MACHINE = "Training job waiting for capacity: another training job runs on this machine"
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class ExecutionServices:
     clock: Callable[[], float] = time.time
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id -> the folder of this machine that stands for it."""
+    series: MetricSeries = field(default_factory=MetricSeries)
 
 
 class JobExecution:
@@ -69,7 +73,10 @@ class JobExecution:
         self._s3, self._logs, self._cloudwatch = (
             services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
         )
-        self._metrics = MetricMatcher(job.request["AlgorithmSpecification"].get("MetricDefinitions", []))
+        algorithm = job.request["AlgorithmSpecification"]
+        self._published = PublishedMetrics(self._cloudwatch, job.name)
+        self._has_series = bool(algorithm.get("EnableSageMakerMetricsTimeSeries"))
+        self._metrics = MetricMatcher(algorithm.get("MetricDefinitions", []), self._keep_value)
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: TimesStruck = Counter()
         self._retries = 0
@@ -97,13 +104,17 @@ class JobExecution:
             return wait.ending
         except Exception as error:
             logger.exception("Job %s: the platform failed", self._job.name)
-            return Ending("Failed", f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
+            return Ending("Failed", internal_error(error))
         finally:
             self._end_instances()
 
     def _run_phases(self) -> Ending:
         self._find_image()
         self._wait_for_instances()
+        with self._turn():
+            return self._run_in_turn()
+
+    def _run_in_turn(self) -> Ending:
         nodes = self._engine.prepare(self._job.spec())
         now = self._clock()
         self._change(lambda job: job.begin_segment(now))
@@ -137,11 +148,29 @@ class JobExecution:
         if self._clock() >= self._job.wait_deadline:
             raise WaitEnded(Ending("MaxWaitTimeExceeded"))
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold this machine for the segment. Raises WaitEnded where the job ends before it is its turn.
+
+        While another platform's job has the machine this one is Pending, as if AWS had no instances for it: that
+        time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
+        """
+        deadline = time.monotonic() + self._job.wait_deadline - self._clock()
+        with self._engine.turn(self._job.spec(), self._stop, deadline, self._note_wait) as is_held:
+            if not is_held:
+                raise WaitEnded(Ending("Stopped" if self._stop.is_set() else "MaxWaitTimeExceeded"))
+            yield
+
+    def _note_wait(self) -> None:
+        if self._job.secondary_status != "Pending" and not self._stop.is_set():
+            self._enter("Pending", WAITING_FOR_MACHINE)
+
     def _train(self, nodes: Sequence[Node], sync: FolderSync, watch: TrainingWatch) -> RunResult:
         self._enter("Training")
         spec, clients = self._job.spec(), self._services.clients
         metrics = NodeMetrics(clients("cloudwatch", self._job.region), self._job.name, lambda: self._engine.usage(spec))
-        with LogStreams(clients("logs", self._job.region), LOG_GROUP) as streams, sync, metrics, watch:
+        logs = LogStreams(clients("logs", self._job.region), LOG_GROUP)
+        with logs as streams, sync, metrics, self._published, watch:
             opened_milliseconds = int(self._clock() * 1000)
             for node in nodes:
                 streams.open(node.host, f"{self._job.name}/{node.host}-{opened_milliseconds}")
@@ -159,6 +188,12 @@ class JobExecution:
         final = self._metrics.final()
         self._change(lambda job: setattr(job, "final_metrics", final))
         return result
+
+    def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
+        """Of a metric definition: for CloudWatch, and for SageMaker Metrics where the job asks for the series."""
+        self._published.add(metric, value, unix_milliseconds)
+        if self._has_series:
+            self._services.series.add(self._job.arn, metric, Point(unix_milliseconds / 1000, value))
 
     def _runtime_left_seconds(self) -> float:
         """MaxRuntimeInSeconds is for all segments together."""

@@ -12,10 +12,13 @@ import re2
 
 from infra.local.api.protocol import ApiError, validation_error
 from infra.local.api.validation import null_violation, raise_violations, violation
+from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS
 from infra.local.training.folder_sync import synced_folders
 from infra.local.training.metrics import compile_expression
 
 LOCAL_INSTANCE_TYPES = ("ml.local.small", "ml.local.medium", "ml.local.large")
+MAX_RUNTIME_SECONDS = 28 * 86_400
+"""28 days: StoppingCondition in SageMaker's API reference. The model has no upper bound."""
 _AT_LEAST_ONE = "Member must have value greater than or equal to 1"
 
 
@@ -81,8 +84,13 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
     for name in ("InstanceType", "InstanceCount", "VolumeSizeInGB"):
         if request.get("ResourceConfig") is not None and resources.get(name) is None:
             yield null_violation(f"resourceConfig.{name[0].lower()}{name[1:]}")
-    if resources.get("InstanceCount") == 0:
-        yield violation(0, "resourceConfig.instanceCount", _AT_LEAST_ONE)
+    for name in ("InstanceCount", "VolumeSizeInGB"):  # which the model bounds by 0
+        if resources.get(name) == 0:
+            yield violation(0, f"resourceConfig.{name[0].lower()}{name[1:]}", _AT_LEAST_ONE)
+    max_runtime = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds", 0)
+    if max_runtime > MAX_RUNTIME_SECONDS:
+        limit = f"Member must have value less than or equal to {MAX_RUNTIME_SECONDS}"
+        yield violation(max_runtime, "stoppingCondition.maxRuntimeInSeconds", limit)
 
 
 def _check_modelled(request: dict[str, Any]) -> None:
@@ -149,7 +157,8 @@ def _check_channels(request: dict[str, Any]) -> None:
 
 def _check_stopping_condition(request: dict[str, Any]) -> None:
     condition = request["StoppingCondition"]
-    max_wait, max_runtime = condition.get("MaxWaitTimeInSeconds"), condition.get("MaxRuntimeInSeconds", 86_400)
+    max_wait = condition.get("MaxWaitTimeInSeconds")
+    max_runtime = condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS)
     if request.get("EnableManagedSpotTraining"):
         if max_wait is None or max_wait < max_runtime:
             raise validation_error(

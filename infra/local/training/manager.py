@@ -6,24 +6,26 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from infra.local.api.protocol import ApiError, validation_error
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan
 from infra.local.interfaces import Room
+from infra.local.sagemaker.tags import merged_tags
 from infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import NotKept
 from infra.local.training.limits import check_quota, usage_quota, warm_pool_quota
-from infra.local.training.record import TrainingJob, job_key
+from infra.local.training.record import TrainingJob, internal_error, job_key
 from infra.local.training.runner import JobRunner
 from infra.local.training.scheduling import JobQueue, OneJob, Waiting
 from infra.local.training.warm_pool import WarmPool, instances_in, match_key
 
 _UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
+_CLEAN_UP_SECONDS = 30.0
 _NOT_FOUND = "Requested resource not found."
 
 logger = logging.getLogger(__name__)
@@ -123,8 +125,14 @@ class TrainingJobs:
             return job
 
     def delete(self, region: str, name: str) -> None:
-        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse otherwise."""
+        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse otherwise.
+
+        A job that has ended a moment ago is forgotten once its worker has cleaned up after it: a new job of the
+        same name has the same folders.
+        """
         with self._changed:
+            if self._find(region, name).is_over():
+                self._changed.wait_for(lambda: job_key(region, name) not in self._stops, _CLEAN_UP_SECONDS)
             job = self._find(region, name)
             pool = job.warm_pool.status(self._clock()) if job.warm_pool else None
             if not job.is_over() or pool == "Available":
@@ -157,12 +165,28 @@ class TrainingJobs:
         """Set tags by key and return all of them. Raises ResourceLimitExceeded above 50."""
         with self._changed:
             job = self._find_arn(region, arn)
-            merged = {tag["Key"]: tag["Value"] for tag in [*job.tags, *tags]}
-            if len(merged) > 50:
-                raise ApiError("ResourceLimitExceeded", f"A resource has at most 50 tags, this would be {len(merged)}.")
-            job.tags = [{"Key": key, "Value": value} for key, value in merged.items()]
+            job.tags = merged_tags(job.tags, tags)
             self._save(job)
             return list(job.tags)
+
+    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None:
+        """Take tags off by key; a key that isn't there is no error."""
+        with self._changed:
+            job = self._find_arn(region, arn)
+            job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
+            self._save(job)
+
+    def described(self, region: str) -> list[dict[str, Any]]:
+        """Every job as DescribeTrainingJob has it, with its Tags."""
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.region == region]
+            return [copy.deepcopy(job.describe(self._clock()) | {"Tags": job.tags}) for job in jobs]
+
+    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]:
+        """(ARN, tags) of every job."""
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.region == region]
+            return [(job.arn, {tag["Key"]: tag["Value"] for tag in job.tags}) for job in jobs]
 
     def in_progress(self) -> list[str]:
         with self._changed:
@@ -197,7 +221,7 @@ class TrainingJobs:
             except Exception as error:  # its record can't be written: the next job may still be able to run
                 logger.exception("Job %s: lost", job.name)
                 with self._changed:
-                    job.fail(f"InternalServerError: {type(error).__name__}: {error}", self._clock())
+                    job.fail(internal_error(error), self._clock())
             with self._changed:
                 self._stops.pop(job_key(job.region, job.name), None)
                 self._queue.room.give_back(job.name)

@@ -1,13 +1,30 @@
-"""FinalMetricDataList: the last value each metric definition matched in the job's log."""
+"""What metric definitions match in a job's log: FinalMetricDataList, and every value in CloudWatch."""
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
 
 import re2
+
+from infra.local.periodic import PeriodicThread
+
+NAMESPACE = "/aws/sagemaker/TrainingJobs"
+"""Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName, those of its nodes Host."""
+_PUBLISH_SECONDS = 1.0
+MAX_DATA_PER_CALL = 1000
+"""Of PutMetricData."""
+
+logger = logging.getLogger(__name__)
+
+OnValue = Callable[[str, float, int], None]
+"""(metric, value, unix milliseconds); called from several threads."""
 
 _NO_MESSAGES = re2.Options()
 _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the exception
@@ -21,8 +38,9 @@ def compile_expression(regex: str) -> Any:
 class MetricMatcher:
     """Applies a job's metric definitions to its log lines; safe to feed from several threads."""
 
-    def __init__(self, definitions: Sequence[dict[str, str]]) -> None:
+    def __init__(self, definitions: Sequence[dict[str, str]], on_value: OnValue = lambda name, value, at: None) -> None:
         self._patterns = [(definition["Name"], compile_expression(definition["Regex"])) for definition in definitions]
+        self._on_value = on_value
         self._last: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
@@ -38,6 +56,7 @@ class MetricMatcher:
                     continue  # JSON has no NaN, and CloudWatch takes none
                 with self._lock:
                     self._last[name] = (value, unix_milliseconds / 1000)
+                self._on_value(name, value, unix_milliseconds)
 
     def final(self) -> list[dict[str, Any]]:
         with self._lock:
@@ -47,3 +66,50 @@ class MetricMatcher:
             for name in dict.fromkeys(name for name, _ in self._patterns)
             if name in last
         ]
+
+
+class PublishedMetrics:
+    """Puts a job's values into CloudWatch (dimension TrainingJobName), second by second while it is entered."""
+
+    def __init__(self, cloudwatch: Any, job_name: str) -> None:
+        self._cloudwatch = cloudwatch
+        self._job_name = job_name
+        self._lock = threading.Lock()
+        self._waiting: list[dict[str, Any]] = []
+        self._publisher: PeriodicThread | None = None
+
+    def __enter__(self) -> Self:
+        pauses = itertools.repeat(_PUBLISH_SECONDS)
+        self._publisher = PeriodicThread(f"published-metrics {self._job_name}", self.publish, pauses)
+        self._publisher.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._publisher is not None:
+            self._publisher.stop()
+        self.publish()
+
+    def add(self, name: str, value: float, unix_milliseconds: int) -> None:
+        """Queue a value."""
+        datum = {
+            "MetricName": name,
+            "Dimensions": [{"Name": "TrainingJobName", "Value": self._job_name}],
+            "Timestamp": datetime.fromtimestamp(unix_milliseconds / 1000, UTC),
+            "Value": value,
+            "StorageResolution": 1,
+        }
+        with self._lock:
+            self._waiting.append(datum)
+
+    def publish(self) -> None:
+        """Put what is queued. What is refused is reported and dropped: metrics must not stop the job."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        try:
+            for start in range(0, len(waiting), MAX_DATA_PER_CALL):
+                data = waiting[start : start + MAX_DATA_PER_CALL]
+                self._cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=data)
+        except Exception:
+            logger.exception("%s: %d metric values could not be written", self._job_name, len(waiting))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from infra.local.api.protocol import ACCOUNT_ID
-from infra.local.api.validation import service_model
 from infra.local.interfaces import JobSpec
+from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS, described_request
 from infra.local.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
@@ -50,6 +49,12 @@ class Ending:
     status: str
     reason: str | None = None
     restart_after_seconds: float = 0.0
+
+
+def internal_error(error: Exception) -> str:
+    """FailureReason of a fault of the platform's own, without this machine's paths: its log has the whole of it."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"
 
 
 class WaitEnded(Exception):
@@ -107,7 +112,7 @@ class TrainingJob:
 
     @property
     def max_runtime_seconds(self) -> float:
-        return float(self.request["StoppingCondition"].get("MaxRuntimeInSeconds", 86_400))
+        return float(self.request["StoppingCondition"].get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS))
 
     @property
     def is_spot(self) -> bool:
@@ -224,8 +229,7 @@ class TrainingJob:
 
     def describe(self, now: float) -> dict[str, Any]:
         """DescribeTrainingJobResponse: every echoed request field and what is known so far."""
-        answer = {name: self.request[name] for name in _echoed_members() if name in self.request}
-        answer |= {
+        answer = described_request(self.request) | {
             "TrainingJobArn": self.arn,
             "TrainingJobStatus": self.status,
             "SecondaryStatus": self.secondary_status,
@@ -235,8 +239,6 @@ class TrainingJob:
             "ModelArtifacts": {"S3ModelArtifacts": self.model_uri},
             "ProfilingStatus": "Disabled",
         }
-        for flag in ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining"):
-            answer.setdefault(flag, False)
         if self.failure_reason is not None:
             answer["FailureReason"] = self.failure_reason
         if self.final_metrics:
@@ -283,12 +285,3 @@ class TrainingJob:
 def job_key(region: str, name: str) -> tuple[str, str]:
     """Names are unique per region; SageMaker compares them without regard to case."""
     return region, name.lower()
-
-
-@functools.cache
-def _echoed_members() -> Sequence[str]:
-    """The request's members that DescribeTrainingJob gives back, after botocore's model."""
-    asked = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-    answered = service_model("sagemaker").operation_model("DescribeTrainingJob").output_shape
-    assert asked is not None and answered is not None
-    return [name for name in asked.members if name in answered.members]

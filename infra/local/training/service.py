@@ -1,4 +1,4 @@
-"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, AddTags, ListTags."""
+"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, Search, and tags."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import binascii
 import json
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from infra.local.api.in_process import ClientFactory
 from infra.local.api.protocol import ApiError, JsonService, validation_error
 from infra.local.api.validation import RequestValidator
+from infra.local.s3_objects import S3Location
+from infra.local.sagemaker.search import found_jobs
+from infra.local.sagemaker.tags import check_new_tags
 from infra.local.training.channels import channel_is_empty
 from infra.local.training.limits import LOCAL_INSTANCE_TYPES, check_request
 from infra.local.training.manager import TrainingJobs
@@ -33,12 +38,14 @@ def training_service(jobs: TrainingJobs, clients: ClientFactory) -> JsonService:
             "StopTrainingJob": api.stop,
             "DeleteTrainingJob": api.delete,
             "ListTrainingJobs": api.list,
+            "Search": api.search,
             "AddTags": api.add_tags,
+            "DeleteTags": api.delete_tags,
             "ListTags": api.list_tags,
         },
         refused=_REFUSED,
         check=RequestValidator("sagemaker", {"TrainingInstanceType": LOCAL_INSTANCE_TYPES}).check,
-        claims=lambda action, request: "Tags" not in action or ":training-job/" in str(request.get("ResourceArn")),
+        claims=_is_about_training_jobs,
     )
 
 
@@ -51,7 +58,9 @@ class TrainingApi:
 
     def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         check_request(request)
+        check_new_tags(request.get("Tags", []))
         self._refuse_missing_data(region, request)
+        self._refuse_missing_output_bucket(region, request)
         return {"TrainingJobArn": self._jobs.create(region, request).arn}
 
     def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -69,18 +78,23 @@ class TrainingApi:
         return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of summaries. The token carries the position and the query, so that it can't be used on another."""
-        query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
-        start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
-        end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
+        """A page of summaries."""
         found = _sorted([item for item in self._jobs.summaries(region) if _matches(item, request)], request)
-        answer: dict[str, Any] = {"TrainingJobSummaries": found[start:end]}
-        if end < len(found):
-            answer["NextToken"] = _encode_token(end, query)
-        return answer
+        return _page("TrainingJobSummaries", found, request)
+
+    def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """A page of the training jobs that satisfy an expression."""
+        found = found_jobs(self._jobs.described(region), request)
+        answer = _page("Results", [{"TrainingJob": job} for job in found], request)
+        return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
 
     def add_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        check_new_tags(request["Tags"])
         return {"Tags": self._jobs.add_tags(region, request["ResourceArn"], request["Tags"])}
+
+    def delete_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._jobs.delete_tags(region, request["ResourceArn"], request["TagKeys"])
+        return {}
 
     def list_tags(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         return {"Tags": self._jobs.tags(region, request["ResourceArn"])}
@@ -101,6 +115,36 @@ class TrainingApi:
                 f'"{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
                 + (f" Error message from S3: {reason}" if reason else "")
             )
+
+    def _refuse_missing_output_bucket(self, region: str, request: dict[str, Any]) -> None:
+        """What a job makes must have a place to go, or its time is lost."""
+        uri = request["OutputDataConfig"]["S3OutputPath"]
+        bucket = S3Location.parse(uri).bucket
+        try:
+            self._clients("s3", region).head_bucket(Bucket=bucket)
+        except (ClientError, BotoCoreError) as error:
+            raise validation_error(
+                f'The S3 bucket "{bucket}" given in output data config S3OutputPath "{uri}" does not exist or can not '
+                f'be accessed with the role "{request["RoleArn"]}" in region {region}.'
+            ) from error
+
+
+def _is_about_training_jobs(action: str, request: dict[str, Any]) -> bool:
+    """Tags and Search serve many kinds of resource; those that aren't training jobs are moto's."""
+    if action == "Search":
+        return request.get("Resource") == "TrainingJob"
+    return "Tags" not in action or ":training-job/" in str(request.get("ResourceArn"))
+
+
+def _page(member: str, found: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
+    """The page of a list that a request asks for. Its token carries the query, so that no other one can use it."""
+    query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
+    start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
+    end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
+    answer: dict[str, Any] = {member: found[start:end]}
+    if end < len(found):
+        answer["NextToken"] = _encode_token(end, query)
+    return answer
 
 
 def _matches(summary: dict[str, Any], request: dict[str, Any]) -> bool:

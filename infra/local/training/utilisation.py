@@ -16,12 +16,11 @@ from typing import Any, Self
 
 from infra.local.interfaces import NodeAttainment, NodeUsage
 from infra.local.periodic import PeriodicThread
+from infra.local.training.metrics import MAX_DATA_PER_CALL, NAMESPACE
 
-NAMESPACE = "/aws/sagemaker/TrainingJobs"
 SAMPLE_SECONDS = 5.0
 """AWS has a value a minute; jobs are shorter here. A sample of 8 nodes takes about 4 ms of CPU time."""
 _FIRST_SAMPLE_SECONDS = 0.5
-_MAX_DATA_PER_CALL = 1000
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +68,9 @@ class NodeMetrics:
         """What can't be had or written is reported and left out: metrics must not stop the job."""
         try:
             data = make()
-            for start in range(0, len(data), _MAX_DATA_PER_CALL):
+            for start in range(0, len(data), MAX_DATA_PER_CALL):
                 self._cloudwatch.put_metric_data(
-                    Namespace=NAMESPACE, MetricData=data[start : start + _MAX_DATA_PER_CALL]
+                    Namespace=NAMESPACE, MetricData=data[start : start + MAX_DATA_PER_CALL]
                 )
         except Exception:
             logger.exception("%s: its nodes' metrics could not be written", self._job_name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from infra.local.interfaces import BuiltImage, ImageBuildError, JobSpec, LineSink, Node, NodeExit, NodeUsage, RunResult
@@ -39,6 +40,8 @@ class FakeEngine:
         self._state_dir = state_dir
         self.programs: dict[str, Program] = {"quick": quick_program, "endless": endless_program, **(programs or {})}
         self.most_jobs_at_once = 0
+        self.machine_is_free = threading.Event()
+        self.machine_is_free.set()
         self._running = 0
         self._killed: set[tuple[str, str]] = set()
         self._hosts: dict[str, list[str]] = {}
@@ -62,6 +65,15 @@ class FakeEngine:
                 (opt_ml / "input" / "data" / channel["ChannelName"]).mkdir(parents=True)
             nodes.append(Node(f"algo-{number}", f"127.0.1.{number}", opt_ml))
         return nodes
+
+    @contextlib.contextmanager
+    def turn(self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]) -> Iterator[bool]:
+        """Where `machine_is_free` is not set, another platform's job has the machine."""
+        if not self.machine_is_free.is_set():
+            on_wait()
+        while not self.machine_is_free.wait(0.01) and not stop.is_set() and time.monotonic() < deadline:
+            pass
+        yield self.machine_is_free.is_set()
 
     def run(
         self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float

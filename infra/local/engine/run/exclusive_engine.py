@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO
 
@@ -37,6 +37,7 @@ class ExclusiveEngine(ABC):
         self._state_id = state_id(self._state_dir)
         self._cores = capacity.machine_cores()
         self._live: dict[str, RunningNodes] = {}
+        self._in_turn: set[str] = set()
 
     def close(self) -> None:
         """Give the state folder back. The end of the process does so too."""
@@ -55,21 +56,29 @@ class ExclusiveEngine(ABC):
     ) -> RunResult:
         """Run `train` on every node until all have ended. Never leaves a process or container behind.
 
-        A job on this machine whose nodes would take its cores is waited for; `exits` is empty where a stop or the
-        deadline came before its end.
+        It happens in the turn that `turn` gave the job. A job without one waits for a turn of its own first, which
+        takes none of its runtime; `exits` is empty where a stop came before it.
         """
-        started_at = time.monotonic()
-
-        def tell_wait() -> None:
-            for node in nodes:
-                now_milliseconds = int(time.time() * 1000)
-                on_line(node.host, "[platform] waiting: another training job runs on this machine", now_milliseconds)
-
-        with self._turn(job, stop, started_at + max_runtime_seconds, tell_wait) as is_held:
+        own_turn = self._turn(job, stop, math.inf, lambda: None)
+        with nullcontext(True) if job.job_name in self._in_turn else own_turn as is_held:
             if not is_held:
-                return RunResult([], stopped=stop.is_set(), timed_out=not stop.is_set())
-            left_seconds = max_runtime_seconds - (time.monotonic() - started_at)
-            return self._run_alone(job, nodes, on_line, stop, left_seconds)
+                return RunResult([], stopped=True)
+            return self._run_alone(job, nodes, on_line, stop, max_runtime_seconds)
+
+    @contextlib.contextmanager
+    def turn(self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]) -> Iterator[bool]:
+        """Hold the machine for the job, from before its nodes are made until what they leave is uploaded.
+
+        Gives False where a stop or the deadline (monotonic) came first. `on_wait` is called once, where another
+        platform's job has the machine.
+        """
+        with self._turn(job, stop, deadline, on_wait) as is_held:
+            if is_held:
+                self._in_turn.add(job.job_name)
+            try:
+                yield is_held
+            finally:
+                self._in_turn.discard(job.job_name)
 
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]

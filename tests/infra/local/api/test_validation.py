@@ -16,6 +16,7 @@ from botocore.httpsession import URLLib3Session
 from infra.local.api.validation import compile_pattern, service_model
 from tasks.local_keys import local_session
 from tests.infra.local.platform_client import job_request, resources, wait_for_end
+from tests.infra.local.platform_fakes import quick_program
 
 NAME_PATTERN = "[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 
@@ -81,6 +82,18 @@ def test_bad_name(platform: SimpleNamespace) -> None:
         ),
         ({"Tags": [{"Key": f"k{i}", "Value": ""} for i in range(51)]}, "less than or equal to 50"),
         ({"StoppingCondition": {"MaxWaitTimeInSeconds": 90}}, "only supported for managed spot"),
+        (
+            {"StoppingCondition": {"MaxRuntimeInSeconds": 30 * 86_400}},
+            "Value '2592000' at 'stoppingCondition.maxRuntimeInSeconds' failed to satisfy constraint: "
+            "Member must have value less than or equal to 2419200",
+        ),
+        (
+            {"ResourceConfig": {**resources(1), "VolumeSizeInGB": 0}},
+            "Value '0' at 'resourceConfig.volumeSizeInGB' failed to satisfy constraint: "
+            "Member must have value greater than or equal to 1",
+        ),
+        ({"Tags": [{"Key": "AWS:team", "Value": ""}]}, "aws: prefixed tag key names are not allowed for external use."),
+        ({"Tags": [{"Key": "a", "Value": v} for v in "12"]}, "Duplicate tag keys found: a."),
         ({"EnableManagedSpotTraining": True}, "Invalid MaxWaitTimeInSeconds"),
         ({"InputDataConfig": [channel(S3DataType="Wrong")]}, "Member must satisfy enum value set: [ManifestFile,"),
     ],
@@ -162,13 +175,26 @@ def test_unknown_image_fails_the_job(platform: SimpleNamespace) -> None:
     assert wait_for_end(platform.sagemaker, "no-image")["FailureReason"].startswith("ClientError: Cannot find")
 
 
-def test_missing_output_bucket_fails_the_job(platform: SimpleNamespace) -> None:
-    platform.sagemaker.create_training_job(
-        **job_request("no-bucket", OutputDataConfig={"S3OutputPath": "s3://absent-bucket/x"})
-    )
-    reason = wait_for_end(platform.sagemaker, "no-bucket")["FailureReason"]
+def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
+    """Before the job trains for nothing."""
+    output = {"S3OutputPath": "s3://absent-bucket/x"}
+    code, message = refusal(platform, job_request("no-bucket", OutputDataConfig=output))
+    assert code == "ValidationException"
+    assert message.startswith('The S3 bucket "absent-bucket" given in output data config S3OutputPath ')
+    assert not platform.sagemaker.list_training_jobs(NameContains="no-bucket")["TrainingJobSummaries"]
+
+
+def test_output_bucket_that_is_gone_by_the_end_fails_the_job(platform: SimpleNamespace) -> None:
+    def remove_bucket(*_: Any) -> None:
+        platform.s3.delete_bucket(Bucket="passing")
+
+    platform.s3.create_bucket(Bucket="passing")
+    platform.engine.programs["quick-and-gone"] = lambda *arguments: (quick_program(*arguments), remove_bucket())
+    request = job_request("gone", "quick-and-gone", OutputDataConfig={"S3OutputPath": "s3://passing/x"})
+    platform.sagemaker.create_training_job(**request)
+    reason = wait_for_end(platform.sagemaker, "gone")["FailureReason"]
     assert reason.startswith("ClientError: Artifact upload failed:")
-    assert "NoSuchBucket" in reason
+    assert "NoSuchBucket" in reason and str(platform.state_dir) not in reason
 
 
 @pytest.mark.parametrize("call", ["describe_training_job", "stop_training_job"])
@@ -196,8 +222,18 @@ def test_every_pattern_of_our_actions_compiles() -> None:
     for service, actions in (
         (
             "sagemaker",
-            ("CreateTrainingJob", "UpdateTrainingJob", "DeleteTrainingJob", "ListTrainingJobs", "AddTags", "ListTags"),
+            (
+                "CreateTrainingJob",
+                "UpdateTrainingJob",
+                "DeleteTrainingJob",
+                "ListTrainingJobs",
+                "Search",
+                "AddTags",
+                "DeleteTags",
+                "ListTags",
+            ),
         ),
+        ("sagemaker-metrics", ("BatchPutMetrics", "BatchGetMetrics")),
         ("codebuild", ("StartBuild", "BatchGetBuilds", "ListBuildsForProject", "StopBuild")),
     ):
         for action in actions:

@@ -192,8 +192,8 @@ def test_a_broken_environment_is_refused(platform: SimpleNamespace) -> None:
 
 
 def test_missing_bucket_and_missing_image(platform: SimpleNamespace) -> None:
-    job = simulate(platform, "no-bucket", OutputDataConfig={"S3OutputPath": "s3://not-there/jobs"})
-    assert job["FailureReason"].startswith("ClientError: Artifact upload failed:")
+    with pytest.raises(ClientError, match=r"\(ValidationException\).*The S3 bucket \"not-there\" given in output"):
+        simulate(platform, "no-bucket", OutputDataConfig={"S3OutputPath": "s3://not-there/jobs"})
     algorithm = {"TrainingImage": f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/none:v1", "TrainingInputMode": "File"}
     job = simulate(platform, "no-image", AlgorithmSpecification=algorithm)
     assert job["FailureReason"].startswith("ClientError: Cannot find the requested image")

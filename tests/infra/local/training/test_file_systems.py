@@ -48,7 +48,8 @@ def test_every_node_sees_the_folder(platform: SimpleNamespace, type: str) -> Non
     job = run_job(platform, f"mounted-{type}", "look", **request)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     assert seen == {"algo-1": "1,2", "algo-2": "1,2"}
-    assert job["InputDataConfig"] == request["InputDataConfig"] and job["VpcConfig"] == VPC["VpcConfig"]
+    assert [one["DataSource"] for one in job["InputDataConfig"]] == [channel("/fsx/corpus", type=type)["DataSource"]]
+    assert job["VpcConfig"] == VPC["VpcConfig"]
     assert (platform.root / "fsx" / "corpus" / "a.csv").exists(), "the job's folders are removed, not what they link to"
 
 

@@ -166,3 +166,31 @@ def test_waiter(platform: SimpleNamespace) -> None:
     platform.sagemaker.create_training_job(**job_request("awaited"))
     waiter = platform.sagemaker.get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName="awaited", WaiterConfig={"Delay": 1, "MaxAttempts": 10})
+
+
+def test_fault_of_the_platform_names_no_path_of_this_machine(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(job: JobSpec) -> None:
+        (platform.state_dir / "absent" / "folder").mkdir()
+
+    monkeypatch.setattr(platform.engine, "prepare", prepare)
+    reason = run_job(platform, "faulty")["FailureReason"]
+    assert reason.startswith("InternalServerError: ")
+    assert reason.endswith("(FileNotFoundError: No such file or directory)")
+
+
+def test_name_of_a_deleted_job_is_free_once_its_nodes_are_gone(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second job of the name would be cleaned away with the first, and never begin."""
+    clean_up = platform.engine.clean_up
+
+    def slow_clean_up(job: JobSpec) -> None:
+        time.sleep(0.5)
+        clean_up(job)
+
+    monkeypatch.setattr(platform.engine, "clean_up", slow_clean_up)
+    for _ in range(2):
+        assert run_job(platform, "again")["TrainingJobStatus"] == "Completed"
+        platform.sagemaker.delete_training_job(TrainingJobName="again")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from botocore.exceptions import ClientError
+
 from infra.local.api.front import _use_path_style
 from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
 from infra.local.process_identity import start_ticks
 from infra.local.training.metrics import MetricMatcher
+from tests.infra.local.platform_client import run_job
 
 
 class RecordingLogs:
@@ -76,3 +80,33 @@ def test_bucket_in_the_host_name_becomes_a_path() -> None:
 
 def test_no_process_has_no_start() -> None:
     assert start_ticks(2**22 + 1) is None
+
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+
+
+def test_filter_by_prefix_gives_one_jobs_lines(platform: SimpleNamespace) -> None:
+    for name in ("log-1", "log-11"):
+        run_job(platform, name)
+    answer = platform.logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNamePrefix="log-1/")
+    streams = {event["logStreamName"].partition("/")[0] for event in answer["events"]}
+    assert streams == {"log-1"} and len(answer["events"]) == 3
+    assert [one["logStreamName"].partition("/")[0] for one in answer["searchedLogStreams"]] == ["log-1"]
+    assert platform.logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNamePrefix="none/")["events"] == []
+
+
+def test_stream_that_is_not_there(platform: SimpleNamespace) -> None:
+    run_job(platform, "has-streams")
+    logs = platform.logs
+    for ask in (
+        lambda: logs.get_log_events(logGroupName=LOG_GROUP, logStreamName="absent"),
+        lambda: logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNames=["absent"]),
+    ):
+        with pytest.raises(
+            ClientError, match=r"\(ResourceNotFoundException\).*The specified log stream does not exist"
+        ):
+            ask()
+    with pytest.raises(ClientError, match="The specified log group does not exist"):
+        logs.get_log_events(logGroupName="/absent", logStreamName="absent")
+    with pytest.raises(ClientError, match=r"\(InvalidParameterException\)"):
+        logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNames=["a"], logStreamNamePrefix="a")

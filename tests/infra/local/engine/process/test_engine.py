@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -245,27 +245,40 @@ def test_one_engine_per_state_folder(bench):
         ProcessEngine(bench.engine._state_dir, bench.engine._images, "http://127.0.0.1:1")
 
 
-def test_waits_for_the_machines_training_slot(bench):
+@contextlib.contextmanager
+def machine_of_another_platform(bench):
     from infra.local.engine.run import exclusive_engine
 
-    bench.program("print('ran')")
     with exclusive_engine.training_slot(bench.stop, time.monotonic() + 5, lambda: None) as is_held:
         assert is_held
-        result = bench.run(seconds=0.3)
-    assert result.timed_out
-    assert bench.lines[0][1].endswith("another training job runs on this machine")
+        yield
 
 
-def test_waiting_for_the_slot_counts_into_the_runtime(bench, monkeypatch):
-    from infra.local.engine.run import exclusive_engine
+def test_turn_waits_for_another_platforms_job_and_says_so_once(bench):
+    told = []
+    with (
+        machine_of_another_platform(bench),
+        bench.engine.turn(bench.job, bench.stop, time.monotonic() + 0.3, lambda: told.append(1)) as is_held,
+    ):
+        assert (is_held, told) == (False, [1])
 
-    @contextlib.contextmanager
-    def slot_after_a_wait(stop, deadline, on_wait):
-        monkeypatch.setattr(exclusive_engine, "time", SimpleNamespace(monotonic=lambda: deadline - 1.0))
-        yield True
 
-    given = []
-    monkeypatch.setattr(exclusive_engine, "training_slot", slot_after_a_wait)
-    monkeypatch.setattr(bench.engine, "_run_alone", lambda *arguments: given.append(arguments[-1]))
-    bench.engine.run(bench.job, [], lambda *line: None, bench.stop, 60.0)
-    assert given == [pytest.approx(1.0)]
+def test_run_in_its_turn_takes_the_machine_once_and_gives_it_back_with_the_turn(bench):
+    bench.program("print('ran')")
+    with bench.engine.turn(bench.job, bench.stop, time.monotonic() + 5, lambda: None) as is_held:
+        assert is_held
+        assert bench.run(seconds=20).failed_host is None
+        with bench.engine._turn(bench.job, bench.stop, time.monotonic() + 0.1, lambda: None) as is_free:
+            assert not is_free
+    with machine_of_another_platform(bench):
+        assert bench.lines[-1][1] == "ran"
+
+
+def test_run_without_a_turn_waits_for_one_until_it_is_stopped(bench):
+    bench.program("print('ran')")
+    stopping = threading.Timer(0.3, bench.stop.set)
+    with machine_of_another_platform(bench):
+        stopping.start()
+        result = bench.run(seconds=0.1)
+    assert result.stopped and not result.timed_out
+    assert bench.lines == []

@@ -1,0 +1,50 @@
+"""A request as DescribeTrainingJob gives it back, with what the service fills in where it is unset."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from infra.local.api.validation import service_model
+
+DEFAULT_MAX_RUNTIME_SECONDS = 86_400
+"""StoppingCondition's documented default of MaxRuntimeInSeconds: one day."""
+_FLAGS = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
+_OUTPUT = {"KmsKeyId": ""}
+_ALGORITHM = {"EnableSageMakerMetricsTimeSeries": False}
+_CHANNEL = {"CompressionType": "None", "RecordWrapperType": "None"}
+_S3_SOURCE = {"S3DataDistributionType": "FullyReplicated"}
+
+
+def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a CreateTrainingJob request that DescribeTrainingJob answers with.
+
+    Clients index what the service always returns (the SDK's `attach` reads OutputDataConfig.KmsKeyId), so it is there.
+    """
+    answer = {name: request[name] for name in _echoed_members() if name in request}
+    answer["OutputDataConfig"] = {**_OUTPUT, **request["OutputDataConfig"]}
+    answer["AlgorithmSpecification"] = {**_ALGORITHM, **request["AlgorithmSpecification"]}
+    answer["StoppingCondition"] = {
+        "MaxRuntimeInSeconds": DEFAULT_MAX_RUNTIME_SECONDS,
+        **request["StoppingCondition"],
+    }
+    if "InputDataConfig" in answer:
+        answer["InputDataConfig"] = [_described_channel(channel) for channel in request["InputDataConfig"]]
+    return answer | {flag: bool(request.get(flag)) for flag in _FLAGS}
+
+
+def _described_channel(channel: Mapping[str, Any]) -> dict[str, Any]:
+    source = channel["DataSource"]
+    if "S3DataSource" in source:
+        source = {**source, "S3DataSource": {**_S3_SOURCE, **source["S3DataSource"]}}
+    return {**_CHANNEL, **channel, "DataSource": source}
+
+
+@functools.cache
+def _echoed_members() -> Sequence[str]:
+    """After botocore's model: what is in the request and in the answer."""
+    asked = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+    answered = service_model("sagemaker").operation_model("DescribeTrainingJob").output_shape
+    assert asked is not None and answered is not None
+    return [name for name in asked.members if name in answered.members]

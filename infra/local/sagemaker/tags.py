@@ -1,0 +1,33 @@
+"""What tags a resource may have, beyond the lengths and characters that the model of the API bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from infra.local.api.protocol import ApiError, validation_error
+
+MOST_TAGS = 50
+"""Of one resource: "Tag restrictions" in AWS's general reference."""
+
+
+def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
+    """Raise ValidationException for keys that AWS keeps to itself and for one that is given twice."""
+    keys = [tag["Key"] for tag in tags]
+    reserved = sorted({key for key in keys if key.lower().startswith("aws:")})
+    if reserved:
+        raise validation_error(
+            f"aws: prefixed tag key names are not allowed for external use. Reserved: {', '.join(reserved)}"
+        )
+    doubled = sorted({key for key in keys if keys.count(key) > 1})
+    if doubled:
+        raise validation_error(f"Duplicate tag keys found: {', '.join(doubled)}. Each key can be given once.")
+
+
+def merged_tags(old: Sequence[Mapping[str, str]], new: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The tags with new ones set by key. Raises ResourceLimitExceeded above 50."""
+    merged = {tag["Key"]: tag["Value"] for tag in [*old, *new]}
+    if len(merged) > MOST_TAGS:
+        raise ApiError(
+            "ResourceLimitExceeded", f"A resource has at most {MOST_TAGS} tags, this would be {len(merged)}."
+        )
+    return [{"Key": key, "Value": value} for key, value in merged.items()]

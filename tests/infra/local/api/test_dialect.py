@@ -1,0 +1,154 @@
+"""What is not modelled, and what goes wrong, is answered in the protocol that the client speaks."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError
+from botocore.httpsession import URLLib3Session
+from botocore.parsers import create_parser
+from moto.core.responses import BaseResponse
+
+from tasks.local_keys import local_session
+from tests.infra.local.platform_client import client
+
+NOT_MODELLED: list[tuple[str, str, dict[str, Any], str, int]] = [
+    (
+        "iam",
+        "generate_organizations_access_report",
+        {"EntityPath": "o-1234567890/r-1234/ou-1234"},
+        "InvalidAction",
+        400,
+    ),
+    ("ec2", "describe_fpga_images", {}, "InvalidAction", 400),
+    ("rds", "describe_db_major_engine_versions", {}, "InvalidAction", 400),
+    ("route53", "list_traffic_policies", {}, "InvalidAction", 400),
+    ("lambda", "list_code_signing_configs", {}, "UnknownOperationException", 404),
+    ("ecr", "describe_pull_through_cache_rules", {}, "UnknownOperationException", 400),
+    ("sagemaker", "list_hubs", {}, "UnknownOperationException", 400),
+    ("cloudwatch", "describe_anomaly_detectors", {}, "UnknownOperationException", 400),
+    ("cloudsearch", "describe_domains", {}, "InvalidAction", 400),  # services that moto doesn't have
+    ("devicefarm", "list_projects", {}, "UnknownOperationException", 400),
+    ("signer", "list_signing_jobs", {}, "UnknownOperationException", 404),
+]
+
+
+def refused(call: Any, **arguments: Any) -> dict[str, Any]:
+    with pytest.raises(ClientError) as caught:
+        call(**arguments)
+    return dict(caught.value.response)
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "arguments", "code", "status"), NOT_MODELLED, ids=[one[0] for one in NOT_MODELLED]
+)
+def test_operation_that_is_not_modelled(
+    platform: SimpleNamespace, service: str, operation: str, arguments: dict[str, Any], code: str, status: int
+) -> None:
+    answer = refused(getattr(client(platform.endpoint, service), operation), **arguments)
+    assert answer["Error"]["Code"] == code
+    message = answer["Error"]["Message"]
+    assert message.startswith("The local platform does not model this call: ")
+    if service in ("iam", "ec2", "ecr", "sagemaker"):
+        assert message.endswith(client(platform.endpoint, service).meta.method_to_api_mapping[operation])
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
+    assert answer["ResponseMetadata"]["HTTPHeaders"]["x-amzn-requestid"]
+    assert "html" not in answer["ResponseMetadata"]["HTTPHeaders"]["content-type"]
+
+
+def test_s3s_own_words(platform: SimpleNamespace) -> None:
+    """S3 has no list of actions: what it can't do is not implemented."""
+    answer = send(platform, "s3", "PATCH", "/results")
+    error = ElementTree.fromstring(answer.content)
+    assert (answer.status_code, error.tag, error.findtext("Code")) == (501, "Error", "NotImplemented")
+    assert error.findtext("RequestId") == answer.headers["x-amzn-requestid"]
+
+
+def test_cbor(platform: SimpleNamespace) -> None:
+    """AWS's newest protocol: a client that speaks it reads an error in CBOR only."""
+    headers = {"smithy-protocol": "rpc-v2-cbor", "Content-Type": "application/cbor", "Accept": "application/cbor"}
+    path = "/service/DeviceFarm_20150623/operation/ListProjects"
+    answer = send(platform, "devicefarm", "POST", path, headers, b"\xa0")
+    parsed = create_parser("smithy-rpc-v2-cbor").parse(
+        {"status_code": answer.status_code, "headers": answer.headers, "body": answer.content}, None
+    )
+    assert parsed["Error"]["Code"] == "UnknownOperationException"
+    assert parsed["Error"]["Message"].endswith("DeviceFarm_20150623.ListProjects")
+    assert answer.headers["smithy-protocol"] == "rpc-v2-cbor"
+
+
+FAILING = [
+    ("iam", "list_roles", "InternalFailure"),
+    ("ec2", "describe_vpcs", "InternalError"),
+    ("s3", "list_buckets", "InternalError"),
+    ("ecr", "describe_repositories", "InternalFailure"),
+    ("lambda", "list_functions", "InternalFailure"),
+    ("sagemaker", "list_models", "InternalFailure"),
+]
+
+
+@pytest.mark.parametrize(("service", "operation", "code"), FAILING, ids=[one[0] for one in FAILING])
+def test_internal_error_is_the_services_and_logged(
+    platform: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    service: str,
+    operation: str,
+    code: str,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken at /root/secret")
+
+    called = client(platform.endpoint, service)
+    monkeypatch.setattr(BaseResponse, "setup_class", fail)
+    answer = refused(getattr(called, operation))
+    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == (code, 500)
+    identity = answer["ResponseMetadata"]["HTTPHeaders"]["x-amzn-requestid"]
+    assert identity in answer["Error"]["Message"] and "secret" not in answer["Error"]["Message"]
+    assert f"(request {identity})" in caplog.text and "broken at" in caplog.text
+
+
+@pytest.mark.parametrize("service", ["sagemaker", "s3", "sts", "ecr", "logs", "codebuild", "ec2", "iam"])
+def test_every_answer_names_its_request(platform: SimpleNamespace, service: str) -> None:
+    calls = {
+        "sagemaker": "list_training_jobs",
+        "s3": "list_buckets",
+        "sts": "get_caller_identity",
+        "ecr": "describe_repositories",
+        "logs": "describe_log_groups",
+        "codebuild": "list_projects",
+        "ec2": "describe_vpcs",
+        "iam": "list_roles",
+    }
+    first, second = (
+        getattr(client(platform.endpoint, service), calls[service])()["ResponseMetadata"]["HTTPHeaders"] for _ in "12"
+    )
+    assert first["x-amzn-requestid"] and first["x-amzn-requestid"] != second["x-amzn-requestid"]
+
+
+def send(
+    platform: SimpleNamespace,
+    service: str,
+    method: str,
+    path: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> Any:
+    """A signed request that no client of ours would make."""
+    request = AWSRequest(method, platform.endpoint + path, headers or {}, body)
+    credentials = local_session(platform.endpoint, "us-east-1").get_credentials()
+    SigV4Auth(credentials, service, "us-east-1").add_auth(request)
+    return URLLib3Session().send(request.prepare())
+
+
+def test_paths_without_a_service_of_that_name(platform: SimpleNamespace) -> None:
+    """A signing name that is no model's name: paths and JSON, as most services have."""
+    answer = send(platform, "no-such-service", "GET", "/things")
+    assert answer.status_code == 404
+    assert answer.headers["x-amzn-errortype"] == json.loads(answer.content)["__type"] == "UnknownOperationException"
