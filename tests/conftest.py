@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.session
 import hypothesis
 import pytest
 from moto import mock_aws
@@ -17,10 +19,12 @@ from moto import mock_aws
 from configs.load import parse_config
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from infra.local.engine.process.image_store import ProcessImageStore
+from tasks.api_models import with_shared_models
 from tasks.image.find import read_context
 from tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+gc.disable()  # until everything is imported: there is no garbage, and to look for it takes a third of the time
 # A busy machine makes an example late, never wrong.
 hypothesis.settings.register_profile("nodesweep", deadline=None)
 hypothesis.settings.load_profile("nodesweep")
@@ -49,6 +53,12 @@ _RAW: dict[str, Any] = {
         "role_arn": "arn:aws:iam::123456789012:role/training",
     },
 }
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: later looks for garbage leave it out."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
@@ -86,7 +96,17 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
-        yield lambda service: boto3.client(service, region_name="us-east-1")
+        session = boto3.Session(botocore_session=with_shared_models(botocore.session.Session()))
+        yield lambda service: session.client(service, region_name="us-east-1")
+
+
+@pytest.fixture(scope="session")
+def prefect() -> Iterator[None]:
+    """One ephemeral Prefect server for all tests of a process; its start takes 15-30 s."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +130,12 @@ def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
     image = image_store.resolve(image_uri)
     assert image is not None
     return str(image / "venv" / "bin" / "python")
+
+
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without plots, as where nothing completed: to draw them takes a second of CPU each time."""
+    monkeypatch.setattr("scaling.report.render.draw_plots", lambda report: {})
 
 
 @pytest.fixture(autouse=True)
