@@ -1,4 +1,4 @@
-"""Virtual environments of other people's clients: each made once, by uv, and kept outside git between test runs."""
+"""Virtual environments of other people's clients: each made once, by uv, and kept outside git."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,16 +16,17 @@ _INSTALL_SECONDS = 480.0
 
 
 def client_python(*requirements: str) -> Path:
-    """Python of an environment with these packages; the test is skipped, with the reason, where they can't be had.
+    """Python of an environment with these packages.
 
-    The environment is named by what is in it: other requirements, or another Python, make another one.
+    The test is skipped, with the reason, where they can't be had. The environment is named by what
+    is in it: other requirements, or another Python, make another one.
     """
     wanted = "\n".join([sys.version, *requirements])
     folder = _FOLDER / hashlib.sha256(wanted.encode()).hexdigest()[:16]
     python, complete = folder / "bin" / "python", folder / "complete"
     _FOLDER.mkdir(parents=True, exist_ok=True)
-    with (_FOLDER / f"{folder.name}.lock").open("w") as lock:  # of the tests that run beside this one
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (_FOLDER / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # against tests that run beside this one
         if not complete.exists():
             _uv("venv", "--clear", "--python", sys.executable, str(folder))
             _uv("pip", "install", "--python", str(python), *requirements)
@@ -37,7 +37,13 @@ def client_python(*requirements: str) -> Path:
 def _uv(*arguments: str) -> None:
     command = [str(Path(sys.executable).with_name("uv")), "--quiet", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_INSTALL_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"uv {arguments[0]} took longer than {_INSTALL_SECONDS:g} s")
     if done.returncode != 0:
@@ -45,8 +51,10 @@ def _uv(*arguments: str) -> None:
 
 
 def client_variables(endpoint: str, state_dir: Path, home: Path, **more: str) -> dict[str, str]:
-    """What `nodesweep local start` tells a user to export, and nothing else of this process: clients have their own
-    caches, configuration and log-ins in a home folder of their own."""
+    """What `nodesweep local start` tells a user to export, and nothing else of this process.
+
+    Clients have caches, settings and log-ins in a home folder of their own.
+    """
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -57,9 +65,22 @@ def client_variables(endpoint: str, state_dir: Path, home: Path, **more: str) ->
     }
 
 
-def run_client(python: Path, program: Path, *arguments: str, variables: dict[str, str], seconds: float) -> str:
+def run_client(
+    python: Path,
+    program: Path,
+    *arguments: str,
+    variables: dict[str, str],
+    seconds: float,
+) -> str:
     """What the program printed on both streams; the test fails with it where the program does."""
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "check": False}
-    done = subprocess.run([str(python), str(program), *arguments], env=variables, timeout=seconds, **options)
+    done = subprocess.run(
+        [str(python), str(program), *arguments],
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-8000:]
-    return str(done.stdout)
+    return done.stdout
