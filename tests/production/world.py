@@ -205,6 +205,7 @@ class World:
         What holds them up is a job of nobody's, of two hours.
         """
         name = f"hold-{time.time_ns()}"
+        self.s3.create_bucket(Bucket="hold")
         self.sagemaker.create_training_job(
             TrainingJobName=name,
             AlgorithmSpecification={"TrainingImage": IMAGE, "TrainingInputMode": "File"},
