@@ -15,7 +15,7 @@ from configs.catalogue import load_catalogue
 from configs.load import load_config
 from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
-from tests.configs.cifar10_archive import small_batches, write_archive
+from tests.configs.data.cifar10_archive import small_batches, write_archive
 from tests.infra.image.conftest import IMAGE
 from tests.infra.image.training.processes import Trainings, succeed, two_nodes
 

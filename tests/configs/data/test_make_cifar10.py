@@ -19,9 +19,9 @@ from configs.data import make_cifar10
 from configs.data.make_cifar10 import SHARDS, BadArchive, read_archive, tables_of
 from configs.load import load_config
 from tasks.dataset.validation import validate_dataset
-from tests.configs.cifar10_archive import BATCHES, python2_pickle, small_batches, write_archive
+from tests.configs.data.cifar10_archive import BATCHES, python2_pickle, small_batches, write_archive
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"
+EXAMPLE = Path(__file__).resolve().parents[3] / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"
 ONE = np.full((3, 3072), 7, np.uint8)
 
 
