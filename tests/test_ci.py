@@ -1,0 +1,106 @@
+"""What CI runs: every stage, in order, ended by the first that fails; and a command as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CI = Path(__file__).resolve().parents[1] / ".ci"
+STAGES = ["make check", "as_user make test", "base_image.sh", "make containers"]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run a command as somebody else")
+
+
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with the real .ci/run; its stages only say that they ran, and the one in $FAILS fails."""
+    folder = tmp_path / "checkout"
+    record = 'echo "$0 $*" >>"$RAN"; case "$0 $*" in *"$FAILS" | *"$FAILS ") exit 1 ;; esac'
+    (folder / ".ci").mkdir(parents=True)
+    shutil.copy(CI / "run", folder / ".ci" / "run")
+    program(folder / ".ci" / "as_user", record)
+    program(folder / "infra" / "local" / "base_image.sh", record)
+    program(folder / ".venv" / "bin" / "python", 'echo "podman is not here"; exit "$NO_CONTAINERS"')
+    program(tmp_path / "bin" / "make", record)
+    program(tmp_path / "bin" / "dpkg-query", "for package; do echo install ok installed; done")
+    return folder
+
+
+def ci(checkout: Path, fails: str = "nothing", *, containers: bool = True) -> tuple[int, list[str], str]:
+    """(exit code, the stages that were begun, stderr)"""
+    ran = checkout.parent / "ran"
+    environment = {
+        "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}",
+        "RAN": str(ran),
+        "FAILS": fails,
+        "NO_CONTAINERS": str(int(not containers)),
+    }
+    done = subprocess.run(
+        [checkout / ".ci" / "run"], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    stages = [line.rpartition("/")[2].strip() for line in ran.read_text().splitlines()]
+    return done.returncode, stages, done.stderr
+
+
+def test_every_stage_runs_in_order(checkout: Path) -> None:
+    assert ci(checkout) == (0, STAGES, "")
+
+
+@pytest.mark.parametrize("number", range(len(STAGES)), ids=STAGES)
+def test_a_stage_that_fails_fails_the_whole(checkout: Path, number: int) -> None:
+    code, stages, _ = ci(checkout, STAGES[number])
+    assert (code, stages) == (1, STAGES[: number + 1])
+
+
+def test_where_containers_do_not_run_their_tests_say_why(checkout: Path) -> None:
+    code, stages, said = ci(checkout, containers=False)
+    assert (code, stages) == (0, [stage for stage in STAGES if stage != "base_image.sh"])
+    assert "NO TEST RAN WITH CONTAINERS: they do not run on this machine: podman is not here" in said
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A committed checkout with the real .ci/as_user, and a cache of packages that root alone may read."""
+    folder, cache = tmp_path / "checkout", tmp_path / "cache"
+    (folder / ".ci").mkdir(parents=True)
+    shutil.copy(CI / "as_user", folder / ".ci" / "as_user")
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "one"]):
+        subprocess.run([*git, *command], check=True, timeout=60)
+    cache.mkdir(mode=0o700)
+    (cache / "package").write_text("a wheel")
+    program(folder / ".venv" / "bin" / "uv", f"[[ $* == 'cache dir' ]] && echo {cache}")
+    folder.chmod(0o700)
+    return folder
+
+
+def as_user(repository: Path, script: str) -> subprocess.CompletedProcess[str]:
+    command = [repository / ".ci" / "as_user", "sh", "-euc", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@needs_root
+def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(repository: Path) -> None:
+    script = "id -u; id -G; pwd; echo $HOME; ls -A; cat $HOME/.cache/uv/package; touch $HOME/.cache/uv/mine here"
+    done = as_user(repository, script)
+    assert (done.returncode, done.stderr) == (0, "")
+    user, groups, folder, home, *rest = done.stdout.splitlines()
+    assert (user, groups) == ("65534", "65534")
+    assert folder != str(repository) and Path(folder).parent == Path(home).parent
+    assert rest == [".ci", ".git", "a wheel"]
+    assert not Path(home).parent.exists()
+
+
+@needs_root
+def test_a_command_of_the_user_that_fails_fails_here(repository: Path) -> None:
+    assert as_user(repository, "exit 7").returncode == 7
+    assert as_user(repository, f"ls {repository}").returncode != 0, "the user may read root's folder"
