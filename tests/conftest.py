@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.session
 import hypothesis
 import pytest
 from moto import mock_aws
@@ -17,6 +18,7 @@ from moto import mock_aws
 from configs.load import parse_config
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from infra.local.engine.process.image_store import ProcessImageStore
+from tasks.api_models import with_shared_models
 from tasks.image.find import read_context
 from tasks.polling import STOP
 
@@ -86,7 +88,17 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
-        yield lambda service: boto3.client(service, region_name="us-east-1")
+        session = boto3.Session(botocore_session=with_shared_models(botocore.session.Session()))
+        yield lambda service: session.client(service, region_name="us-east-1")
+
+
+@pytest.fixture(scope="session")
+def prefect() -> Iterator[None]:
+    """One ephemeral Prefect server for all tests of a process; its start takes 15-30 s."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +122,12 @@ def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
     image = image_store.resolve(image_uri)
     assert image is not None
     return str(image / "venv" / "bin" / "python")
+
+
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without plots, as where nothing completed: to draw them takes a second of CPU each time."""
+    monkeypatch.setattr("scaling.report.render.draw_plots", lambda report: {})
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from cli.main import main
 from cli.table import read_measured_file, report_table
 from scaling.measured.table import MeasuredTableError
 
+pytestmark = pytest.mark.usefixtures("without_plots")
 TABLE = "nodes,train_seconds,billable_seconds,instance_type\n1,3600,3600,ml.p3.16xlarge\n2,1800,1800,ml.p3.16xlarge\n"
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from prefect.testing.utilities import prefect_test_harness
 
 from configs.models import BenchmarkConfig
 from infra.local.interfaces import JobSpec, Node
@@ -23,11 +22,9 @@ from tests.infra.local.platform_client import serve_platform, serve_simulated
 from tests.infra.local.platform_fakes import endless_program
 
 
-@pytest.fixture(scope="session")
-def prefect() -> Iterator[None]:
-    """One ephemeral Prefect server for all flow tests; its start takes 15-30 s."""
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+@pytest.fixture(autouse=True)
+def reports_without_plots(without_plots: None) -> None:
+    """What is drawn has its tests in tests/scaling/report; one test of the pipeline draws as well."""
 
 
 @pytest.fixture(scope="module")

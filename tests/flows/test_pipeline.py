@@ -26,6 +26,7 @@ from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from flows.stop import stop_sweep
 from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.report.plots import draw_plots
 from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
 from tasks.report.history import read_history_files
 from tasks.storage import mark_sweep_stopped
@@ -43,7 +44,10 @@ def speedups(result: SweepResult) -> dict[int, float | None]:
     return {row.nodes: row.speedup for row in result.report.summary}
 
 
-def test_pipeline_runs_to_its_report(served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path) -> None:
+def test_pipeline_runs_to_its_report(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scaling.report.render.draw_plots", draw_plots)
     config = pipeline_config("scaling")
     result = scaling_benchmark(config)
     assert speedups(result) == {1: 1.0, 2: 2.0, 4: 4.0}
@@ -52,7 +56,7 @@ def test_pipeline_runs_to_its_report(served: SimpleNamespace, pipeline_config: C
     assert written["platform"]["kind"] == "emulated"
     assert written["provenance"]["image_uri"].split("@")[1].startswith("sha256:")
     assert {path.name for path in result.folder.iterdir()} >= {
-        "report.json", "report.md", "report.html", "points.csv", "sweep.json",
+        "report.json", "report.md", "report.html", "points.csv", "sweep.json", "speedup.svg", "speedup.png",
     }  # fmt: skip
     key = names.report_key(config.platform.prefix, result.sweep_id, "report.html")
     stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()

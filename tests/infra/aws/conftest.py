@@ -6,17 +6,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from prefect.testing.utilities import prefect_test_harness
 
 from tests.infra.aws.deployed import deploy, make_project
 from tests.infra.local.platform_client import serve_simulated
-
-
-@pytest.fixture(scope="session")
-def prefect() -> Iterator[None]:
-    """One ephemeral Prefect server; its start takes 15-30 s."""
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
 
 
 @pytest.fixture(scope="module")
