@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
 
 
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same without a process of its own; what it starts is one."""
+    printed, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(errors):
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, printed.getvalue(), errors.getvalue())
+
+
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
@@ -48,28 +57,28 @@ def test_start_status_stop(state_dir: Path) -> None:
     started = run("start", "--port", "0", *where)
     endpoint = started.stdout.strip()
     assert endpoint.startswith("http://127.0.0.1:"), started.stderr
-    assert run("start", "--port", "0", *where).stdout.strip() == endpoint
-    status = run("status", *where)
+    assert call("start", "--port", "0", *where).stdout.strip() == endpoint
+    status = call("status", *where)
     answer = json.loads(status.stdout)
     assert (status.returncode, answer["running"], answer["endpoint"]) == (0, True, endpoint)
     assert answer["jobs_in_progress"] == []
-    assert run("stop", "--port", "1", *where).stdout == "was not running\n"
+    assert call("stop", "--port", "1", *where).stdout == "was not running\n"
     assert run("stop", *where).stdout == "stopped\n"
     assert daemon.start_ticks(answer["pid"]) is None
-    assert run("status", *where).returncode == 1
-    assert run("stop", *where).stdout == "was not running\n"
+    assert call("status", *where).returncode == 1
+    assert call("stop", *where).stdout == "was not running\n"
 
 
 def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
     where = ["--state-dir", str(state_dir)]
-    started = run("start", "--port", "0", "--engine", "simulated", *where)
+    started = call("start", "--port", "0", "--engine", "simulated", *where)
     assert started.returncode == 0, started.stderr
-    answer = json.loads(run("status", *where).stdout)
+    answer = json.loads(call("status", *where).stdout)
     assert (answer["engine"], answer["account_id"], answer["isolation"]) == ("simulated", "000000000001", "simulated")
-    refused = run("start", "--port", "0", *where)
+    refused = call("start", "--port", "0", *where)
     assert "with engine simulated, asked for process: stop it first" in refused.stderr
-    run("stop", *where)
-    refused = run("start", "--port", "0", *where)
+    call("stop", *where)
+    refused = call("start", "--port", "0", *where)
     assert "--engine simulated, asked for process" in refused.stderr
 
 
@@ -247,13 +256,23 @@ def test_bad_arguments(arguments: list[str]) -> None:
     assert ended.value.code == 2
 
 
-@pytest.mark.parametrize("command", ["start", "serve", "join", "leave"])
-@pytest.mark.parametrize("folder", ["/proc/nowhere", "file", "file/below", "x" * 300])
-def test_a_state_folder_that_cannot_be_is_one_line(tmp_path: Path, command: str, folder: str) -> None:
-    (tmp_path / "file").touch()
-    owner = ["--owner-pid", str(os.getpid())] if command in ("join", "leave") else []
-    ended = run(command, "--port", "0", "--state-dir", str(tmp_path / folder), *owner)
+def assert_is_one_line_about(folder: Path, ended: subprocess.CompletedProcess[str]) -> None:
     assert ended.returncode == 1 and ended.stdout == ""
     [line] = ended.stderr.splitlines()
-    assert line.startswith(f"--state-dir {tmp_path / folder} can't be used: ")
+    assert line.startswith(f"--state-dir {folder} can't be used: ")
     assert line.endswith("; give a folder that can be made and written to")
+
+
+@pytest.mark.parametrize("command", ["start", "join", "leave"])
+@pytest.mark.parametrize("name", ["/proc/nowhere", "file", "file/below", "x" * 300])
+def test_a_state_folder_that_cannot_be_is_one_line(tmp_path: Path, command: str, name: str) -> None:
+    (tmp_path / "file").touch()
+    owner = ["--owner-pid", str(os.getpid())] if command in ("join", "leave") else []
+    folder = tmp_path / name
+    assert_is_one_line_about(folder, call(command, "--port", "0", "--state-dir", str(folder), *owner))
+
+
+def test_a_state_folder_that_cannot_be_served_from_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "below"
+    assert_is_one_line_about(folder, run("serve", "--port", "0", "--state-dir", str(folder)))
