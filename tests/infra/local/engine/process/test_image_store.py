@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.engine.process import installer
 from infra.local.engine.process.image_content import read_content
 from infra.local.engine.process.image_store import ProcessImageStore
+from infra.local.engine.process.installer import BuildRun
 from infra.local.interfaces import ImageBuildError
 from infra.local.process_identity import start_ticks
 
@@ -63,6 +65,33 @@ def store(tmp_path):
     return ProcessImageStore(tmp_path / "state")
 
 
+@pytest.fixture(scope="module")
+def environment_with_pip(tmp_path_factory):
+    """As `python -m venv` makes it in several seconds of CPU, compiled."""
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
+    subprocess.run([folder / "bin" / "python", "-m", "compileall", "-q", folder / "lib"], check=True, timeout=300)
+    return folder
+
+
+@pytest.fixture
+def copied_environments(environment_with_pip, monkeypatch):
+    """A build begins with a copy of that environment instead of making one like it."""
+    command = BuildRun.command
+
+    def run(self, phase, argv, environment, folder, lock_fd):
+        if phase != "MAKE virtual environment":
+            command(self, phase, argv, environment, folder, lock_fd)
+            return
+        self.on_line(f"[{phase}]")
+        installer._copy_venv(environment_with_pip, Path(argv[-1]))
+
+    monkeypatch.setattr(BuildRun, "command", run)
+
+
+makes_no_environment = pytest.mark.usefixtures("copied_environments")
+
+
 def build(store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args):
     return store.build(
         context, repository, tag, build_args, on_line or (lambda line: None), stop or threading.Event(), seconds
@@ -86,6 +115,7 @@ def test_build_run_resolve(store, context):
     assert lines[0].startswith("[READ Dockerfile] FROM python:3.11: not pulled")
 
 
+@makes_no_environment
 def test_same_inputs_same_digest_and_a_code_change_keeps_the_environment(store, context, tmp_path):
     first = build(store, context)
     copied = shutil.copytree(context, tmp_path / "elsewhere")
@@ -102,6 +132,7 @@ def test_same_inputs_same_digest_and_a_code_change_keeps_the_environment(store, 
     assert [len(list(store._venvs.glob("*/complete.json"))), len(store.images())] == [1, 2]
 
 
+@makes_no_environment
 def test_tags_are_immutable(store, context):
     build(store, context)
     (context / "train.py").write_text("print(2)\n")
@@ -114,6 +145,7 @@ def test_what_is_not_there_resolves_to_none(store, uri):
     assert store.resolve(uri) is None
 
 
+@makes_no_environment
 def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
     (context / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl\nno_such_package @ file:///no/where\n")
     with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed with exit code 1.*/no/where"):
@@ -140,6 +172,7 @@ def write_wheel(folder, name, version, requires=""):
 HASHED = "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt\n"
 
 
+@makes_no_environment
 def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
     arguments = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(context), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(context)}
     (context / "Dockerfile").write_text(HASHED)
@@ -152,6 +185,7 @@ def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
         build(store, context, tag="2", **arguments)
 
 
+@makes_no_environment
 def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
     """The wheel +cpu fits `torch==1.0` and is the newer one; only the other's link shows a hash."""
     wheels = tmp_path / "wheels"
@@ -173,6 +207,7 @@ def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, 
         build(store, context, tag="2", **found)
 
 
+@makes_no_environment
 def test_half_an_environment_is_made_anew(store, context):
     content = build(store, context)
     [complete] = store._venvs.glob("*/complete.json")
@@ -183,6 +218,7 @@ def test_half_an_environment_is_made_anew(store, context):
     assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
 
 
+@makes_no_environment
 def test_a_moved_store_is_built_anew(store, context, tmp_path):
     build(store, context)
     moved = ProcessImageStore((tmp_path / "state").rename(tmp_path / "moved"))
@@ -191,6 +227,7 @@ def test_a_moved_store_is_built_anew(store, context, tmp_path):
     assert subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
 
 
+@makes_no_environment
 def test_environments_in_another_folder_by_a_link_are_whole(context, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "state").mkdir()
@@ -200,6 +237,7 @@ def test_environments_in_another_folder_by_a_link_are_whole(context, tmp_path):
     assert store.resolve("tiny:1") is not None
 
 
+@makes_no_environment
 def test_concurrent_builds_of_the_same_thing(store, context):
     lines = []
     with ThreadPoolExecutor(2) as pool:
@@ -292,6 +330,7 @@ def layer_on(folder, image, requirement):
     return {"BASE_IMAGE": f"123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny@{image.digest}"}
 
 
+@makes_no_environment
 def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(store, context, tmp_path):
     base = build(store, context)
     arguments = layer_on(tmp_path / "layer", base, write_wheel(tmp_path, "added", "1.0"))
@@ -313,6 +352,7 @@ def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(sto
     assert build(store, tmp_path / "layer", "2", **arguments) == layered
 
 
+@makes_no_environment
 def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
     """The one that is held is an error of pip's, whose last lines name both versions."""
     base = build(store, context)
@@ -337,6 +377,7 @@ def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, 
     assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
 
 
+@makes_no_environment
 def test_files_on_an_image_of_the_store_take_its_environment(store, context, tmp_path):
     base = build(store, context)
     (tmp_path / "layer").mkdir()
