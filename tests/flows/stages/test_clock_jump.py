@@ -46,7 +46,7 @@ class MachineClock:
 
 
 @pytest.mark.usefixtures("prefect", "quiet")
-@pytest.mark.parametrize("jump_seconds", [HOUR_SECONDS, -HOUR_SECONDS])
+@pytest.mark.parametrize("jump_seconds", [HOUR_SECONDS, pytest.param(-HOUR_SECONDS, marks=pytest.mark.slow)])
 def test_clock_that_is_set_by_an_hour_stops_no_job(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch, jump_seconds: float
 ) -> None:
