@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from tasks.image.find import read_context
 from tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+gc.disable()  # until everything is imported: there is no garbage, and to look for it takes a third of the time
 # A busy machine makes an example late, never wrong.
 hypothesis.settings.register_profile("nodesweep", deadline=None)
 hypothesis.settings.load_profile("nodesweep")
@@ -51,6 +53,12 @@ _RAW: dict[str, Any] = {
         "role_arn": "arn:aws:iam::123456789012:role/training",
     },
 }
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: later looks for garbage leave it out."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
