@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import tasks.dataset.validation
+from configs.dataset import ExpectationConfig
 from configs.models import BenchmarkConfig
 from infra.local.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import DLC, SMALL
@@ -25,6 +27,23 @@ from tests.infra.local.platform_fakes import endless_program
 @pytest.fixture(autouse=True)
 def reports_without_plots(without_plots: None) -> None:
     """What is drawn has its tests in tests/scaling/report; one test of the pipeline draws as well."""
+
+
+_RESULTS: dict[tuple[str, ...], Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def data_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all of these runs have the same three rows, which Great Expectations judges in a quarter of a second."""
+    judge = tasks.dataset.validation._run_expectations
+
+    def judge_once(frame: pd.DataFrame, specs: Sequence[ExpectationConfig]) -> Any:
+        key = (frame.to_json(), *(spec.model_dump_json() for spec in specs))
+        if key not in _RESULTS:
+            _RESULTS[key] = judge(frame, specs)
+        return _RESULTS[key]
+
+    monkeypatch.setattr(tasks.dataset.validation, "_run_expectations", judge_once)
 
 
 @pytest.fixture(scope="module")

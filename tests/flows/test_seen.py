@@ -29,6 +29,7 @@ def artifact(key: str) -> Any:
     return max(found, key=lambda made: made.created)
 
 
+@pytest.mark.usefixtures("prefect")
 def test_artifacts_task_names_and_links(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],
