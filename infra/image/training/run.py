@@ -33,7 +33,7 @@ from training.model.module import Classifier
 from training.trainer import build_trainer, quiet_lightning
 
 # What a checkpoint and the run that resumes from it must have in common: the data's order, the model, its optimiser.
-MODEL_FACTS = (
+FACTS = (
     "model",
     "hidden_size",
     "layers",
@@ -42,8 +42,10 @@ MODEL_FACTS = (
     "warmup_steps",
     "momentum",
     "weight_decay",
+    "seed",
+    "passes_per_epoch",
+    "incomplete_batch",
 )
-FACTS = (*MODEL_FACTS, "seed", "passes_per_epoch", "incomplete_batch")
 
 
 def run(arguments: TrainingArguments) -> None:
