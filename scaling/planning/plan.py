@@ -37,7 +37,7 @@ POLICY_LABELS = {
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One job to run. `order` is its place in the sweep, from 0; batch sizes in samples per optimiser step.
+    """One job to run. `order` counts the sweep's jobs from 0; batch sizes in samples per optimiser step.
 
     Batch sizes and learning rate are None where the config leaves them to the program.
     """
@@ -78,12 +78,12 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
         PlannedPoint(
             nodes=nodes,
             repeat=repeat,
-            order=place,
+            order=index,
             seed=config.training.seed + repeat - 1,
             world_size=nodes * processes,
             **_batch_and_rate(config.training, nodes * processes, min(config.sweep.node_counts) * processes, shared),
         )
-        for place, (nodes, repeat) in enumerate(_point_order(config))
+        for index, (nodes, repeat) in enumerate(_point_order(config))
     ]
     sizes = {point.nodes: point.per_replica_batch_size for point in points if point.per_replica_batch_size is not None}
     refused, said = check_sweep(Sweep(config, instance, processes, sizes, tuple(point.nodes for point in points)))
