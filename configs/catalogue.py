@@ -153,7 +153,7 @@ class Catalogue(_Row):
 
     @property
     def local(self) -> tuple[InstanceType, ...]:
-        """The emulated types."""
+        """The instance types of the emulated nodes of infra/local."""
         return tuple(row for row in self.instances if row.emulated)
 
     def names(self) -> list[str]:
@@ -175,10 +175,9 @@ class Catalogue(_Row):
         """Same family first, then alike in spelling."""
         parts = instance_type.lower().removeprefix("ml.").split(".")
         family = [row.instance_type for row in self.instances if row.family == parts[0]]
-        names = [row.instance_type for row in self.instances]
         wanted = "ml." + ".".join(parts)
         ranked = difflib.get_close_matches(wanted, family, n=NEAREST_TYPES_SHOWN, cutoff=0.0)
-        ranked += difflib.get_close_matches(wanted, names, n=NEAREST_TYPES_SHOWN, cutoff=0.0)
+        ranked += difflib.get_close_matches(wanted, self.names(), n=NEAREST_TYPES_SHOWN, cutoff=0.0)
         return list(dict.fromkeys(ranked))[:NEAREST_TYPES_SHOWN]
 
 

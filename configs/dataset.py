@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from configs.job import ChannelName, InputMode
-from configs.places import DatasetSource
+from configs.locations import DatasetSource
 from configs.section import Section, is_finite
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]

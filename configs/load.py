@@ -102,11 +102,11 @@ def _expectation_problems(raw: Any) -> list[str]:
         kind, arguments = _in(entry, "type"), _in(entry, "kwargs") or {}
         if not isinstance(kind, str) or not isinstance(arguments, Mapping):
             continue
-        place = f"  dataset.expectations.{number}"
+        field = f"  dataset.expectations.{number}"
         if problem := expectation_problem(kind):
-            problems.append(f"{place}.type: {problem}")
+            problems.append(f"{field}.type: {problem}")
         elif problem := arguments_problem(kind, arguments):
-            problems.append(f"{place}.kwargs: {kind}: {problem}")
+            problems.append(f"{field}.kwargs: {kind}: {problem}")
     return problems
 
 
@@ -180,7 +180,7 @@ def _explain(error: ValidationError) -> list[str]:
     """One line per problem: field, what is wrong, what it got."""
     lines = []
     for problem in error.errors(include_url=False):
-        path, section, kinds = _place(problem["loc"])
+        path, section, kinds = _locate(problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = f"unknown key; allowed here: {', '.join(section) or '(see nodesweep config schema)'}"
@@ -193,7 +193,7 @@ def _explain(error: ValidationError) -> list[str]:
     return lines
 
 
-def _place(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]]:
+def _locate(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]]:
     """(names down to a problem as they stand in the YAML, the field names allowed beside the last, its possible kinds).
 
     pydantic puts the kind of a choice into the path, where the YAML has none.

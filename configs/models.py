@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, field_serializer, field_validator, model_validator
 
 from configs.dataset import DatasetConfig, Slug
-from configs.places import ImageReference, LocalDirectory
+from configs.locations import ImageReference, LocalDirectory, is_loopback_with_port, url_problem
 from configs.section import NOT_MEASURED, Section, hide_values
 from configs.training import TrainingConfig
-from configs.urls import is_loopback_with_port, url_problem
 
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
 MAX_JOBS = 1000

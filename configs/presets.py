@@ -16,12 +16,9 @@ _NO_BENCHMARKS = frozenset({"instances"})
 
 def preset_names() -> list[str]:
     """Every benchmark under configs/ by its path without `.yaml`, e.g. `local`, `examples/mpi_g5`; sorted."""
-    found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in _files())
+    files = (path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts)
+    found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in files)
     return sorted(name for name in found if name not in _NO_BENCHMARKS)
-
-
-def _files() -> list[Path]:
-    return [path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts]
 
 
 def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig:

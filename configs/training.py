@@ -11,7 +11,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 
 from configs.distribution import DistributionConfig
 from configs.job import JobFeatures
-from configs.places import LocalDirectory
+from configs.locations import LocalDirectory
 from configs.section import NOT_COMPARED, Section, hide_values, refuse_control_characters
 
 Scalar = bool | int | float | str

@@ -70,16 +70,14 @@ def format_value(value: float | None, digits: int = 4) -> str:
     return UNKNOWN if value is None else f"{value:.{digits}g}"
 
 
+def counted(number: int, thing: str) -> str:
+    """1 job, 2 jobs: a number of things whose plural ends with an s."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def nodes_text(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes} nodes"
-
-
-def jobs_text(jobs: int) -> str:
-    return "1 job" if jobs == 1 else f"{jobs} jobs"
-
-
-def interruptions_text(interruptions: int) -> str:
-    return "1 interruption" if interruptions == 1 else f"{interruptions} interruptions"
+    """1 node, 2 nodes."""
+    return counted(nodes, "node")
 
 
 def join_words(words: Iterable[object]) -> str:

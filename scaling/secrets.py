@@ -165,15 +165,15 @@ def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
 
     Of a key whose beginning was cut off, what could be a part of it goes, back to the last character that no key has.
     """
-    parts, place = [HIDDEN] if is_in_key else [], 0
+    parts, end = [HIDDEN] if is_in_key else [], 0
     for edge in _KEY_EDGE.finditer(text):
-        before, place = text[place : edge.start()], edge.end()
+        before, end = text[end : edge.start()], edge.end()
         begins = edge["edge"] == "BEGIN"
         if not is_in_key:
             parts.append(before if begins else before.rstrip(_KEY_CHARACTERS))
             parts.append(HIDDEN)
         is_in_key = begins
-    return "".join(parts if is_in_key else [*parts, text[place:]]), is_in_key
+    return "".join(parts if is_in_key else [*parts, text[end:]]), is_in_key
 
 
 def is_secret_name(name: str) -> bool:

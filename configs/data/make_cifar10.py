@@ -127,7 +127,7 @@ def _describe_missing(missing: list[str], seen: list[str]) -> str:
 
 
 class _ArrayKind:
-    """Stands for numpy.dtype."""
+    """Stands for numpy.dtype while a batch is unpickled, and keeps its name alone."""
 
     def __init__(self, name: object = "", *_: object) -> None:
         self.name = name.decode("latin1") if isinstance(name, bytes) else name

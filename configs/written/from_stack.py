@@ -14,39 +14,25 @@ from configs.load import ConfigError
 
 _PLAIN = re.compile(r"[\w./@+=-]+(:[\w./@+=-]+)*")
 """What YAML reads as one string without quotes."""
-REQUIRED_OUTPUTS = {
-    "BucketName": "bucket",
-    "Prefix": "prefix",
-    "ExecutionRoleArn": "role_arn",
-    "RepositoryName": "repository",
-    "CodeBuildProjectName": "codebuild_project",
-    "BaseImageRegistry": "base_image_registry",
-}
-OPTIONAL_OUTPUTS = {
-    "KeyArn": "key_arn",
-    "SubnetId": "subnet_id",
-    "SecurityGroupId": "security_group_id",
-    "FileSystemId": "file_system_id",
-    "FileSystemPath": "file_system_path",
-}
+REQUIRED_OUTPUTS = (
+    "BucketName",
+    "Prefix",
+    "ExecutionRoleArn",
+    "RepositoryName",
+    "CodeBuildProjectName",
+    "BaseImageRegistry",
+)
+"""Outputs that every stack of infra/aws/nodesweep.yaml has."""
+OPTIONAL_OUTPUTS = ("KeyArn", "SubnetId", "SecurityGroupId", "FileSystemId", "FileSystemPath")
+"""Outputs of the stacks that were asked for a key, a network or a file system."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A deployed stack's region and its outputs; None for what it was not asked to make."""
+    """A deployed stack's region, and its outputs by their keys in infra/aws/nodesweep.yaml."""
 
     region: str
-    bucket: str
-    prefix: str
-    role_arn: str
-    repository: str
-    codebuild_project: str
-    base_image_registry: str
-    key_arn: str | None = None
-    subnet_id: str | None = None
-    security_group_id: str | None = None
-    file_system_id: str | None = None
-    file_system_path: str | None = None
+    outputs: Mapping[str, str]
 
     @classmethod
     def from_outputs(cls, name: str, region: str, outputs: Mapping[str, str]) -> Self:
@@ -56,8 +42,7 @@ class Stack:
                 f"the stack {name} in {region} has no output {', '.join(missing)}; "
                 "name one that was deployed from infra/aws/nodesweep.yaml"
             )
-        known = {**REQUIRED_OUTPUTS, **OPTIONAL_OUTPUTS}
-        return cls(region=region, **{known[key]: value for key, value in outputs.items() if key in known})
+        return cls(region, outputs)
 
 
 def fill_template(template: str, stack: Stack, endpoint_url: str | None, template_folder: Path, folder: Path) -> str:
@@ -70,10 +55,10 @@ def fill_template(template: str, stack: Stack, endpoint_url: str | None, templat
         path = os.path.relpath(template_folder / value_of(sections[section], key), folder)
         sections[section] = with_value(sections[section], key, path)
     image = sections["image"]
-    base_image = f"{stack.base_image_registry}/{value_of(image, 'base_image').partition('/')[2]}"
+    base_image = f"{stack.outputs['BaseImageRegistry']}/{value_of(image, 'base_image').partition('/')[2]}"
     image = with_value(image, "base_image", base_image)
-    image = with_value(image, "repository", stack.repository)
-    sections["image"] = with_value(image, "codebuild_project", stack.codebuild_project)
+    image = with_value(image, "repository", stack.outputs["RepositoryName"])
+    sections["image"] = with_value(image, "codebuild_project", stack.outputs["CodeBuildProjectName"])
     sections["training"] += "".join(f"  {line}\n" for line in _training_lines(stack))
     sections["platform"] = "platform:\n" + "".join(f"  {line}\n" for line in _platform_lines(stack, endpoint_url))
     return "".join(sections.values())
@@ -86,23 +71,24 @@ def sections_of(template: str) -> dict[str, str]:
 
 
 def _training_lines(stack: Stack) -> list[str]:
+    given = stack.outputs
     lines = []
-    if stack.subnet_id and stack.security_group_id:
-        lines.append(f"vpc: {{subnets: [{stack.subnet_id}], security_group_ids: [{stack.security_group_id}]}}")
-    if stack.key_arn:
-        lines.append(f"output_kms_key_id: {stack.key_arn}")
-    if stack.file_system_id and stack.file_system_path:
-        path = _scalar(stack.file_system_path)
-        lines += ["extra_channels:", f"  fsx: {{type: FSxLustre, id: {stack.file_system_id}, directory_path: {path}}}"]
+    if given.get("SubnetId") and given.get("SecurityGroupId"):
+        lines.append(f"vpc: {{subnets: [{given['SubnetId']}], security_group_ids: [{given['SecurityGroupId']}]}}")
+    if given.get("KeyArn"):
+        lines.append(f"output_kms_key_id: {given['KeyArn']}")
+    if given.get("FileSystemId") and given.get("FileSystemPath"):
+        path = _scalar(given["FileSystemPath"])
+        lines += ["extra_channels:", f"  fsx: {{type: FSxLustre, id: {given['FileSystemId']}, directory_path: {path}}}"]
     return lines
 
 
 def _platform_lines(stack: Stack, endpoint_url: str | None) -> list[str]:
     values = {
         "region": stack.region,
-        "bucket": stack.bucket,
-        "prefix": stack.prefix,
-        "role_arn": stack.role_arn,
+        "bucket": stack.outputs["BucketName"],
+        "prefix": stack.outputs["Prefix"],
+        "role_arn": stack.outputs["ExecutionRoleArn"],
         # An endpoint that stands in for AWS checks no keys.
         **({} if endpoint_url is None else {"endpoint_url": endpoint_url, "credentials": "platform"}),
     }

@@ -6,9 +6,12 @@ more for configs; the platform shares no code with them.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from infra.local.settings import SettingsError, read_text
 
 MAX_CHARACTERS = 1 << 18
 MAX_DEPTH = 20
@@ -21,6 +24,15 @@ def parse_plain_yaml(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
     return yaml.load(text, Loader=_PlainLoader)
+
+
+def read_yaml(path: Path) -> Any:
+    """The value in a YAML or JSON file. Raises SettingsError where it is neither, or can't be read."""
+    text = read_text(path)
+    try:
+        return parse_plain_yaml(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
 
 
 class _PlainLoader(yaml.SafeLoader):

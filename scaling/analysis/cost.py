@@ -10,6 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from configs.catalogue import InstanceType
+from scaling.analysis.parity import reaches
 from scaling.outcome.outcome import JobOutcome
 from scaling.parts import Part
 
@@ -58,9 +59,9 @@ def price_of(instance: InstanceType, region: str) -> Price:
     return Price(
         instance_type=instance.instance_type,
         usd_per_hour=usd,
-        region=_text(instance.price_region),
-        source=_text(instance.price_source),
-        date=_text(instance.price_date),
+        region=instance.price_region,
+        source=instance.price_source,
+        date=None if instance.price_date is None else instance.price_date.isoformat(),
     )
 
 
@@ -90,9 +91,7 @@ def run_costs(
         warm_pool_usd=warm_pool_usd,
         total_usd=total_usd(run_usd, warm_pool_usd),
         epoch_usd=_epoch_usd(outcome, train_seconds, price),
-        target_usd=None
-        if seconds_to_target is None
-        else node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
+        target_usd=node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
     )
 
 
@@ -103,11 +102,10 @@ def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | Non
 
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:
     """Train seconds until the first validation that reached the target; None where none did, or without a goal."""
-    metric = outcome.final_metric if target is not None else None
-    if target is None or metric is None or metric["goal"] not in ("maximize", "minimize"):
+    metric = outcome.final_metric
+    if metric is None:
         return None
-    sign = 1 if metric["goal"] == "maximize" else -1
-    return next((at for at, value in outcome.validations if sign * value >= sign * target), None)
+    return next((at for at, value in outcome.validations if reaches(value, target, metric.goal)), None)
 
 
 def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float | None:
@@ -124,12 +122,5 @@ def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float |
 
 
 def _epoch_usd(outcome: JobOutcome, train_seconds: float | None, price: Price | None) -> float | None:
-    epochs = outcome.metric_number("epochs")
-    if epochs is None or epochs <= 0:
-        return None
-    usd = node_cost_usd(outcome.nodes, train_seconds, price)
-    return None if usd is None else usd / epochs
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+    epochs, usd = outcome.metric_number("epochs"), node_cost_usd(outcome.nodes, train_seconds, price)
+    return usd / epochs if usd is not None and epochs is not None and epochs > 0 else None

@@ -26,7 +26,7 @@ from scipy.special import stdtrit
 
 from scaling.analysis.fit_models import Extrapolation, Fits, Law, LawFit, Parameter, Verdict
 from scaling.analysis.intervals import LEVEL, Interval
-from scaling.formats import join_words
+from scaling.formats import counted, join_words
 
 Floats = NDArray[np.float64]
 EXTRA_POINTS = 2  # node counts beyond the number of parameters, for a law to be identifiable
@@ -40,15 +40,20 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class _Sample:
-    """The points: node counts ascending, N·T(N) in node-seconds, r(N) (all 1 where no fitted law uses it)."""
+    """The points: node counts ascending, N·T(N) in node-seconds, r(N) (all 1 where no fitted law uses it).
+
+    `per_sample`: the seconds are of a sample, not of a run.
+    """
 
     nodes: Floats
     node_seconds: Floats
     steps_ratio: Floats
+    per_sample: bool = False
 
     def without(self, index: int) -> _Sample:
+        """The points without one of them, which the law is then asked to predict."""
         keep = np.arange(len(self.nodes)) != index
-        return _Sample(self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep])
+        return _Sample(self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample)
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,7 @@ def fit_laws(
         nodes=np.array([nodes for nodes, _ in ordered], dtype=np.float64),
         node_seconds=np.array([nodes * seconds for nodes, seconds in ordered], dtype=np.float64),
         steps_ratio=np.ones(len(ordered)),
+        per_sample=per_sample,
     )
     fits: list[LawFit] = []
     left_out: dict[Law, str] = {}
@@ -148,7 +154,7 @@ def fit_laws(
             left_out[spec.law] = fit
         else:
             fits.append(fit)
-    ranked = tuple(sorted(map(_read_per_sample, fits) if per_sample else fits, key=_rank))
+    ranked = tuple(sorted(fits, key=_rank))
     return Fits(laws=ranked, left_out=left_out, extrapolation=_extrapolate(ranked, sample, steps_ratio or {}))
 
 
@@ -171,7 +177,7 @@ def _fit_or_reason(spec: _LawSpec, sample: _Sample, steps_ratio: Mapping[int, fl
     """The law's fit, or why it is left out."""
     points, parameters = len(sample.nodes), len(spec.symbols)
     if points < parameters:
-        return f"{_counted(points, 'point')} for {parameters} parameters"
+        return f"{counted(points, 'point')} for {parameters} parameters"
     if spec.law == "ring":
         ratios = _measured_ratios(sample, steps_ratio)
         if isinstance(ratios, str):
@@ -241,7 +247,7 @@ def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals
             no_interval = f"it lies on its bound {value:g}, where the covariance does not hold"
         elif half_widths is None:
             no_interval = (
-                f"{_counted(len(sample.nodes), 'point')} for {len(values)} parameters leave no spread to judge by"
+                f"{counted(len(sample.nodes), 'point')} for {len(values)} parameters leave no spread to judge by"
             )
         else:
             half = float(half_widths[index])
@@ -255,20 +261,10 @@ def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals
                 no_interval=no_interval,
                 unit=symbol.unit,
                 on_bound=on_bound,
-                meaning=symbol.meaning,
+                meaning=(sample.per_sample and symbol.meaning_per_sample) or symbol.meaning,
             )
         )
     return tuple(parameters)
-
-
-def _read_per_sample(fit: LawFit) -> LawFit:
-    """The same numbers with the meanings they have where the points are seconds per sample."""
-    symbols = next(spec.symbols for spec in _LAWS if spec.law == fit.law)
-    parameters = [
-        each.model_copy(update={"meaning": symbol.meaning_per_sample or symbol.meaning})
-        for each, symbol in zip(fit.parameters, symbols, strict=True)
-    ]
-    return fit.model_copy(update={"parameters": tuple(parameters)})
 
 
 def _half_widths(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals: Floats, freedom: int) -> Floats:
@@ -300,7 +296,7 @@ def _left_out(points: int) -> Sequence[int]:
 
 def _identifiable(points: int, parameters: tuple[Parameter, ...]) -> Verdict:
     needed = len(parameters) + EXTRA_POINTS
-    few = f"{_counted(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
+    few = f"{counted(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
     problems = [few] if points < needed else []
     problems += [f"{each.name} lies on its bound {each.value:g}" for each in parameters if each.on_bound]
     if problems:
@@ -330,7 +326,7 @@ def _extrapolate(ranked: tuple[LawFit, ...], sample: _Sample, steps_ratio: Mappi
     by_law = {fit.law: fit.predict(nodes, ratio) for fit in ranked if fit.law != "ring" or ratio is not None}
     best = next((fit.law for fit in ranked if fit.identifiable.value and fit.law in by_law), None)
     refits = None if best is None else _refits(best, sample, nodes, steps_ratio)
-    supported = _extrapolation_supported(ranked, by_law, refits, nodes)
+    supported = _judge_extrapolation(ranked, by_law, refits, nodes)
     return Extrapolation(
         nodes=nodes,
         supported=supported,
@@ -352,57 +348,48 @@ def _refits(law: Law, sample: _Sample, nodes: int, steps_ratio: Mapping[int, flo
     return min(seconds), max(seconds)
 
 
-def _extrapolation_supported(
+def _judge_extrapolation(
     ranked: tuple[LawFit, ...], by_law: Mapping[Law, float], refits: tuple[float, float] | None, nodes: int
 ) -> Verdict:
-    why_not = _why_unsupported(ranked, by_law, refits, nodes)
-    if why_not is not None or refits is None:
-        return Verdict(value=False, reason=str(why_not))
-    gap = max(*by_law.values(), refits[1]) / min(*by_law.values(), refits[0]) - 1
-    agree = f"agree within {gap * 100:.1f} % at {nodes} nodes, whichever point is left out"
+    """Whether the points support a prediction at `nodes`: what the laws and their refits say there must agree."""
+
+    def unsupported(reason: str) -> Verdict:
+        return Verdict(value=False, reason=reason)
+
+    if not ranked:
+        return unsupported("no law could be fitted")
+    if not any(fit.identifiable.value for fit in ranked):
+        why = "; ".join(f"{fit.law}: {fit.identifiable.reason}" for fit in ranked)
+        return unsupported(f"no law is identifiable ({why})")
+    if len(ranked) == 1:
+        return unsupported(f"{ranked[0].law} alone could be fitted, so no other law confirms it")
+    if len(by_law) < len(ranked) or refits is None:
+        return unsupported(f"ring gives no prediction: the number of optimiser steps at {nodes} nodes is not known")
+    fastest, slowest = min(by_law, key=by_law.__getitem__), max(by_law, key=by_law.__getitem__)
+    gap = by_law[slowest] / by_law[fastest] - 1
+    if gap > AGREEMENT:
+        return unsupported(
+            f"at {nodes} nodes {slowest} predicts {gap * 100:.1f} % more time than {fastest}; "
+            f"agreement is at most {AGREEMENT * 100:.0f} %"
+        )
+    spread = max(by_law[slowest], refits[1]) / min(by_law[fastest], refits[0]) - 1
+    if spread > AGREEMENT:
+        return unsupported(
+            f"at {nodes} nodes the prediction moves by {spread * 100:.1f} % when one point is left out; "
+            f"allowed is at most {AGREEMENT * 100:.0f} %"
+        )
+    reason = f"agree within {spread * 100:.1f} % at {nodes} nodes, whichever point is left out"
     if not _same_curve(ranked):
-        return Verdict(value=True, reason=f"the fitted laws {agree}")
+        return Verdict(value=True, reason=f"the fitted laws {reason}")
+    who = "amdahl and ring, which" if len(ranked) == len(_LAWS) else "amdahl's refits alone, which"
     same = "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing"
-    if len(ranked) == len(_LAWS):
-        return Verdict(value=True, reason=f"{same}; supported by amdahl and ring, which {agree}")
-    return Verdict(value=True, reason=f"{same}; supported by amdahl's refits alone, which {agree}")
+    return Verdict(value=True, reason=f"{same}; supported by {who} {reason}")
 
 
 def _same_curve(ranked: tuple[LawFit, ...]) -> bool:
     """Whether usl is on its bound beta = 0, with an alpha that amdahl's sigma may have: then it is amdahl's curve."""
     usl = next((fit.parameters for fit in ranked if fit.law == "usl"), None)
     return usl is not None and usl[2].on_bound and usl[1].value <= 1 + _ROUNDING
-
-
-def _why_unsupported(
-    ranked: tuple[LawFit, ...], by_law: Mapping[Law, float], refits: tuple[float, float] | None, nodes: int
-) -> str | None:
-    if not ranked:
-        return "no law could be fitted"
-    if not any(fit.identifiable.value for fit in ranked):
-        return f"no law is identifiable ({'; '.join(f'{fit.law}: {fit.identifiable.reason}' for fit in ranked)})"
-    if len(ranked) == 1:
-        return f"{ranked[0].law} alone could be fitted, so no other law confirms it"
-    if len(by_law) < len(ranked) or refits is None:
-        return f"ring gives no prediction: the number of optimiser steps at {nodes} nodes is not known"
-    fastest, slowest = min(by_law, key=by_law.__getitem__), max(by_law, key=by_law.__getitem__)
-    gap = by_law[slowest] / by_law[fastest] - 1
-    if gap > AGREEMENT:
-        return (
-            f"at {nodes} nodes {slowest} predicts {gap * 100:.1f} % more time than {fastest}; "
-            f"agreement is at most {AGREEMENT * 100:.0f} %"
-        )
-    spread = max(*by_law.values(), refits[1]) / min(*by_law.values(), refits[0]) - 1
-    if spread > AGREEMENT:
-        return (
-            f"at {nodes} nodes the prediction moves by {spread * 100:.1f} % when one point is left out; "
-            f"allowed is at most {AGREEMENT * 100:.0f} %"
-        )
-    return None
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _root_mean_square(values: Floats) -> float:

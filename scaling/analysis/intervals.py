@@ -101,8 +101,7 @@ def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
     is left, V uniform. So one or two draws make a median, however large n is.
     """
     lower, upper = _resampled_middles(len(ordered), stream)
-    medians: Floats = (ordered[lower] + ordered[upper]) / 2
-    return medians
+    return (ordered[lower] + ordered[upper]) / 2
 
 
 @lru_cache(maxsize=16)

@@ -61,7 +61,7 @@ def judge_parity(
         return Parity(verdict="unknown", reason="no run gave a final metric")
     if base is not None and (base.name, base.goal) != (metric.name, metric.goal):
         return Parity(verdict="different", reason=f"{_described(metric)} instead of the baseline's {_described(base)}")
-    if _reaches(metric, rule.target_metric):
+    if reaches(metric.value, rule.target_metric, metric.goal):
         reason = f"{format_value(metric.value)} reached the target {format_value(rule.target_metric)}"
         return Parity(verdict="reached_target", reason=reason)
     if base is None:
@@ -75,6 +75,16 @@ def judge_parity(
         f"tolerance {format_value(rule.tolerance)}; fewer than {TESTED_FROM_REPEATS} runs each, so not tested"
     )
     return Parity(verdict="same" if within else "different", reason=reason)
+
+
+def reaches(value: float, target: float | None, goal: str | None) -> bool:
+    """Whether a metric is as good as the target, by its goal (maximize or minimize).
+
+    False where there is no target, or where the goal is not known.
+    """
+    if target is None or goal not in ("maximize", "minimize"):
+        return False
+    return value >= target if goal == "maximize" else value <= target
 
 
 def target_for(metric: FinalMetric | None, base: FinalMetric | None, target: float | None) -> float | None:
@@ -92,12 +102,6 @@ def _why_none(values: Sequence[float], runs: int) -> str:
 
 def _described(metric: FinalMetric) -> str:
     return f"{metric.name or 'unnamed metric'} ({metric.goal or 'no goal'})"
-
-
-def _reaches(metric: FinalMetric, target: float | None) -> bool:
-    if target is None or metric.goal not in ("maximize", "minimize"):
-        return False
-    return metric.value >= target if metric.goal == "maximize" else metric.value <= target
 
 
 def _shortfall(difference: float, goal: str | None) -> float:

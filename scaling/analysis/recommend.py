@@ -9,7 +9,6 @@ its train time. Every other measured count is named with why it was not chosen.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -118,7 +117,8 @@ class _Count:
         return f"run cost ({_WARM_POOL})" if self.row.costs.warm_pool_usd else "run cost"
 
     @property
-    def trained(self) -> bool:
+    def is_same_model(self) -> bool:
+        """Whether the final metric shows that it trained the baseline's model: its time is a time to train."""
         return "throughput_only" not in self.row.flags
 
     @property
@@ -128,7 +128,7 @@ class _Count:
     @property
     def counts(self) -> bool:
         """Whether a recommendation may rest on its time."""
-        return self.trained and not self.starved
+        return self.is_same_model and not self.starved
 
 
 def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
@@ -198,44 +198,40 @@ def _measured(rows: Sequence[SummaryRow]) -> list[_Count]:
         if seconds is not None and efficiency is not None:
             efficiencies = row.train.efficiency_interval
             low = efficiency if efficiencies is None else efficiencies.low
-            ratio = None if row.nodes / 2 in not_comparable else row.doubling_ratio
+            ratio = None if row.nodes / 2 in not_comparable else row.train.doubling_ratio
             counts.append(_Count(row, row.nodes, seconds, efficiency, low, ratio))
     return counts
 
 
 def _by_efficiency(measured: Sequence[_Count], goals: RecommendationConfig) -> Recommendation:
-    as_fast = _first_as_fast(measured)
-    problems = {count.nodes: _inefficiencies(count, measured[0], as_fast[count.nodes], goals) for count in measured}
-    passing = [count for count in measured if not problems[count.nodes]]
-    chosen = passing[-1] if passing else None
-    reasons = {count.nodes: f"passes too, with fewer nodes than {passing[-1].nodes}" for count in passing}
+    times = [(count.nodes, rounded(count.seconds)) for count in measured if count.counts]
+    problems = {
+        count.nodes: _inefficiencies(count, measured[0], _smaller_as_fast(count, times), goals) for count in measured
+    }
+    eligible = [count for count in measured if not problems[count.nodes]]
+    chosen = eligible[-1] if eligible else None
+    reasons = {count.nodes: f"passes too, with fewer nodes than {eligible[-1].nodes}" for count in eligible}
     return Recommendation(
         rule="efficiency",
         basis=_basis([count.row.train.efficiency_interval for count in measured[1:]]),
         chosen=_choice(chosen, measured[0]),
-        runner_up=_choice(_next_efficient(measured, passing), measured[0]),
+        runner_up=_choice(_next_efficient(measured, eligible), measured[0]),
         rejected=_rejected(measured, chosen, problems, reasons),
         reason=_efficiency_reason(measured, problems, chosen, goals),
     )
 
 
-def _first_as_fast(measured: Sequence[_Count]) -> dict[int, int | None]:
-    """For each count the smallest one below it that is as fast, or None. `measured` is ascending."""
-    found: dict[int, int | None] = {}
-    nodes: list[int] = []
-    negated_minima: list[float] = []  # of the times so far; ascending, so that the first one as fast can be bisected
-    for count in measured:
-        seconds = rounded(count.seconds)
-        place = bisect_left(negated_minima, -seconds)
-        found[count.nodes] = nodes[place] if place < len(nodes) else None
-        if count.counts:
-            nodes.append(count.nodes)
-            negated_minima.append(max(-seconds, negated_minima[-1]) if negated_minima else -seconds)
-    return found
+def _smaller_as_fast(count: _Count, times: Sequence[tuple[int, float]]) -> int | None:
+    """The smallest node count below it that is at least as fast, or None.
+
+    `times` are the (nodes, seconds) to compare with, ascending and to nine digits.
+    """
+    limit = rounded(count.seconds)
+    return next((nodes for nodes, seconds in times if nodes < count.nodes and seconds <= limit), None)
 
 
 def _inefficiencies(count: _Count, base: _Count, as_fast: int | None, goals: RecommendationConfig) -> list[str]:
-    """What keeps a count from being chosen. At the baseline E is 1 and D does not apply."""
+    """What keeps a node count from being chosen. At the baseline E is 1 and D does not apply."""
     found = _other_model(count)
     if count is not base:
         found += _below_limits(count, goals)
@@ -257,11 +253,11 @@ def _below_limits(count: _Count, goals: RecommendationConfig) -> list[str]:
     return found
 
 
-def _next_efficient(measured: Sequence[_Count], passing: Sequence[_Count]) -> _Count | None:
-    """The next largest that passes, else the one nearest to passing by efficiency; None where nothing passes."""
-    if len(passing) != 1:
-        return passing[-2] if passing else None
-    others = [count for count in measured if count is not passing[0] and count.counts]
+def _next_efficient(measured: Sequence[_Count], eligible: Sequence[_Count]) -> _Count | None:
+    """The next largest that passes, else the one nearest to eligible by efficiency; None where nothing passes."""
+    if len(eligible) != 1:
+        return eligible[-2] if eligible else None
+    others = [count for count in measured if count is not eligible[0] and count.counts]
     return max(others, key=lambda count: (rounded(count.efficiency_low), count.nodes), default=None)
 
 
@@ -277,7 +273,7 @@ def _efficiency_reason(
     ]
     if goals.budget_usd_per_run is not None:
         limits.append(f"run cost at most {format_usd(goals.budget_usd_per_run)}")
-    asked, notes = f"({', '.join(limits)})", _thin_note(measured)
+    asked, notes = f"({', '.join(limits)})", _too_few_runs_note(measured)
     if chosen is None:  # then not even the baseline, which only a budget can rule out
         why = f"at {nodes_text(measured[0].nodes)}, {problems[measured[0].nodes][0]}"
         return _sentence(f"No measured count passes {asked}", why, *notes)
@@ -298,9 +294,9 @@ def _by_deadline(measured: Sequence[_Count], goals: RecommendationConfig, deadli
     problems = {
         count.nodes: _other_model(count) + _too_late(count, deadline) + _over_budget(count, goals) for count in measured
     }
-    passing = [count for count in measured if not problems[count.nodes]]
-    priced = all(count.usd is not None for count in passing)
-    ranked = sorted(passing, key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes))
+    eligible = [count for count in measured if not problems[count.nodes]]
+    priced = all(count.usd is not None for count in eligible)
+    ranked = sorted(eligible, key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes))
     chosen = ranked[0] if ranked else None
     return Recommendation(
         rule="deadline",
@@ -309,7 +305,7 @@ def _by_deadline(measured: Sequence[_Count], goals: RecommendationConfig, deadli
         chosen=_choice(chosen, measured[0]),
         runner_up=_choice(ranked[1] if len(ranked) > 1 else None, measured[0]),
         rejected=_rejected(
-            measured, chosen, problems, {count.nodes: _dearer(count, ranked[0], priced) for count in ranked}
+            measured, chosen, problems, {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked}
         ),
         reason=_deadline_reason(measured, chosen, priced, goals, deadline),
     )
@@ -336,7 +332,7 @@ def _spent(count: _Count, priced: bool) -> float:
     return count.usd if priced and count.usd is not None else count.nodes * count.seconds
 
 
-def _dearer(count: _Count, chosen: _Count, priced: bool) -> str:
+def _costs_more(count: _Count, chosen: _Count, priced: bool) -> str:
     spent, least = _spent(count, priced), _spent(chosen, priced)
     what, text = (count.cost_name, format_usd) if priced else ("node-time", format_seconds)
     shown, limit = text(spent), text(least)
@@ -351,7 +347,7 @@ def _deadline_reason(
     asked = deadline.asked
     if goals.budget_usd_per_run is not None:
         asked += f" for at most {format_usd(goals.budget_usd_per_run)}"
-    notes = _thin_note(measured)
+    notes = _too_few_runs_note(measured)
     if chosen is not None:
         if not priced:
             notes = ["not every run cost is known, so the least node-time counts as cheapest", *notes]
@@ -378,7 +374,7 @@ _STARVED = "its nodes were starved of CPU, so its time is no measurement"
 
 def _other_model(count: _Count) -> list[str]:
     """Why its time can't be compared with the others."""
-    return ([] if count.trained else [_UNLIKE_BASELINE]) + ([_STARVED] if count.starved else [])
+    return ([] if count.is_same_model else [_UNLIKE_BASELINE]) + ([_STARVED] if count.starved else [])
 
 
 def _is_alone(measured: Sequence[_Count]) -> bool:
@@ -423,7 +419,7 @@ def _choice(count: _Count | None, base: _Count) -> Choice | None:
         return None
     if count is base:
         return Choice(nodes=count.nodes, reason=f"the baseline, {format_seconds(count.seconds)}")
-    parts = [f"{faster_text(count.row.speedup)} {nodes_text(base.nodes)}"]
+    parts = [f"{faster_text(count.row.train.speedup)} {nodes_text(base.nodes)}"]
     if change := cost_change(count.row, base.row):
         parts.append(change)
     parts.append(f"efficiency {format_percent(count.efficiency)}")
@@ -450,13 +446,13 @@ def _basis(intervals: Sequence[Interval | None]) -> Basis:
     return "point" if None in intervals else "interval"
 
 
-def _thin_note(measured: Sequence[_Count]) -> list[str]:
+def _too_few_runs_note(measured: Sequence[_Count]) -> list[str]:
     """Which counts have too few runs for an interval."""
-    thin = [count for count in measured if count.row.n < MIN_REPEATS]
-    if not thin:
+    few = [count for count in measured if count.row.n < MIN_REPEATS]
+    if not few:
         return []
-    repeats = join_words(sorted({count.row.n for count in thin}))
-    where = "" if len(thin) == len(measured) else f" (at {join_words(count.nodes for count in thin)})"
+    repeats = join_words(sorted({count.row.n for count in few}))
+    where = "" if len(few) == len(measured) else f" (at {join_words(count.nodes for count in few)})"
     return [f"n = {repeats}{where} has no interval, so point estimates were judged"]
 
 

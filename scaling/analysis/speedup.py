@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
@@ -93,34 +93,10 @@ class SummaryRow(Part):
         return self.clocks.train
 
     @property
-    def train_seconds(self) -> float | None:
-        return self.clocks.train.seconds
-
-    @property
-    def speedup(self) -> float | None:
-        return self.clocks.train.speedup
-
-    @property
-    def efficiency(self) -> float | None:
-        return self.clocks.train.efficiency
-
-    @property
     def superlinear_by_noise(self) -> bool:
         """Flagged superlinear, but the interval of the efficiency holds 1: the runs vary as much."""
         interval = self.clocks.train.efficiency_interval
         return "superlinear" in self.flags and interval is not None and interval.low <= 1
-
-    @property
-    def doubling_ratio(self) -> float | None:
-        return self.clocks.train.doubling_ratio
-
-    @property
-    def billable_seconds(self) -> float | None:
-        return self.clocks.billable.seconds
-
-    @property
-    def cost_usd(self) -> float | None:
-        return self.costs.run_usd
 
 
 class Baseline(Part):
@@ -131,24 +107,22 @@ class Baseline(Part):
     relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")
 
 
+_NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
+
+
 class Run(NamedTuple):
-    """One attempt as the report counts it: computed once, for its row of the summary and for its point."""
+    """One attempt as the report counts it: computed once, for its row of the summary and for its point.
+
+    `train_seconds` is on the report's clock. What follows `metric` is known only once all attempts at
+    the node count are, since they decide which target holds.
+    """
 
     outcome: JobOutcome
     used: bool
+    train_seconds: float | None
     metric: FinalMetric | None
-    seconds_to_target: float | None
-    costs: RunCosts
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """An outcome with its train time on the report's clock, its final metric, and whether it is used."""
-
-    outcome: JobOutcome
-    seconds: float | None
-    metric: FinalMetric | None
-    used: bool
+    seconds_to_target: float | None = None
+    costs: RunCosts = _NO_COSTS
 
 
 @dataclass(frozen=True)
@@ -156,7 +130,7 @@ class _Group:
     """The attempts at one node count."""
 
     nodes: int
-    attempts: Sequence[_Attempt]
+    attempts: Sequence[Run]
 
     @property
     def outcomes(self) -> list[JobOutcome]:
@@ -168,7 +142,7 @@ class _Group:
 
     @property
     def train_seconds(self) -> list[float]:
-        return _known(attempt.seconds for attempt in self.attempts if attempt.used)
+        return _known(attempt.train_seconds for attempt in self.attempts if attempt.used)
 
     @cached_property
     def metric_values(self) -> list[float]:
@@ -186,12 +160,12 @@ class _Group:
         return FinalMetric(name=name, goal=goal, value=statistics.median(self.metric_values))
 
     def runs(self, price: Price | None, target: float | None) -> list[Run]:
-        """The attempts in their order."""
+        """Each attempt, in order, with its costs; `target` is the value of the target metric."""
         runs = []
         for each in self.attempts:
             to_target = seconds_to_target(each.outcome, target)
-            costs = run_costs(each.outcome, price, each.seconds, to_target)
-            runs.append(Run(each.outcome, each.used, each.metric, to_target, costs))
+            costs = run_costs(each.outcome, price, each.train_seconds, to_target)
+            runs.append(each._replace(seconds_to_target=to_target, costs=costs))
         return runs
 
 
@@ -206,13 +180,9 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
         return clocks.pop() if clocks else None
     timed = [outcome for outcome in _measured(outcomes) if outcome.train_clock is not None]
     for clock in (*OWN_CLOCKS, *PHASE_CLOCKS):
-        if _every_count(timed, partial(_has_time_on, clock)):
+        if _every_count(timed, [train_seconds_on(outcome, clock) for outcome in timed]):
             return clock
     return "training_phase"
-
-
-def _has_time_on(clock: TrainClock, outcome: JobOutcome) -> bool:
-    return train_seconds_on(outcome, clock) is not None
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
@@ -232,23 +202,23 @@ def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
     return [each for each in outcomes if each.completed and not each.spot and each.launch_path_only is None]
 
 
-def _every_count(outcomes: Sequence[JobOutcome], knows: Callable[[JobOutcome], bool]) -> bool:
-    """Whether some run at each of the node counts knows it."""
-    return {outcome.nodes for outcome in outcomes} == {outcome.nodes for outcome in outcomes if knows(outcome)}
+def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
+    """Whether at each of the node counts some run has a value; `values` has one for each outcome, or None."""
+    known = {outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None}
+    return {outcome.nodes for outcome in outcomes} == known
 
 
-def _choose_source(outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], bool]) -> Source:
+def _choose_source(outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]) -> Source:
     """The log where it has that number at every node count and metrics.json has not; else metrics.json."""
     measured = _measured(outcomes)
-    by_log = _every_count(measured, lambda outcome: logged in outcome.logged)
-    return "logged" if by_log and not _every_count(measured, in_file) else "program"
+    by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
+    return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"
 
 
 def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
     """The run's own, by metrics.json or by its log, which has no name of the metric and no goal."""
     if source == "program":
-        metric = outcome.final_metric
-        return None if metric is None else FinalMetric(**metric)
+        return outcome.final_metric
     value = outcome.logged.get("final_metric")
     return None if value is None else FinalMetric(name=None, value=value, goal=None)
 
@@ -272,10 +242,8 @@ def summarise_runs(
     """summarise()'s rows, and every attempt as they count it, by node count. Raises MixedOutcomesError."""
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
-    metric_source = _choose_source(outcomes, "final_metric", lambda outcome: outcome.final_metric is not None)
-    steps = _choose_source(
-        outcomes, "steady_step_seconds", lambda outcome: outcome.clocks.steady_step_seconds is not None
-    )
+    metric_source = _choose_source(outcomes, "final_metric", attrgetter("final_metric"))
+    steps = _choose_source(outcomes, "steady_step_seconds", _STEP_SECONDS["program"])
     groups = _group(outcomes, planned_nodes, clock, metric_source)
     base = next((group for group in groups if group.used), None)
     clocks = _row_clocks(groups, base.nodes if base else None, clock, steps)
@@ -299,9 +267,9 @@ def summarise_runs(
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
     """The baseline of summarise()'s rows (ascending), or None where nothing completed."""
     for row in rows:
-        if row.train_seconds is not None:
+        if row.train.seconds is not None:
             relative = row.nodes > 1 or row.nodes != rows[0].nodes
-            return Baseline(nodes=row.nodes, train_seconds=row.train_seconds, relative=relative)
+            return Baseline(nodes=row.nodes, train_seconds=row.train.seconds, relative=relative)
     return None
 
 
@@ -323,24 +291,24 @@ def _group(
     for outcome in outcomes:
         by_nodes.setdefault(outcome.nodes, []).append(outcome)
     return [
-        _Group(nodes, _without_starved([_attempt(outcome, clock, metric_source) for outcome in at]))
+        _Group(nodes, _without_starved([_run(outcome, clock, metric_source) for outcome in at]))
         for nodes, at in sorted(by_nodes.items())
     ]
 
 
-def _without_starved(attempts: Sequence[_Attempt]) -> list[_Attempt]:
+def _without_starved(attempts: Sequence[Run]) -> list[Run]:
     """Runs whose nodes were starved of CPU are used only where a node count has no other ones (docs/method.md,
     "Attainment")."""
     if all(is_starved(attempt.outcome) for attempt in attempts if attempt.used):
         return list(attempts)
-    return [replace(attempt, used=attempt.used and not is_starved(attempt.outcome)) for attempt in attempts]
+    return [attempt._replace(used=attempt.used and not is_starved(attempt.outcome)) for attempt in attempts]
 
 
-def _attempt(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> _Attempt:
+def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> Run:
     """Spot runs never make the headline (docs/method.md, "Repeats and intervals")."""
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
-    return _Attempt(outcome, seconds, _final_metric(outcome, metric_source), used)
+    return Run(outcome, used, seconds, _final_metric(outcome, metric_source))
 
 
 def _row_clocks(
@@ -391,11 +359,11 @@ def _row(
         accelerator_efficiency=None
         if not (alone and world and seconds and clocks.train.speedup)
         else alone / (world * seconds),
-        steady_step_seconds=_median(used, _STEP_SECONDS[steps]),
-        startup_seconds=_median(used, _startup_seconds),
-        data_wait_share=_median_metric(used, "data_wait_share"),
+        steady_step_seconds=_middle(map(_STEP_SECONDS[steps], used)),
+        startup_seconds=_middle(map(_startup_seconds, used)),
+        data_wait_share=_middle(outcome.metric_number("data_wait_share") for outcome in used),
         phases=_phases(used),
-        epochs=_median_metric(used, "epochs"),
+        epochs=_middle(outcome.metric_number("epochs") for outcome in used),
         seconds_to_target=None if None in to_target else _middle(to_target),
         costs=_costs([run.costs for run in used_runs]),
         final_metric=group.metric,
@@ -469,15 +437,6 @@ def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def _median(outcomes: Sequence[JobOutcome], read: Callable[[JobOutcome], float | None]) -> float | None:
-    return _middle(map(read, outcomes))
-
-
-def _median_metric(outcomes: Sequence[JobOutcome], name: str) -> float | None:
-    """Of a number at the top of metrics.json, over the runs that have it there."""
-    return _middle(outcome.metric_number(name) for outcome in outcomes)
 
 
 def _middle(values: Iterable[float | None]) -> float | None:

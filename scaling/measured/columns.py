@@ -35,7 +35,7 @@ class BadCell(ValueError):
 
 
 def number(cell: str) -> float | None:
-    """Any finite number."""
+    """Read a cell as a finite number; None for a cell of blanks. Raises BadCell."""
     if _NUMBER.fullmatch(cell) and math.isfinite(value := float(cell)):
         return value
     stripped = cell.strip(_BLANKS)

@@ -8,7 +8,6 @@ import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import NoReturn
 
 from scaling.measured.columns import COLUMNS
 
@@ -50,17 +49,19 @@ class Grid:
 def refuse_other_files(head: bytes) -> None:
     """Raise MeasuredTableError where a file's first HEAD_BYTES (or all of it) can't begin a table of measured times."""
     if head.startswith(_UTF16_MARKS):
-        _refuse("this is UTF-16 text; save the table as CSV in UTF-8")
+        raise MeasuredTableError("this is UTF-16 text; save the table as CSV in UTF-8")
     if b"\0" in head:
-        _refuse("this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8")
+        raise MeasuredTableError("this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8")
     first_line = _first_line(head.decode("utf-8-sig", errors="replace"))
     if first_line is None and len(head) < HEAD_BYTES:
-        _refuse(f"the table is empty; its first line names the columns: {', '.join(COLUMNS)}")
+        raise MeasuredTableError(f"the table is empty; its first line names the columns: {', '.join(COLUMNS)}")
     if len(head) >= HEAD_BYTES and (first_line is None or not first_line.endswith(("\r", "\n"))):
-        _refuse(f"no first line within {HEAD_BYTES - 1:,} bytes; this is not a CSV table")
+        raise MeasuredTableError(f"no first line within {HEAD_BYTES - 1:,} bytes; this is not a CSV table")
     names = _names(next(csv.reader([first_line or ""], delimiter=_separator(first_line or ""))))
     if not any(name in COLUMNS for name in names):
-        _refuse(f"the first line, {reprlib.repr(first_line)}, names no column of ours: {', '.join(COLUMNS)}")
+        raise MeasuredTableError(
+            f"the first line, {reprlib.repr(first_line)}, names no column of ours: {', '.join(COLUMNS)}"
+        )
 
 
 def read_grid(table: bytes, origin: str) -> Grid:
@@ -69,7 +70,7 @@ def read_grid(table: bytes, origin: str) -> Grid:
     `origin` names the table to whoever gave it too many rows.
     """
     if len(table) > MAX_TABLE_BYTES:
-        _refuse(f"the table is larger than {MAX_TABLE_BYTES // 2**20} MiB, the most that is read")
+        raise MeasuredTableError(f"the table is larger than {MAX_TABLE_BYTES // 2**20} MiB, the most that is read")
     refuse_other_files(table[:HEAD_BYTES])
     text = _decoded(table)
     separator = _separator(_first_line(text) or "")
@@ -77,7 +78,7 @@ def read_grid(table: bytes, origin: str) -> Grid:
     header_line, header = next(rows)
     grid = Grid(separator, header_line, _names(header), list(islice(rows, MAX_ROWS)))
     if beyond := sum(1 for _ in rows):
-        _refuse(
+        raise MeasuredTableError(
             f"{origin} has {MAX_ROWS + beyond:,} rows, at most {MAX_ROWS:,} are read: give fewer repeats of each node "
             "count, or split the table by node counts and keep the rows of the smallest count in every part"
         )
@@ -89,7 +90,9 @@ def _decoded(table: bytes) -> str:
         return table.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = table.count(b"\n", 0, error.start) + 1
-        _refuse(f"line {line}: not UTF-8 text ({error.reason}); save the table as CSV in UTF-8")
+        raise MeasuredTableError(
+            f"line {line}: not UTF-8 text ({error.reason}); save the table as CSV in UTF-8"
+        ) from None
 
 
 def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -102,7 +105,9 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
             if "".join(cells).strip():
                 yield line, cells
     except csv.Error as error:
-        _refuse(f"the row that starts in line {line + 1} is no CSV row, is a quote not closed? ({error})")
+        raise MeasuredTableError(
+            f"the row that starts in line {line + 1} is no CSV row, is a quote not closed? ({error})"
+        ) from None
 
 
 def _first_line(text: str) -> str | None:
@@ -116,7 +121,3 @@ def _separator(header: str) -> str:
 
 def _names(header: list[str]) -> list[str]:
     return [name.strip().lower() for name in header]
-
-
-def _refuse(problem: str) -> NoReturn:
-    raise MeasuredTableError(problem)

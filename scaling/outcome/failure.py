@@ -7,13 +7,12 @@ connection and fail too, so what comes first counts, and a lost connection names
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from scaling.outcome.program_error import CONSEQUENCE, ProgramError, find_program_error
-from scaling.outcome.program_log import find_program_lines
+from scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
 """Kept of the failed node's log, and as many of the others' together."""
@@ -59,20 +58,27 @@ class MemoryShortage(NamedTuple):
     said: str
 
 
+class _Line(NamedTuple):
+    """A line of a job's log, taken apart: its node (None: no node is named) and what that node said."""
+
+    host: str | None
+    text: str
+    line: str
+
+
 @dataclass(frozen=True)
 class FailureLog:
     """The last log lines of a job that did not complete; `host` is the node that failed first, None: not known.
 
-    They are the program's, where a node's program wrote any, else whatever its log ends with. `rank` and `exit_code`
-    are what torchrun says of the rank that failed first; a negative exit code is a signal's. `error` is read from
-    all that the program wrote, since the frame of the user's code may lie far above a traceback's end.
+    They are the program's, where a node's program wrote any, else whatever its log ends with. `rank` is the
+    one that torchrun says failed first. `error` is read from all that the program wrote, since the frame of
+    the user's code may lie far above a traceback's end.
     """
 
     host: str | None
     lines: tuple[str, ...]
     other_lines: tuple[str, ...]
     rank: int | None = None
-    exit_code: int | None = None
     error: ProgramError | None = None
 
 
@@ -83,46 +89,44 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     Where it is not known, or the job did not fail but was stopped, the lines stay together. What the SageMaker toolkit
     and torchrun say around the program's own lines is left out (scaling/outcome/program_log.py).
     """
-    program = {host: find_program_lines([_text(line) for line in lines]) for host, lines in _by_host(log).items()}
-    written = _written(log, {host: set(found.places) for host, found in program.items()})
-    host = (_blamed(reason) or _first_to_fail(written) or _first_to_fail(log)) if failed else None
-    own, others = _split(written, host)
-    all_own, all_others = _split(log, host)
-    found = program.get(host) or (next(iter(program.values())) if len(program) == 1 else None)
-    rank, exit_code, started = (found.failed_rank, found.exit_code, found.program) if found else (None, None, None)
+    lines = [_parsed(line) for line in log]
+    at: dict[str | None, list[int]] = {}  # node -> where its lines are in the log
+    for index, line in enumerate(lines):
+        at.setdefault(line.host, []).append(index)
+    program = {host: find_program_lines([lines[index].text for index in own]) for host, own in at.items()}
+    kept = {at[host][own_index] for host, found in program.items() for own_index in found.indices}
+    written = [line for index, line in enumerate(lines) if index in kept]
+    host = (_blamed(reason) or _first_to_fail(written) or _first_to_fail(lines)) if failed else None
+    found = program.get(host) or (next(iter(program.values())) if len(program) == 1 else ProgramLog(()))
+    own = [line for line in written if host in (None, line.host)]
+    error = find_program_error([line.text for line in own], reason, found.failed_rank, found.exit_code, found.program)
     return FailureLog(
         host,
-        tuple((own or all_own)[-MAX_LINES:]),
-        tuple((others or all_others)[-MAX_LINES:]),
-        rank,
-        exit_code,
-        find_program_error([_text(line) for line in own], reason, rank, exit_code, started) if failed else None,
+        _last(own or [line for line in lines if host in (None, line.host)]),
+        _last(_of_others(written, host) or _of_others(lines, host)),
+        found.failed_rank,
+        error if failed else None,
     )
 
 
-def _by_host(log: Sequence[str]) -> dict[str | None, list[str]]:
-    nodes: dict[str | None, list[str]] = {}
-    for line in log:
-        nodes.setdefault(_host(line), []).append(line)
-    return nodes
+def _parsed(line: str) -> _Line:
+    match = _LINE.match(line)
+    return _Line(match["host"], match["text"], line) if match else _Line(None, line, line)
 
 
-def _written(log: Sequence[str], places: Mapping[str | None, set[int]]) -> list[str]:
-    """The lines that the nodes' programs wrote; `places` are those within each node's own log."""
-    seen: Counter[str | None] = Counter()
-    written = []
-    for line in log:
-        host = _host(line)
-        if seen[host] in places[host]:
-            written.append(line)
-        seen[host] += 1
-    return written
+def _last(lines: Sequence[_Line]) -> tuple[str, ...]:
+    return tuple(line.line for line in lines[-MAX_LINES:])
 
 
-def _split(log: Sequence[str], host: str | None) -> tuple[list[str], list[str]]:
-    """(the node's lines, the others'); all of them where the node is not known."""
-    own = [line for line in log if host is None or _host(line) == host]
-    return own, [line for line in log if host is not None and _host(line) != host]
+def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
+    """The lines of the other nodes; none where the node is not known."""
+    return [line for line in lines if host not in (None, line.host)]
+
+
+def _first_to_fail(lines: Sequence[_Line]) -> str | None:
+    """The node with the first line that tells of a failure of its own, not of a lost connection."""
+    told = (line for line in lines if _FAILURE.search(line.text) and not CONSEQUENCE.search(line.text))
+    return next((line.host for line in told if line.host is not None), None)
 
 
 def name_host(reason: str | None, host: str | None) -> str | None:
@@ -136,24 +140,6 @@ def name_host(reason: str | None, host: str | None) -> str | None:
 def _blamed(reason: str | None) -> str | None:
     match = _BLAMED.match(reason or "")
     return match["host"] if match else None
-
-
-def _host(line: str) -> str | None:
-    match = _LINE.match(line)
-    return match["host"] if match else None
-
-
-def _text(line: str) -> str:
-    match = _LINE.match(line)
-    return match["text"] if match else line
-
-
-def _first_to_fail(log: Sequence[str]) -> str | None:
-    for line in log:
-        match = _LINE.match(line)
-        if match and _FAILURE.search(match["text"]) and not CONSEQUENCE.search(match["text"]):
-            return match["host"]
-    return None
 
 
 def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:

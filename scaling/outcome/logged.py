@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any, NamedTuple
 
-import re2
-
 from configs.training import compile_metric
 from scaling.names import METRICS_FILE
 
@@ -141,11 +139,11 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
-    """Why a job did not run as one of `planned` processes, by what the places in `said` say; None where it did."""
-    others = [(number, place) for place, numbers in said.items() for number in numbers if number != planned]
+    """Why a job did not run as one of `planned` processes, by what the sources in `said` say; None where it did."""
+    others = [(number, source) for source, numbers in said.items() for number in numbers if number != planned]
     if not others:
         return None
-    told = " and ".join(f"{number} (by its {place})" for number, place in others)
+    told = " and ".join(f"{number} (by its {source})" for number, source in others)
     asked = "1 process was" if planned == 1 else f"{planned} processes were"
     return (
         f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, the program ran with {told}. Its "
@@ -195,17 +193,9 @@ _NEAREST_CHARACTERS = 200
 
 
 def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
-    """Name and expression of the job's metric definitions, less those that RE2 can't search: of an older config."""
+    """Name and expression of the job's metric definitions."""
     given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
-    return {each["Name"]: each["Regex"] for each in given if _is_compiled(each["Regex"])}
-
-
-def _is_compiled(regex: str) -> bool:
-    try:
-        compile_metric(regex)
-    except re2.error:
-        return False
-    return True
+    return {each["Name"]: each["Regex"] for each in given}
 
 
 def _fields(text: str) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from scaling.analysis.parity import FinalMetric
 from scaling.outcome.failure import name_host, read_failure
 from scaling.outcome.logged import FILE, LOG, Logged, UnmatchedMetric, contradiction
 from scaling.outcome.program_error import ProgramError
@@ -128,39 +129,23 @@ class JobOutcome:
         return self.status == "Completed"
 
     @property
-    def final_metric(self) -> dict[str, Any] | None:
-        """{name, value, goal} of the program, or None; a user's own file may give the bare number."""
-        if not isinstance(self.metrics, dict):
-            return None
-        given = self.metrics.get("final_metric")
-        if given is None:
-            return None
+    def final_metric(self) -> FinalMetric | None:
+        """The metric that the program ended with, or None; a user's own file may give the bare number."""
+        given = _dig(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
         value = _finite(parts.get("value"))
         if value is None:
             return None
-        name, goal = parts.get("name"), parts.get("goal")
-        return {
-            "name": None if name is None else str(name),
-            "value": value,
-            "goal": None if goal is None else str(goal),
-        }
+        name, goal = (None if parts.get(key) is None else str(parts[key]) for key in ("name", "goal"))
+        return FinalMetric(name=name, value=value, goal=goal)
+
+    def metric(self, *path: str) -> Any:
+        """A value of metrics.json by its keys, as it stands there; None where a key is missing."""
+        return _dig(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
         """A number of metrics.json by its keys; None where a key is missing or holds something else."""
-        return _finite(_dig(self.metrics, path)) if self.metric_known(path[0]) else None
-
-    def metric_known(self, name: str) -> bool:
-        """Whether metrics.json has that key at its top."""
-        return isinstance(self.metrics, dict) and self.metrics.get(name) is not None
-
-    def metric_text(self, *path: str) -> str | None:
-        value = _dig(self.metrics, path)
-        return value if isinstance(value, str) else None
-
-    def metric_flag(self, *path: str) -> bool | None:
-        value = _dig(self.metrics, path)
-        return value if isinstance(value, bool) else None
+        return _finite(_dig(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:

@@ -105,8 +105,8 @@ def find_program_error(
     ended says no line; of it the file is known that the launcher started, `program`.
     """
     texts = [without_rank(line) for line in lines]
-    errors = [place for place, text in enumerate(texts) if _ERROR.match(text)]
-    own = [place for place in errors if not CONSEQUENCE.search(texts[place]) and not _COLLECTIVE.search(texts[place])]
+    errors = [index for index, text in enumerate(texts) if _ERROR.match(text)]
+    own = [index for index in errors if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])]
     if own:
         said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
         return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
@@ -114,7 +114,7 @@ def find_program_error(
         who = "a process" if rank is None else f"rank {rank}"
         said = f"{who} was ended by {signal}"
         return ProgramError(said=said, where=program, advice=_SIGNAL_ADVICE.get(signal))
-    waited = [place for place, text in enumerate(texts) if _COLLECTIVE.search(text)]
+    waited = [index for index, text in enumerate(texts) if _COLLECTIVE.search(text)]
     if waited:
         said = texts[waited[-1]].strip()[:_SAID_CHARACTERS]
         return ProgramError(said=said, where=_where(texts, waited[-1]), advice=_COLLECTIVE_ADVICE)
@@ -130,13 +130,13 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
-def _where(texts: Sequence[str], place: int) -> str | None:
+def _where(texts: Sequence[str], index: int) -> str | None:
     """The last frame of the user's own code above the error; of a parser's error, the program that it names."""
-    for text in reversed(texts[:place]):
+    for text in reversed(texts[:index]):
         frame = _FRAME.match(text)
         if frame and not any(part in frame["path"] for part in _NOT_THE_USERS):
             return f"{_CODE.sub('', frame['path'])}, line {frame['line']}"
-    parser = _PARSER.match(texts[place])
+    parser = _PARSER.match(texts[index])
     return parser["program"] if parser and parser["program"].endswith(".py") else None
 
 

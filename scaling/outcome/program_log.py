@@ -40,13 +40,13 @@ _RANK_TAG = re.compile(r"\[(?:rank(?P<torch>\d+)\]:|\d+,(?:mpirank:)?(?P<mpi>\d+
 
 @dataclass(frozen=True)
 class ProgramLog:
-    """The places of a node's lines that its program wrote, and the rank that torchrun says failed first.
+    """The indices of a node's lines that its program wrote, and the rank that torchrun says failed first.
 
     `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that torchrun started. None
     where there is no torchrun, or it says nothing.
     """
 
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     failed_rank: int | None = None
     exit_code: int | None = None
     program: str | None = None
@@ -58,17 +58,17 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     Of the ranks' own lines, where they are marked as such, only those of the rank that failed first are kept.
     """
     frame = _torchrun_frame(lines)
-    said = [lines[place] for place in frame]
+    said = [lines[index] for index in frame]
     failed_rank, exit_code = _root_cause(said)
     program = next((found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None)
     left_out = {*frame, *_environment(lines), *_report(lines)}
-    places = []
-    for place, line in enumerate(lines):
-        if place in left_out or not line.strip() or _TOOLKIT.match(line) or _TORCHRUN_SAYS.match(line):
+    indices = []
+    for index, line in enumerate(lines):
+        if index in left_out or not line.strip() or _TOOLKIT.match(line) or _TORCHRUN_SAYS.match(line):
             continue
         if failed_rank is None or rank_of(line) in (None, failed_rank):
-            places.append(place)
-    return ProgramLog(tuple(places), failed_rank, exit_code, program)
+            indices.append(index)
+    return ProgramLog(tuple(indices), failed_rank, exit_code, program)
 
 
 def rank_of(line: str) -> int | None:
@@ -88,8 +88,8 @@ def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
     Ranks are counted node by node, in the order in which the toolkit lists the nodes: as text, algo-10 before algo-2.
     """
     hosts = sorted(f"algo-{number}" for number in range(1, nodes + 1))
-    place = rank // processes_per_node
-    return hosts[place] if place < nodes else None
+    index = rank // processes_per_node
+    return hosts[index] if index < nodes else None
 
 
 def _torchrun_frame(lines: Sequence[str]) -> range:
@@ -97,35 +97,35 @@ def _torchrun_frame(lines: Sequence[str]) -> range:
 
     Its file is named within a few lines: below the runner of "python -m torch.distributed.run", where that started it.
     """
-    for place, line in enumerate(lines):
-        if line.strip() == _TRACEBACK and any(map(_TORCHRUN_FILE.match, lines[place + 1 : place + 6])):
-            rules = [later for later in range(place, len(lines)) if _RULE.fullmatch(lines[later].strip())]
-            return range(place, rules[1] + 1 if len(rules) > 1 else len(lines))
+    for index, line in enumerate(lines):
+        if line.strip() == _TRACEBACK and any(map(_TORCHRUN_FILE.match, lines[index + 1 : index + 6])):
+            rules = [later for later in range(index, len(lines)) if _RULE.fullmatch(lines[later].strip())]
+            return range(index, rules[1] + 1 if len(rules) > 1 else len(lines))
     return range(0)
 
 
 def _environment(lines: Sequence[str]) -> set[int]:
     """The toolkit's dumps of the environment, each up to the launcher's command; the first may begin before the log."""
-    places: set[int] = set()
+    indices: set[int] = set()
     begin = 0
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if _toolkit_says(line, _INVOKES):
-            begin = place
+            begin = index
         elif line.startswith(_COMMAND_FOLLOWS):
-            command = next((later for later in range(place + 1, len(lines)) if lines[later].strip()), place)
-            places |= set(range(begin, command + 1))
+            command = next((later for later in range(index + 1, len(lines)) if lines[later].strip()), index)
+            indices |= set(range(begin, command + 1))
             begin = command + 1
-    return places
+    return indices
 
 
 def _report(lines: Sequence[str]) -> set[int]:
     """The toolkit's report of a failure, a message of several lines that ends with the command."""
-    places: set[int] = set()
-    for place, line in enumerate(lines):
+    indices: set[int] = set()
+    for index, line in enumerate(lines):
         if _toolkit_says(line, _REPORTED):
-            command = (later for later in range(place, len(lines)) if lines[later].startswith(_COMMAND))
-            places |= set(range(place, next(command, place) + 1))
-    return places
+            command = (later for later in range(index, len(lines)) if lines[later].startswith(_COMMAND))
+            indices |= set(range(index, next(command, index) + 1))
+    return indices
 
 
 def _toolkit_says(line: str, words: str) -> bool:
@@ -135,7 +135,7 @@ def _toolkit_says(line: str, words: str) -> bool:
 
 def _root_cause(frame: Sequence[str]) -> tuple[int | None, int | None]:
     """(rank, exit code) below "Root Cause (first observed failure)"."""
-    begin = next((place for place, line in enumerate(frame) if line.startswith(_ROOT_CAUSE)), len(frame))
+    begin = next((index for index, line in enumerate(frame) if line.startswith(_ROOT_CAUSE)), len(frame))
     ranks = [int(found["rank"]) for line in frame[begin:] if (found := _SUMMARY_RANK.match(line))]
     codes = [int(found["code"]) for line in frame[begin:] if (found := _SUMMARY_EXIT.match(line))]
     return (ranks[0] if ranks else None), (codes[0] if codes else None)

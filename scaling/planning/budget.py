@@ -96,9 +96,9 @@ class Allowance:
     def retry_problem(self, job_name: str) -> str | None:
         """Why sweep.max_retries keeps this attempt from starting, or None."""
         most = self.config.sweep.max_retries
-        if most is None or _place(job_name)[1] == 1:
+        if most is None or _nodes_and_attempt(job_name)[1] == 1:
             return None
-        made = sum(_place(name)[1] > 1 for name in self.node_seconds)
+        made = sum(_nodes_and_attempt(name)[1] > 1 for name in self.node_seconds)
         if made < most:
             return None
         return (
@@ -121,7 +121,7 @@ class Allowance:
         )
 
     def _most_node_seconds(self, job_name: str) -> float:
-        nodes, _ = _place(job_name)
+        nodes, _ = _nodes_and_attempt(job_name)
         return nodes * _billed_seconds(self.config)
 
 
@@ -151,7 +151,7 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
     return config.training.max_runtime_seconds + STOPPING_SECONDS + (config.training.keep_alive_seconds or 0)
 
 
-def _place(job_name: str) -> tuple[int, int]:
+def _nodes_and_attempt(job_name: str) -> tuple[int, int]:
     """(nodes, attempt) of a sweep's job; any other name counts as nothing."""
-    place = names.parse_job_name(job_name)
-    return (0, 1) if place is None else (place[0], place[2])
+    parsed = names.parse_job_name(job_name)
+    return (0, 1) if parsed is None else (parsed[0], parsed[2])

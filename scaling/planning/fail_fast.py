@@ -56,7 +56,7 @@ def needs_smoke(config: BenchmarkConfig) -> bool:
 
 
 def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:
-    """The place of the attempt to start now, None: wait for those that run. `is_proven`: the code reached a first step.
+    """The index of the attempt to start now, None: wait for those that run. `is_proven`: the code reached a first step.
 
     Jobs that are there already cost nothing more and come first, in their order. Raises ValueError where none waits.
     """
@@ -64,10 +64,10 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
         raise ValueError("no attempt waits")
     if is_proven:
         return 0
-    there = next((place for place, candidate in enumerate(waiting) if candidate.is_there), None)
+    there = next((index for index, candidate in enumerate(waiting) if candidate.is_there), None)
     if there is not None or running:
         return there
-    return min(range(len(waiting)), key=lambda place: waiting[place].nodes)
+    return min(range(len(waiting)), key=lambda index: waiting[index].nodes)
 
 
 def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:

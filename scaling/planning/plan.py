@@ -23,7 +23,7 @@ POLICY_LABELS = {
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One job to run. `order` is its place in the sweep, from 0; batch sizes in samples per optimiser step.
+    """One job to run. `order` counts the sweep's jobs from 0; batch sizes in samples per optimiser step.
 
     Batch sizes and learning rate are None where the config leaves them to the program.
     """
@@ -58,12 +58,12 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
         PlannedPoint(
             nodes=nodes,
             repeat=repeat,
-            order=place,
+            order=index,
             seed=config.training.seed + repeat - 1,
             world_size=nodes * processes,
             **_batch_and_rate(config.training, nodes * processes, min(config.sweep.node_counts) * processes, shared),
         )
-        for place, (nodes, repeat) in enumerate(_point_order(config))
+        for index, (nodes, repeat) in enumerate(_point_order(config))
     ]
     bound, reason = cost_bound(config, instance)
     usd_per_hour = price_of(instance, config.platform.region).usd_per_hour

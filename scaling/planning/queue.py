@@ -30,7 +30,7 @@ class Attempt:
     tries_left: int
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def identity(self) -> tuple[int, int, int]:
         """(nodes, repeat, attempt), which a job's name tells too."""
         return self.point.nodes, self.point.repeat, self.number
 
@@ -85,7 +85,7 @@ class SweepQueue:
         """Whether the code is known to reach a first step; until then one small job runs at a time."""
         self._waiting = deque(Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
         self._earlier: frozenset[str] = frozenset()
-        self._earlier_places: frozenset[tuple[int, int, int] | None] = frozenset()
+        self._earlier_identities: frozenset[tuple[int, int, int] | None] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._never_sent: set[str] = set()
         self._quota_deadlines: dict[str, float] = {}
@@ -113,7 +113,7 @@ class SweepQueue:
         self._earlier = frozenset(job_names)
         if self._config.sweep.budget_usd is not None:
             self._earlier = frozenset(description["TrainingJobName"] for description in descriptions)
-        self._earlier_places = frozenset(map(names.parse_job_name, self._earlier))
+        self._earlier_identities = frozenset(map(names.parse_job_name, self._earlier))
         self._waiting = deque(sorted(self._waiting, key=self._is_new))
         for name in self._earlier:
             self._allowance.count(name)
@@ -127,11 +127,11 @@ class SweepQueue:
         if len(self.active) >= self._config.sweep.max_parallel_jobs:
             return Wait()
         candidates = [Candidate(attempt.point.nodes, not self._is_new(attempt)) for attempt in self._waiting]
-        place = next_to_start(candidates, len(self.active), self.is_proven)
-        if place is None:
+        index = next_to_start(candidates, len(self.active), self.is_proven)
+        if index is None:
             return Wait()
-        attempt = self._waiting[place]
-        del self._waiting[place]
+        attempt = self._waiting[index]
+        del self._waiting[index]
         request = build_request(self._config, attempt.point, self._inputs, attempt.number)
         name = request["TrainingJobName"]
         return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
@@ -224,4 +224,4 @@ class SweepQueue:
             self._allowance.count(name)
 
     def _is_new(self, attempt: Attempt) -> bool:
-        return attempt.place not in self._earlier_places
+        return attempt.identity not in self._earlier_identities

@@ -77,7 +77,7 @@ def build_request(
 def _named(
     config: BenchmarkConfig, request: dict[str, Any], point: PlannedPoint, inputs: ResolvedInputs, attempt: int
 ) -> dict[str, Any]:
-    """The request with what its own digest names: the job, its tags, its place for checkpoints."""
+    """The request with what its own digest names: the job, its tags, and the S3 prefix of its checkpoints."""
     platform, digest = config.platform, names.request_digest(request)
     job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest)
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)
@@ -139,9 +139,12 @@ def _dataset_channels(config: BenchmarkConfig, inputs: ResolvedInputs) -> list[d
     dataset, uri = config.dataset, inputs.dataset_uri
     if dataset is None or uri is None:
         return []
-    places = {dataset.channel: uri} if dataset.channel else {name: f"{uri}{name}/" for name in inputs.dataset_folders}
+    channel_uris = (
+        {dataset.channel: uri} if dataset.channel else {name: f"{uri}{name}/" for name in inputs.dataset_folders}
+    )
     return [
-        _s3_channel(name, place, dataset.distribution, dataset.input_mode) for name, place in sorted(places.items())
+        _s3_channel(name, channel_uri, dataset.distribution, dataset.input_mode)
+        for name, channel_uri in sorted(channel_uris.items())
     ]
 
 

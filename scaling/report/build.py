@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args
 
 from configs.models import BenchmarkConfig, ReportConfig
 from scaling.analysis.cost import Price, unknown_price
 from scaling.analysis.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.analysis.recommend import pareto_front, recommend
-from scaling.analysis.speedup import SummaryRow, baseline_of, choose_train_clock, summarise_runs
+from scaling.analysis.speedup import Run, SummaryRow, baseline_of, choose_train_clock, summarise_runs
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.report.caveats import Evidence, find_caveats, find_unmatched
 from scaling.report.headline import write_headline
-from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport, Start, SweepCosts
-from scaling.report.points import list_points
+from scaling.report.model import (
+    Conditions,
+    DeviceFacts,
+    PlatformFacts,
+    Point,
+    SampleCounts,
+    ScalingReport,
+    Start,
+    SteadyWindow,
+    SweepCosts,
+)
 from scaling.report.sources import at_start_text, is_phase
 from scaling.secrets import hide_in_config, hide_secrets
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
 _HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
+
+Section = TypeVar("Section", SteadyWindow, SampleCounts, DeviceFacts)
+# What an outcome and its point have under the same name.
+_SHARED = tuple(field.name for field in fields(JobOutcome) if field.name in Point.model_fields)
 
 
 def analyse(
@@ -49,25 +63,11 @@ def analyse(
     rows, runs = summarise_runs(outcomes, price, {nodes for nodes, _ in planned}, rules.parity)
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
-    points = list_points(runs)
-    costs = _sweep_costs(points)
+    points = _list_points(runs)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     recommendation = recommend(rows, rules.recommendation)
-    evidence = Evidence(
-        platform,
-        clock,
-        baseline,
-        rows,
-        points,
-        costs,
-        price,
-        tuple(planned),
-        conditions,
-        rules.parity.tolerance,
-        generated_at,
-    )
-    return ScalingReport(
+    report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
         generated_at=generated_at.astimezone(UTC).isoformat(timespec="seconds"),
@@ -82,20 +82,22 @@ def analyse(
         summary=rows,
         points=points,
         price=price,
-        costs=costs,
+        costs=_sweep_costs(points),
         conditions=conditions,
         pareto=pareto_front(rows),
         recommendation=recommendation,
         fits=_fits(rows, conditions.batch_policy, clock),
-        caveats=(
-            *filter(None, [given_up_caveat(planned, outcomes)]),
-            *find_unmatched(outcomes),
-            *find_caveats(evidence),
-            *_installed_at_start(provenance),
-        ),
+        caveats=(),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
+    caveats = (
+        *filter(None, [given_up_caveat(planned, outcomes)]),
+        *find_unmatched(outcomes),
+        *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
+        *_installed_at_start(provenance),
+    )
+    return report.model_copy(update={"caveats": caveats})
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
@@ -166,9 +168,9 @@ def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | No
         none = fit_laws([], None)
         return none.model_copy(update={"left_out": dict.fromkeys(none.left_out, _HOLDS_START_UP)})
     times = [
-        (row.nodes, row.train_seconds)
+        (row.nodes, row.train.seconds)
         for row in rows
-        if row.train_seconds is not None and not {"throughput_only", "starved"}.intersection(row.flags)
+        if row.train.seconds is not None and not {"throughput_only", "starved"}.intersection(row.flags)
     ]
     return fit_laws(times, _steps_ratio(policy, [nodes for nodes, _ in times]), per_sample=clock == "throughput")
 
@@ -188,3 +190,56 @@ def _first(values: Iterable[str | None]) -> Any:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _list_points(runs: Sequence[Run]) -> tuple[Point, ...]:
+    """Each attempt as the report keeps it, in the order of the runs."""
+    reused = {run.outcome.reused_by_job for run in runs}
+    return tuple(_point(run, reused) for run in runs)
+
+
+def _point(run: Run, reused: Collection[str | None]) -> Point:
+    """`reused` holds the names of the jobs that started in a pool which another one kept."""
+    outcome = run.outcome
+    own = {
+        "used": run.used,
+        "log_tail": () if outcome.completed else outcome.log_tail,
+        "start": _started(outcome, reused),
+        "interruptions": _whole(outcome, "interruptions"),
+        "epochs": outcome.metric_number("epochs"),
+        "final_metric": run.metric,
+        "seconds_to_target": run.seconds_to_target,
+        "data_wait_share": outcome.metric_number("data_wait_share"),
+        "steady": _section(outcome, "steady", SteadyWindow),
+        "samples": _section(outcome, "samples", SampleCounts),
+        "device": _section(outcome, "device", DeviceFacts),
+        "costs": run.costs,
+        "cost_is_given": outcome.given_cost_usd is not None,
+    }
+    return Point(**{name: getattr(outcome, name) for name in _SHARED} | own)
+
+
+def _started(outcome: JobOutcome, reused: Collection[str | None]) -> Literal["cold", "warm"] | None:
+    if outcome.job_name in reused:
+        return "warm"
+    return None if outcome.keep_alive is None else "cold"
+
+
+def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | None:
+    """An object of metrics.json under that name; None where not one of its fields is known."""
+    kinds = {field: get_args(described.annotation)[0] for field, described in model.model_fields.items()}
+    values = {field: _value(outcome, kind, name, field) for field, kind in kinds.items()}
+    return model(**values) if any(value is not None for value in values.values()) else None
+
+
+def _value(outcome: JobOutcome, kind: type, *path: str) -> Any:
+    """A value of metrics.json; None where it is missing, or not of that kind."""
+    if kind is int:
+        return _whole(outcome, *path)
+    value = outcome.metric_number(*path) if kind is float else outcome.metric(*path)
+    return value if isinstance(value, kind) else None
+
+
+def _whole(outcome: JobOutcome, *path: str) -> int | None:
+    number = outcome.metric_number(*path)
+    return int(number) if number is not None and number.is_integer() else None

@@ -9,21 +9,19 @@ from datetime import date, datetime
 from functools import cached_property
 from statistics import median
 
-from scaling.analysis.cost import Price
 from scaling.analysis.intervals import MIN_REPEATS
-from scaling.analysis.speedup import Baseline, SummaryRow, is_unconfirmed
+from scaling.analysis.speedup import is_unconfirmed
 from scaling.formats import (
+    counted,
     format_percent,
     format_seconds,
     format_value,
-    interruptions_text,
-    jobs_text,
     join_words,
     nodes_text,
 )
 from scaling.outcome.attainment import LEAST_ATTAINED, attained_share, is_starved, least_attained
-from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome, TrainClock
-from scaling.report.model import Conditions, PlatformFacts, Point, SampleCounts, SweepCosts
+from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome
+from scaling.report.model import Point, SampleCounts, ScalingReport
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
@@ -39,23 +37,18 @@ PRICE_AGE_LIMIT_DAYS = 365
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a caveat may rest on. `planned` holds the (nodes, repeat) of every planned point."""
+    """All that a caveat may rest on: the report, still without its caveats, and what it was judged by.
 
-    platform: PlatformFacts
-    clock: TrainClock | None
-    baseline: Baseline | None
-    rows: Sequence[SummaryRow]
-    points: Sequence[Point]
-    costs: SweepCosts
-    price: Price
+    `planned` holds the (nodes, repeat) of every planned point.
+    """
+
+    report: ScalingReport
     planned: Sequence[tuple[int, int]]
-    conditions: Conditions
     parity_tolerance: float
-    generated_at: datetime
 
     @cached_property
     def used(self) -> list[Point]:
-        return [point for point in self.points if point.used]
+        return [point for point in self.report.points if point.used]
 
     @cached_property
     def sampled(self) -> list[tuple[int, SampleCounts]]:
@@ -90,7 +83,7 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def _platform(evidence: Evidence) -> Iterator[str]:
-    kind, isolation = evidence.platform.kind, evidence.platform.isolation
+    kind, isolation = evidence.report.platform.kind, evidence.report.platform.isolation
     if kind == "emulated":
         yield (
             f"Emulated nodes: each node was a share of one machine ({isolation or 'isolation unknown'}). "
@@ -99,7 +92,7 @@ def _platform(evidence: Evidence) -> Iterator[str]:
     elif kind == "simulated":
         yield "Simulated: no training ran; every time was computed from a model."
     elif kind == "measured":
-        conditions = evidence.conditions
+        conditions = evidence.report.conditions
         unknown = ["on which clock"]
         unknown += ["under which batch policy"] if conditions.batch_policy is None else []
         unknown += ["on which machines"] if conditions.instance_type is None else []
@@ -107,7 +100,7 @@ def _platform(evidence: Evidence) -> Iterator[str]:
 
 
 def _policy(evidence: Evidence) -> Iterator[str]:
-    if evidence.planned and evidence.conditions.batch_policy is None:
+    if evidence.planned and evidence.report.conditions.batch_policy is None:
         yield (
             "No batch policy: training.batch is not given, so the program chose its batch at every node count, and "
             "what the speedup says of equal work is the program's to know."
@@ -115,9 +108,9 @@ def _policy(evidence: Evidence) -> Iterator[str]:
 
 
 def _isolation(evidence: Evidence) -> Iterator[str]:
-    if evidence.platform.kind != "emulated":
+    if evidence.report.platform.kind != "emulated":
         return
-    isolation = evidence.platform.isolation or ""
+    isolation = evidence.report.platform.isolation or ""
     if NOT_ISOLATED in isolation:
         yield (
             "Nodes not isolated: all of them shared the cores of one machine without a quota, so few nodes may have "
@@ -142,17 +135,18 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
 
 def _starved(evidence: Evidence) -> Iterator[str]:
     """What the nodes got of the CPU, where that was not enough (docs/method.md, "Attainment")."""
-    starved = [point for point in evidence.points if is_starved(point)]
+    starved = [point for point in evidence.report.points if is_starved(point)]
     if starved:
         least = {
             point.nodes: least_attained(each for each in starved if each.nodes == point.nodes) for point in starved
         }
         got = join_words(f"{format_percent(share)} at {nodes_text(nodes)}" for nodes, share in least.items())
         left_out = sum(not point.used for point in starved)
+        subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"
         yield (
             f"Starved of CPU: this machine did other work beside the nodes, and the one that got least had {got} of "
             f"the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is the least that counts. "
-            f"{f'{jobs_text(left_out)} left out; times' if left_out else 'Times'} there are too long, and no "
+            f"{subject} there are too long, and no "
             "recommendation rests on them. Repeat the sweep while nothing else runs."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
@@ -169,48 +163,49 @@ def _is_unproven(point: Point) -> bool:
 
 
 def _failures(evidence: Evidence) -> Iterator[str]:
-    failed = [row for row in evidence.rows if row.n_failed]
+    failed = [row for row in evidence.report.summary if row.n_failed]
     if failed:
         counts = join_words(f"{row.n_failed} at {nodes_text(row.nodes)}" for row in failed)
         count = sum(row.n_failed for row in failed)
-        yield f"{count} of {jobs_text(len(evidence.points))} did not complete ({counts}); counted and left out."
-    launched = [point for point in evidence.points if point.launch_path_only]
+        jobs = counted(len(evidence.report.points), "job")
+        yield f"{count} of {jobs} did not complete ({counts}); counted and left out."
+    launched = [point for point in evidence.report.points if point.launch_path_only]
     if launched:
         yield (
             f"Launch path only at {_nodes([point.nodes for point in launched])}: {launched[0].launch_path_only}; "
             "such a time is no measurement and is left out."
         )
-    unused = [point for point in evidence.points if not point.used and point.status == "Completed"]
+    unused = [point for point in evidence.report.points if not point.used and point.status == "Completed"]
     untimed = [
         point.nodes for point in unused if not point.spot and not point.launch_path_only and not is_starved(point)
     ]
     if untimed:
-        source = SOURCES.get(evidence.clock or "measured")
+        source = SOURCES.get(evidence.report.train_clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
         yield (
-            f"{jobs_text(len(untimed))} completed without a readable train time{lacking} at {_nodes(untimed)}; "
+            f"{counted(len(untimed), 'job')} completed without a readable train time{lacking} at {_nodes(untimed)}; "
             "left out."
         )
-    run = {(point.nodes, point.repeat) for point in evidence.points} if evidence.planned else set()
+    run = {(point.nodes, point.repeat) for point in evidence.report.points} if evidence.planned else set()
     missing = [nodes for nodes, repeat in evidence.planned if (nodes, repeat) not in run]
     if missing:
         yield f"{len(missing)} of {len(evidence.planned)} planned points were not run, at {_nodes(missing)}."
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:
-    clock, used = evidence.clock, evidence.used
+    clock, used = evidence.report.train_clock, evidence.used
     if clock is None or clock not in SOURCES:
         return
     without = len(used) - sum("program" in (point.train_clock, *point.train_seconds_by) for point in used)
     if clock == "logged" and without < len(used):
         yield (
-            f"Train times are those of the program's log: {without} of {jobs_text(len(used))} wrote no metrics.json, "
-            "and two sources are never mixed."
+            f"Train times are those of the program's log: {without} of {counted(len(used), 'job')} "
+            "wrote no metrics.json, and two sources are never mixed."
         )
     if not is_phase(clock):
         return
     own = [point for point in used if point.train_clock in OWN_CLOCKS]
-    who = f"{len(used) - len(own)} of {jobs_text(len(used))}" if own else "the program"
+    who = f"{len(used) - len(own)} of {counted(len(used), 'job')}" if own else "the program"
     mixed = ", and two sources are never mixed" if own else ""
     taken = start_up_text(used, clock)
     yield (
@@ -218,7 +213,7 @@ def _clock(evidence: Evidence) -> Iterator[str]:
         f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/own-code.md has the one "
         "line that a program needs."
     )
-    if evidence.platform.kind == "emulated":
+    if evidence.report.platform.kind == "emulated":
         yield "Emulated nodes run one job at a time: a Training phase may hold waiting for another job's end, too."
 
 
@@ -233,10 +228,10 @@ def _world(evidence: Evidence) -> Iterator[str]:
 
 
 def _baseline(evidence: Evidence) -> Iterator[str]:
-    baseline = evidence.baseline
-    measured = [row.nodes for row in evidence.rows if row.train_seconds is not None]
+    baseline = evidence.report.baseline
+    measured = [row.nodes for row in evidence.report.summary if row.train.seconds is not None]
     if baseline is not None and baseline.relative:
-        planned = evidence.rows[0].nodes
+        planned = evidence.report.summary[0].nodes
         why = f"{nodes_text(planned)} did not complete" if planned != baseline.nodes else "1 node was not measured"
         yield f"Relative speedup: the baseline is {nodes_text(baseline.nodes)}, since {why}."
     if len(measured) == 1:
@@ -245,27 +240,29 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
 
 def _repeats(evidence: Evidence) -> Iterator[str]:
     for count in range(1, MIN_REPEATS):
-        if at := [row.nodes for row in evidence.rows if row.n == count]:
+        if at := [row.nodes for row in evidence.report.summary if row.n == count]:
             yield f"n = {count} at {_nodes(at)}: no interval from repeats, so noise from run to run is unknown."
-    if few := [row for row in evidence.rows if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS]:
+    if few := [row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS]:
         counts = join_words(sorted({row.n for row in few}))
         yield (
             f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs a 95 % interval is too narrow; at "
             "n = 3 that of a speedup holds the truth in about 90 of 100 sweeps, that of a time in 75."
         )
-    if spot := [row.nodes for row in evidence.rows for _ in range(row.n_spot)]:
-        yield f"{jobs_text(len(spot))} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
+    if spot := [row.nodes for row in evidence.report.summary for _ in range(row.n_spot)]:
+        jobs = counted(len(spot), "job")
+        yield f"{jobs} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
 
 
 def _interruptions(evidence: Evidence) -> Iterator[str]:
-    interrupted = [point for point in evidence.points if point.interruptions]
+    interrupted = [point for point in evidence.report.points if point.interruptions]
     if not interrupted:
         return
     count = sum(point.interruptions or 0 for point in interrupted)
     lost = [seconds for point in interrupted if (seconds := _lost_seconds(point)) is not None]
-    lost_text = f", at most {format_seconds(sum(lost))} of {jobs_text(len(lost))}" if lost else ""
+    lost_text = f", at most {format_seconds(sum(lost))} of {counted(len(lost), 'job')}" if lost else ""
     yield (
-        f"{interruptions_text(count)} of {jobs_text(len(interrupted))}, at {_nodes([p.nodes for p in interrupted])}: "
+        f"{counted(count, 'interruption')} of {counted(len(interrupted), 'job')}, "
+        f"at {_nodes([p.nodes for p in interrupted])}: "
         f"the train clock leaves the time lost by them out{lost_text}; submit to end and the cost have it."
     )
 
@@ -279,7 +276,7 @@ def _lost_seconds(point: Point) -> float | None:
 
 
 def _shape(evidence: Evidence) -> Iterator[str]:
-    flagged = [row for row in evidence.rows if "superlinear" in row.flags]
+    flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
     if superlinear := [row.nodes for row in flagged if not row.superlinear_by_noise]:
         yield (
             f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a slow baseline (cold "
@@ -288,7 +285,7 @@ def _shape(evidence: Evidence) -> Iterator[str]:
     if noisy := [row.nodes for row in flagged if row.superlinear_by_noise]:
         at = _nodes(noisy)
         yield f"Superlinear at {at} by no more than the runs vary: the interval of the efficiency holds 100 %."
-    if retrograde := [row.nodes for row in evidence.rows if "retrograde" in row.flags]:
+    if retrograde := [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]:
         yield (
             f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that exchanging "
             "gradients costs more than the smaller share of work saves, or that one node is slow."
@@ -296,14 +293,14 @@ def _shape(evidence: Evidence) -> Iterator[str]:
 
 
 def _work(evidence: Evidence) -> Iterator[str]:
-    if different := [row for row in evidence.rows if "throughput_only" in row.flags]:
+    if different := [row for row in evidence.report.summary if "throughput_only" in row.flags]:
         reasons = "; ".join(f"{nodes_text(row.nodes)}: {row.parity.reason}" for row in different)
         at, tolerance = _nodes([row.nodes for row in different]), format_value(evidence.parity_tolerance)
         yield (
             f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of the baseline's, so "
             f"the time is not a time-to-train ({reasons})."
         )
-    unchecked = [row.nodes for row in evidence.rows if row.n and row.parity.verdict == "unknown"]
+    unchecked = [row.nodes for row in evidence.report.summary if row.n and row.parity.verdict == "unknown"]
     if unchecked:
         yield (
             f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to compare, so a time there "
@@ -316,17 +313,18 @@ def _work(evidence: Evidence) -> Iterator[str]:
 
 def _samples(evidence: Evidence) -> Iterator[str]:
     """Every used run's samples against the baseline's median, and against what it was asked to process."""
-    counted = evidence.sampled
-    base_nodes = evidence.baseline.nodes if evidence.baseline else None
-    at_base = [samples.processed or 0 for nodes, samples in counted if nodes == base_nodes]
+    base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
+    at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]
     base = median(at_base) if at_base else None
-    other = [n for n, samples in counted if base and abs((samples.processed or 0) - base) > WORK_LIMIT * base]
+    other = [n for n, samples in evidence.sampled if base and abs((samples.processed or 0) - base) > WORK_LIMIT * base]
     if other:
         yield (
             f"Not the same work: the samples processed at {_nodes(other)} differ from the baseline's by more than "
             f"{format_percent(WORK_LIMIT)}, so the ratio of times is not a speedup of one job."
         )
-    fewer = [n for n, samples in counted if (samples.processed or 0) < (1 - WORK_LIMIT) * (samples.requested or 0)]
+    fewer = [
+        n for n, samples in evidence.sampled if (samples.processed or 0) < (1 - WORK_LIMIT) * (samples.requested or 0)
+    ]
     if fewer:
         yield f"Fewer samples were processed than the run was asked for, at {_nodes(fewer)}."
 
@@ -343,25 +341,25 @@ def _as_asked(evidence: Evidence) -> Iterator[str]:
                 f"one it was given ({format_value(getattr(first, name), 6)} instead of "
                 f"{format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the report shows the program's."
             )
-    if "+" in (launcher := evidence.conditions.launcher or ""):
+    if "+" in (launcher := evidence.report.conditions.launcher or ""):
         yield f"Several launchers in one curve ({launcher.replace('+', ', ')}): their fixed start and end times differ."
-    if evidence.conditions.start == "mixed":
+    if evidence.report.conditions.start == "mixed":
         yield "Some jobs started cold and some from a warm pool: start-up times and submit-to-end times don't compare."
 
 
 def _measurement(evidence: Evidence) -> Iterator[str]:
     if short := [point.nodes for point in evidence.used if point.steady and point.steady.short_window]:
         yield f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}: step times there are rough."
-    waiting = [row for row in evidence.rows if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT]
+    waiting = [row for row in evidence.report.summary if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT]
     if waiting:
         shares = join_words(f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting)
         yield f"Share of the train time spent waiting for data: {shares}; a loader-bound job scales with its loaders."
 
 
 def _price(evidence: Evidence) -> Iterator[str]:
-    price = evidence.price
-    measured = [row for row in evidence.rows if row.n]
-    unknown = [row.nodes for row in measured if row.cost_usd is None]
+    price = evidence.report.price
+    measured = [row for row in evidence.report.summary if row.n]
+    unknown = [row.nodes for row in measured if row.costs.run_usd is None]
     if len(unknown) < len(measured):
         if unknown:
             yield f"Cost unknown at {_nodes(unknown)}: it is in no comparison of costs."
@@ -370,9 +368,12 @@ def _price(evidence: Evidence) -> Iterator[str]:
     elif measured:
         rate = format_value(price.usd_per_hour)
         yield f"Cost unknown: no billable time was read (the price would be {rate} USD per node-hour)."
-    costs = evidence.costs
-    if price.date is not None and len(evidence.points) > costs.attempts_without_cost + costs.attempts_with_given_cost:
-        age = (evidence.generated_at.date() - date.fromisoformat(price.date)).days
+    costs = evidence.report.costs
+    if (
+        price.date is not None
+        and len(evidence.report.points) > costs.attempts_without_cost + costs.attempts_with_given_cost
+    ):
+        age = (datetime.fromisoformat(evidence.report.generated_at).date() - date.fromisoformat(price.date)).days
         if age > PRICE_AGE_LIMIT_DAYS:
             yield f"The price is of {price.date}; look up today's before spending by it."
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling.analysis.recommend import Basis, Rule
-from scaling.formats import UNKNOWN, format_interval, format_seconds, format_usd, jobs_text, nodes_text
+from scaling.formats import UNKNOWN, counted, format_interval, format_seconds, format_usd, nodes_text
 from scaling.outcome.outcome import TrainClock
 from scaling.report.model import ScalingReport
 from scaling.report.sources import PHASE_HOLDS
@@ -30,7 +30,7 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
 
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """What a reader asks first."""
+    """(name, value) of what a reader asks first: which sweep, its baseline, clock and price."""
     facts = [("sweep", report.sweep_id), ("generated", report.generated_at), ("scaling", report.policy_label)]
     created = sorted(point.created_at for point in report.points if point.created_at)
     if created:
@@ -79,7 +79,7 @@ def costs_text(report: ScalingReport) -> str | None:
     if costs.warm_pool_usd is not None:
         text += f", and {format_usd(costs.warm_pool_usd)} for warm pools"
     if costs.attempts_without_cost:
-        text += f"; the cost of {jobs_text(costs.attempts_without_cost)} is not known"
+        text += f"; the cost of {counted(costs.attempts_without_cost, 'job')} is not known"
     return f"{text}."
 
 

@@ -58,24 +58,27 @@ def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
     return OutOfMemory(_finding(shortage), tuple(steps))
 
 
-def out_of_memory_by_place(report: ScalingReport) -> dict[int, OutOfMemory]:
-    """By the place in `points` of each run that it applies to; no steps where an earlier one has the same."""
+def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
+    """Index in `points` -> what to try, for each run that ran out of memory.
+
+    There are no steps where an earlier run has the same ones.
+    """
     found: dict[int, OutOfMemory] = {}
     shown: set[tuple[Advice, ...]] = set()
-    for place, point in enumerate(report.points):
+    for index, point in enumerate(report.points):
         lack = out_of_memory(report, point)
         if lack is not None:
-            found[place] = lack._replace(steps=()) if lack.steps in shown else lack
+            found[index] = lack._replace(steps=()) if lack.steps in shown else lack
             shown.add(lack.steps)
     return found
 
 
 def out_of_memory_line(report: ScalingReport) -> str | None:
     """One line for a terminal: where memory ran out, and the steps of the first such run in few words."""
-    found = out_of_memory_by_place(report)
+    found = out_of_memory_by_index(report)
     if not found:
         return None
-    counts = sorted({report.points[place].nodes for place in found})
+    counts = sorted({report.points[index].nodes for index in found})
     steps = next(iter(found.values())).steps
     return (
         f"Out of memory at {join_words(map(nodes_text, counts))}; what to try, in this order: "
@@ -166,16 +169,16 @@ def _smddp(report: ScalingReport) -> Iterator[Advice]:
         return
     if report.conditions.instance_type not in SMDDP_TYPES:
         return
-    last = max(report.summary, key=lambda row: row.nodes if row.efficiency is not None else 0)
+    last = max(report.summary, key=lambda row: row.nodes if row.train.efficiency is not None else 0)
     least = _section(_section(report.config, "report"), "recommendation").get("min_efficiency", _LEAST_EFFICIENCY)
     waits = [point.data_wait_share for point in report.points if point.used and point.nodes == last.nodes]
     waiting = any(share is not None and share > DATA_WAIT_LIMIT for share in waits)
-    if last.nodes == 1 or last.efficiency is None or last.efficiency >= least or waiting:
+    if last.nodes == 1 or last.train.efficiency is None or last.train.efficiency >= least or waiting:
         return
     yield Advice(
         "SMDDP",
         f"SMDDP may be worth a sweep (training.distribution.kind smddp): at {nodes_text(last.nodes)} efficiency is "
-        f"{format_percent(last.efficiency)}, below {format_percent(least)}, no run there waited for data, and "
+        f"{format_percent(last.train.efficiency)}, below {format_percent(least)}, no run there waited for data, and "
         f"{report.conditions.instance_type} has it. For larger clusters AWS gives 20 to 40 % more throughput than "
         "PyTorch DDP or Horovod. Not measured here; it needs a container that holds it (docs/distribution.md)",
         BLOG,

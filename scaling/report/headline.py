@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaling.analysis.recommend import DEADLINE_SCOPE, Recommendation, cost_change, faster_text, rounded
 from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.formats import format_percent, format_seconds, format_speedup, jobs_text, join_words, nodes_text
+from scaling.formats import counted, format_percent, format_seconds, format_speedup, join_words, nodes_text
 from scaling.outcome.outcome import PlatformKind, TrainClock
 from scaling.report.sources import is_phase
 
@@ -42,7 +42,7 @@ def write_headline(
     sentence = _result(kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", ""))
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
-        sentence += f"; {failed} of {jobs_text(jobs)} did not complete"
+        sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
     if starved := [row.nodes for row in rows if "starved" in row.flags]:
         sentence += f"; starved: the nodes did not get the CPU they asked for at {join_words(map(nodes_text, starved))}"
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
@@ -62,7 +62,7 @@ def _result(
     if baseline is None:
         return _qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
     if is_phase(clock):
-        times = [f"{format_seconds(row.train_seconds)} on {nodes_text(row.nodes)}" for row in rows if row.n]
+        times = [f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in rows if row.n]
         phase = _PHASE if clock == "training_phase" else _PHASE_WITHOUT_START_UP
         why = "No recommendation: no program gave a train time of its own"
         return _qualified(kind, f"{why}; the platform's Training phase{phase} took {join_words(times)}")
@@ -88,10 +88,12 @@ def _result(
 def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     spot = sum(row.n_spot for row in rows)
     if not spot:
-        return f"none of {jobs_text(jobs)} completed with a train time"
+        return f"none of {counted(jobs, 'job')} completed with a train time"
     if spot == jobs - sum(row.n_failed for row in rows):
         return "all completed runs were on spot capacity, which never makes the headline"
-    return f"none of {jobs_text(jobs)} completed on demand with a train time, and spot runs never make the headline"
+    return (
+        f"none of {counted(jobs, 'job')} completed on demand with a train time, and spot runs never make the headline"
+    )
 
 
 def _deadline_text(recommendation: Recommendation) -> str:
@@ -115,7 +117,7 @@ def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
 def _compare(row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str) -> str:
     """3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer."""
     of = f"the relative baseline of {nodes_text(base.nodes)}" if baseline.relative else nodes_text(base.nodes)
-    text = f"{faster_text(row.speedup)} {of} at {_time(baseline, clock)} ({_interval(row, base)}){scaling}"
+    text = f"{faster_text(row.train.speedup)} {of} at {_time(baseline, clock)} ({_interval(row, base)}){scaling}"
     if "superlinear" in row.flags and not row.superlinear_by_noise:
         text += ", superlinear: repeat the baseline first"
     change = cost_change(row, base)
@@ -136,19 +138,19 @@ def _no_interval(rows: Sequence[SummaryRow]) -> str:
 
 def _repeats_note(rows: Sequence[SummaryRow]) -> str:
     """Nothing where every comparison has its interval."""
-    measured = [row for row in rows if row.train_seconds is not None]
+    measured = [row for row in rows if row.train.seconds is not None]
     return "" if all(row.train.seconds_interval for row in measured) else f" ({_no_interval(measured)})"
 
 
 def _faster_but(chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation) -> str | None:
     """The fastest count where that is not the chosen one, and why it is not."""
-    fastest = max(rows, key=lambda row: (rounded(row.speedup or 0.0), -row.nodes))
-    if rounded(fastest.speedup or 0.0) <= rounded(chosen.speedup or 0.0):
+    fastest = max(rows, key=lambda row: (rounded(row.train.speedup or 0.0), -row.nodes))
+    if rounded(fastest.train.speedup or 0.0) <= rounded(chosen.train.speedup or 0.0):
         return None
     why = next(choice.reason for choice in recommendation.rejected if choice.nodes == fastest.nodes)
     ran = "was" if fastest.nodes == 1 else "were"
-    gain = format_speedup(fastest.speedup)
-    by = "" if fastest.speedup == 1 else "barely " if gain == format_speedup(1) else f"{gain} "
+    gain = format_speedup(fastest.train.speedup)
+    by = "" if fastest.train.speedup == 1 else "barely " if gain == format_speedup(1) else f"{gain} "
     return f"{nodes_text(fastest.nodes)} {ran} {by}faster, but {why}"
 
 

@@ -201,6 +201,14 @@ class ScalingReport(Part):
             return point.clocks.train_seconds
         return point.train_seconds_by.get(self.train_clock or "", point.phases.get("Training"))
 
+    def train_seconds_by_nodes(self) -> dict[int, list[float]]:
+        """The train times of the used runs at each node count, on the clock of the summary."""
+        times: dict[int, list[float]] = {}
+        for point in self.points:
+            if (seconds := self.train_seconds(point)) is not None:
+                times.setdefault(point.nodes, []).append(seconds)
+        return times
+
     def to_dict(self) -> dict[str, Any]:
         """report.json as plain JSON types."""
         return self.model_dump(mode="json")

@@ -12,7 +12,7 @@ from scaling import names
 from scaling.formats import escape_markdown, nodes_text
 from scaling.names import PlotKind
 from scaling.report.facts import BASIS_TEXTS, RULE_TEXTS, condition_facts, costs_text, provenance_facts, sweep_facts
-from scaling.report.guidance import find_guidance, out_of_memory_by_place
+from scaling.report.guidance import find_guidance, out_of_memory_by_index
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.points_csv import render_csv
@@ -113,9 +113,9 @@ def _page(report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Map
 
 
 def _context(report: ScalingReport) -> dict[str, Any]:
-    """What both templates print."""
-    failures = [(place, point) for place, point in enumerate(report.points, start=1) if point.status != "Completed"]
-    out_of_memory = out_of_memory_by_place(report)
+    """The values that both templates, of the page and of the Markdown, print."""
+    failures = [(number, point) for number, point in enumerate(report.points, start=1) if point.status != "Completed"]
+    out_of_memory = out_of_memory_by_index(report)
     return {
         "report": report,
         "kind_label": kind_label(report.platform),
@@ -129,11 +129,11 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "failures": [
             (
                 point,
-                run_anchor(place) if place <= MAX_ATTEMPTS_SHOWN else None,
+                run_anchor(number) if number <= MAX_ATTEMPTS_SHOWN else None,
                 console_url(report, point),
-                out_of_memory.get(place - 1),
+                out_of_memory.get(number - 1),
             )
-            for place, point in failures[:MAX_FAILURES_SHOWN]
+            for number, point in failures[:MAX_FAILURES_SHOWN]
         ],
         "guidance": find_guidance(report),
         "failures_hidden": max(0, sum(row.n_failed for row in report.summary) - MAX_FAILURES_SHOWN),
@@ -148,7 +148,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
 
 
 class _Verbatim(str):
-    """Markdown that is meant as such."""
+    """Text that is Markdown already and is not escaped."""
 
 
 @lru_cache(maxsize=1)

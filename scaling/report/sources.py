@@ -48,7 +48,7 @@ def source_note(report: ScalingReport) -> str:
 
 def row_source(report: ScalingReport, row: SummaryRow) -> str:
     """Where T of a node count is from; some of its runs may know a better source."""
-    if row.train_seconds is None or report.train_clock not in SOURCES:
+    if row.train.seconds is None or report.train_clock not in SOURCES:
         return UNKNOWN
     used = [point for point in report.points if point.used and point.nodes == row.nodes]
     others = {point.train_clock for point in used} - {report.train_clock, None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from scaling.formats import UNKNOWN
 from scaling.report.model import PlatformFacts, ScalingReport
@@ -41,6 +41,11 @@ class Column(Generic[Row]):
     optional: bool = False
     is_text: bool = False
 
+    def cell_of(self, row: Row) -> Cell:
+        """The row's cell, also where `cell` gives no more than its text."""
+        cell = self.cell(row)
+        return cell if isinstance(cell, Cell) else Cell(cell)
+
 
 @dataclass(frozen=True)
 class TableRow:
@@ -52,22 +57,13 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class RowGroup:
+class Group(Generic[Row]):
     """Rows under one heading, which may be empty; `anchor` is its id on a page."""
 
-    rows: tuple[TableRow, ...]
+    rows: Sequence[Row]
     heading: str = ""
     note: str = ""
     anchor: str | None = None
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A column's heading, what it means, and whether the column holds text."""
-
-    text: str
-    meaning: str
-    is_text: bool
 
 
 @dataclass(frozen=True)
@@ -76,22 +72,12 @@ class TextTable:
 
     title: str
     caption: str
-    headings: tuple[Heading, ...]
-    groups: tuple[RowGroup, ...]
+    columns: tuple[Column[Any], ...]
+    groups: tuple[Group[TableRow], ...]
 
     @property
     def rows(self) -> list[TableRow]:
         return [row for group in self.groups for row in group.rows]
-
-
-@dataclass(frozen=True)
-class Group(Generic[Row]):
-    """Rows that are to stand under one heading."""
-
-    items: Sequence[Row]
-    heading: str = ""
-    note: str = ""
-    anchor: str | None = None
 
 
 def kind_label(platform: PlatformFacts) -> str:
@@ -112,24 +98,21 @@ def make_table(
     anchor: Callable[[Row], str | None] = lambda row: None,
 ) -> TextTable:
     """The table without its optional columns that no row knows."""
-    items = [item for group in groups for item in group.items]
-    cells = [[_cell(column.cell(item)) for item in items] for column in columns]
     kept = [
-        place
-        for place, column in enumerate(columns)
-        if not column.optional or any(cell.text != UNKNOWN for cell in cells[place])
+        column
+        for column in columns
+        if not column.optional or any(column.cell_of(row).text != UNKNOWN for group in groups for row in group.rows)
     ]
-    rows = [
-        TableRow(tuple(cells[place][index] for place in kept), is_bad(item), anchor(item))
-        for index, item in enumerate(items)
-    ]
-    made, start = [], 0
-    for group in groups:
-        end = start + len(group.items)
-        made.append(RowGroup(tuple(rows[start:end]), group.heading, group.note, group.anchor))
-        start = end
-    headings = tuple(Heading(columns[i].heading, columns[i].meaning, columns[i].is_text) for i in kept)
-    return TextTable(title, caption, headings, tuple(made))
+    made = tuple(
+        Group(
+            [TableRow(tuple(column.cell_of(row) for column in kept), is_bad(row), anchor(row)) for row in group.rows],
+            group.heading,
+            group.note,
+            group.anchor,
+        )
+        for group in groups
+    )
+    return TextTable(title, caption, tuple(kept), made)
 
 
 def thinned(items: Sequence[Row], most: int) -> list[Row]:
@@ -137,8 +120,4 @@ def thinned(items: Sequence[Row], most: int) -> list[Row]:
     if len(items) <= most:
         return list(items)
     step = (len(items) - 1) / (most - 1)
-    return [items[round(place * step)] for place in range(most)]
-
-
-def _cell(value: Cell | str) -> Cell:
-    return value if isinstance(value, Cell) else Cell(value)
+    return [items[round(index * step)] for index in range(most)]

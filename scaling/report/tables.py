@@ -15,6 +15,7 @@ from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import SummaryRow, is_unconfirmed
 from scaling.formats import (
     UNKNOWN,
+    counted,
     format_count,
     format_interval,
     format_percent,
@@ -23,7 +24,6 @@ from scaling.formats import (
     format_speedup,
     format_usd,
     format_value,
-    interruptions_text,
     nodes_text,
 )
 from scaling.outcome.attainment import is_starved, least_attained
@@ -85,7 +85,7 @@ def summary_caption(report: ScalingReport) -> str:
 
 
 def no_result_text(report: ScalingReport) -> str:
-    """Why there is no baseline."""
+    """Why the report has no baseline and so no speedup: a clause without a full stop."""
     completed = [point for point in report.points if point.status == "Completed"]
     on_spot = [point for point in completed if point.spot]
     if on_spot and len(on_spot) == len(completed):
@@ -170,7 +170,9 @@ def costs_table(report: ScalingReport) -> TextTable | None:
         Column("to target", "until the target metric", lambda row: format_usd(row.costs.target_usd), optional=True),
         Column("warm pool", "kept after the run, on top", lambda row: format_usd(row.costs.warm_pool_usd), True),
         Column("total", "with its warm pool: what a choice is judged by", _total_with_pool, optional=True),
-        Column("billable", "median billed time", lambda row: format_seconds(row.billable_seconds), optional=True),
+        Column(
+            "billable", "median billed time", lambda row: format_seconds(row.clocks.billable.seconds), optional=True
+        ),
     ]
     if report.train_clock != "throughput":
         columns.append(Column("node-hours", "N x T", _node_hours, optional=True))
@@ -267,9 +269,9 @@ def runs_anchor(nodes: int) -> str:
     return f"runs-{nodes}"
 
 
-def run_anchor(place: int) -> str:
-    """`place` is the attempt's place among the report's points, from 1."""
-    return f"run-{place}"
+def run_anchor(number: int) -> str:
+    """The id of an attempt's row on the page; `number` counts the report's points from 1."""
+    return f"run-{number}"
 
 
 def console_url(report: ScalingReport, point: Point) -> str | None:
@@ -328,8 +330,7 @@ def _interval_note(table: TextTable) -> str:
 
 
 def _without_note(column: Column[SummaryRow], row: SummaryRow) -> Cell:
-    cell = column.cell(row)
-    return replace(cell, note="") if isinstance(cell, Cell) else Cell(cell)
+    return replace(column.cell_of(row), note="")
 
 
 def _status_cell(row: SummaryRow) -> Cell:
@@ -355,9 +356,9 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         return Cell(format_count(row.nodes), href=f"#{runs_anchor(row.nodes)}" if row.nodes in linked else None)
 
     def speedup(row: SummaryRow) -> Cell:
-        if row.nodes == baseline and row.speedup is not None:
+        if row.nodes == baseline and row.train.speedup is not None:
             return Cell("Baseline")
-        return _ranged(row.speedup, row.train.speedup_interval, format_speedup)
+        return _ranged(row.train.speedup, row.train.speedup_interval, format_speedup)
 
     def attained(row: SummaryRow) -> str:
         return format_percent(least_attained(run for run in report.points if run.used and run.nodes == row.nodes))
@@ -368,18 +369,18 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         Column(
             _time_heading(report),
             time,
-            lambda row: _ranged(row.train_seconds, row.train.seconds_interval, format_seconds),
+            lambda row: _ranged(row.train.seconds, row.train.seconds_interval, format_seconds),
         ),
         Column("S", "speedup T(N0)/T(N)", speedup),
         Column(
             "E",
             "efficiency S x N0/N",
-            lambda row: _ranged(row.efficiency, row.train.efficiency_interval, format_percent),
+            lambda row: _ranged(row.train.efficiency, row.train.efficiency_interval, format_percent),
         ),
         Column(
             "D",
             _D_MEANING,
-            lambda row: _ranged(row.doubling_ratio, row.train.doubling_ratio_interval, format_ratio),
+            lambda row: _ranged(row.train.doubling_ratio, row.train.doubling_ratio_interval, format_ratio),
         ),
         Column("e", _KARP_FLATT_MEANING, lambda row: format_value(row.train.karp_flatt, 2), optional=True),
         Column("cost", "median cost of a run", lambda row: format_usd(row.costs.run_usd), optional=True),
@@ -456,7 +457,7 @@ def _utilisation(name: str, point: Point) -> str:
 
 
 def _attempt_status(point: Point) -> str:
-    interrupted = [interruptions_text(point.interruptions)] if point.interruptions else []
+    interrupted = [counted(point.interruptions, "interruption")] if point.interruptions else []
     warm = ["warm start"] if point.start == "warm" else []
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
     left_out = point.status == "Completed" and not point.used
@@ -484,7 +485,7 @@ def _ranged(value: float | None, interval: Interval | None, write: Callable[[flo
 
 
 def _node_hours(row: SummaryRow) -> str:
-    return UNKNOWN if row.train_seconds is None else format_value(row.nodes * row.train_seconds / 3600, 3)
+    return UNKNOWN if row.train.seconds is None else format_value(row.nodes * row.train.seconds / 3600, 3)
 
 
 def _parameter_value(parameter: Parameter, time_unit: str) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from scaling.formats import format_speedup
 from scaling.report.failures import failure_lines
@@ -12,9 +17,6 @@ from scaling.report.guidance import find_guidance, out_of_memory_line
 from scaling.report.model import ScalingReport
 from scaling.report.table import TextTable, thinned, titled
 from scaling.report.tables import brief_table
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 MAX_BARS = 16
 _WIDEST_BAR = 60
@@ -38,8 +40,6 @@ class SpeedupBars:
     bars: Sequence[Bar]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        from rich.text import Text
-
         labels = [f"{bar.nodes:,}" for bar in self.bars]
         values = [f"{format_speedup(bar.speedup)} of {format_speedup(bar.ideal)}" for bar in self.bars]
         label_width, value_width = max(map(len, labels)), max(map(len, values))
@@ -56,12 +56,13 @@ class SpeedupBars:
 
 
 def render_terminal(report: ScalingReport) -> Group:
-    """For rich's Console.print."""
-    from rich.console import Group
-    from rich.text import Text
-
+    """The report as a terminal shows it, for rich's Console.print."""
     summary = brief_table(report)
-    parts: list[RenderableType] = [_table(summary), Text(summary.caption, style="dim"), Text("")]
+    parts: list[RenderableType] = [
+        console_table(summary, title_style="bold", padding=(0, 1, 0, 0)),
+        Text(summary.caption, style="dim"),
+        Text(""),
+    ]
     bars = _bars(report)
     if len(bars) > 1:
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
@@ -75,21 +76,12 @@ def render_terminal(report: ScalingReport) -> Group:
     return Group(*parts)
 
 
-def _table(summary: TextTable) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=Text(summary.title),
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        padding=(0, 1, 0, 0),
-    )
-    for heading in summary.headings:
-        table.add_column(heading.text, justify="left" if heading.is_text else "right", no_wrap=not heading.is_text)
-    for row in summary.rows:
+def console_table(content: TextTable, **style: Any) -> Table:
+    """The table as rich draws it on a terminal; `style` has further options of rich's Table."""
+    table = Table(title=Text(content.title), box=box.SIMPLE_HEAD, title_justify="left", **style)
+    for column in content.columns:
+        table.add_column(column.heading, justify="left" if column.is_text else "right", no_wrap=not column.is_text)
+    for row in content.rows:
         table.add_row(*(Text(str(cell)) for cell in row.cells))
     return table
 
@@ -100,6 +92,10 @@ def _bars(report: ScalingReport) -> list[Bar]:
     if baseline is None:
         return []
     return thinned(
-        [Bar(row.nodes, row.speedup, row.nodes / baseline.nodes) for row in report.summary if row.speedup is not None],
+        [
+            Bar(row.nodes, row.train.speedup, row.nodes / baseline.nodes)
+            for row in report.summary
+            if row.train.speedup is not None
+        ],
         MAX_BARS,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -75,6 +75,11 @@ class ComparedSweep(Part):
     title: str = Field(description="Heading of its report.")
     generated_at: str = Field(description="ISO time its report was made, UTC.")
     platform: PlatformFacts
+
+    @classmethod
+    def of(cls, report: ScalingReport) -> Self:
+        """What is said of a sweep here, out of its report."""
+        return cls(**{name: getattr(report, name) for name in cls.model_fields})
 
 
 class ComparedRow(Part):
@@ -146,14 +151,14 @@ def compare(
             f"no node count is in both sweeps: A has {join_words(in_a)}, B has {join_words(in_b)}; "
             "measure them at the same node counts"
         )
-    of_a, of_b = _times(a), _times(b)
+    of_a, of_b = a.train_seconds_by_nodes(), b.train_seconds_by_nodes()
     rows = tuple(
         _compared(in_a[nodes], in_b[nodes], of_a.get(nodes, []), of_b.get(nodes, []), tolerance) for nodes in common
     )
     forced = [difference.field for difference in differences if difference.accepted == "forced"]
     return Comparison(
-        a=_side(a),
-        b=_side(b),
+        a=ComparedSweep.of(a),
+        b=ComparedSweep.of(b),
         tolerance=tolerance,
         label=f"forced: {join_words(forced)} differ{'s' if len(forced) == 1 else ''}" if forced else None,
         rows=rows,
@@ -162,7 +167,11 @@ def compare(
         only_in_a=tuple(sorted(in_a.keys() - in_b.keys())),
         only_in_b=tuple(sorted(in_b.keys() - in_a.keys())),
         differences=differences,
-        unknown_conditions=_unknown_on_both(a.conditions, b.conditions),
+        unknown_conditions=tuple(
+            name
+            for name in Conditions.model_fields
+            if getattr(a.conditions, name) is None and getattr(b.conditions, name) is None
+        ),
         notes=_notes(a, b, rows),
     )
 
@@ -271,14 +280,14 @@ def _compared(
         nodes=a.nodes,
         n_a=len(a_times),
         n_b=len(b_times),
-        a_seconds=a.train_seconds,
-        b_seconds=b.train_seconds,
-        ratio=_ratio(b.train_seconds, a.train_seconds),
+        a_seconds=a.train.seconds,
+        b_seconds=b.train.seconds,
+        ratio=_ratio(b.train.seconds, a.train.seconds),
         ratio_interval=interval,
         p_value=p_value,
         p_value_reason=p_value_reason,
-        a_speedup=a.speedup,
-        b_speedup=b.speedup,
+        a_speedup=a.train.speedup,
+        b_speedup=b.train.speedup,
         a_total_usd=a.costs.total_usd,
         b_total_usd=b.costs.total_usd,
         cost_ratio=_ratio(b.costs.total_usd, a.costs.total_usd),
@@ -349,25 +358,6 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
     if len(rows) > 1:
         notes.append(f"Each of the {len(rows)} rows is a test of its own; nothing is corrected for their number.")
     return tuple(notes)
-
-
-def _unknown_on_both(a: Conditions, b: Conditions) -> tuple[str, ...]:
-    return tuple(name for name in Conditions.model_fields if getattr(a, name) is None and getattr(b, name) is None)
-
-
-def _times(report: ScalingReport) -> dict[int, list[float]]:
-    """Train seconds of the used runs at each count, on the report's clock."""
-    times: dict[int, list[float]] = {}
-    for point in report.points:
-        if (seconds := report.train_seconds(point)) is not None:
-            times.setdefault(point.nodes, []).append(seconds)
-    return times
-
-
-def _side(report: ScalingReport) -> ComparedSweep:
-    return ComparedSweep(
-        sweep_id=report.sweep_id, title=report.title, generated_at=report.generated_at, platform=report.platform
-    )
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:

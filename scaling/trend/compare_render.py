@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.text import Text
 
 from scaling.analysis.parity import FinalMetric
 from scaling.formats import (
@@ -20,36 +21,15 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.report.table import kind_label
+from scaling.report.table import Column, TextTable, kind_label, make_table
+from scaling.report.table import Group as RowGroup
+from scaling.report.terminal import console_table
 from scaling.trend.compare import ComparedRow, Comparison
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-
-@dataclass(frozen=True)
-class _Column:
-    """`brief`: stands on a terminal of 80 characters too."""
-
-    heading: str
-    cell: Callable[[ComparedRow], str]
-    brief: bool = False
 
 
 def render_comparison_terminal(comparison: Comparison) -> Group:
-    """For rich's Console.print."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(comparison_title(comparison)), box=box.SIMPLE_HEAD, title_justify="left")
-    columns = [column for column in _known_columns(comparison) if column.brief]
-    for column in columns:
-        is_verdict = column.heading == "verdict"
-        table.add_column(column.heading, justify="left" if is_verdict else "right", no_wrap=not is_verdict)
-    for row in comparison.rows:
-        table.add_row(*(Text(column.cell(row)) for column in columns))
+    """The comparison as a terminal shows it, for rich's Console.print."""
+    table = console_table(_table(comparison, [column for column in _COLUMNS if column.heading in _BRIEF]))
     label = [Text(comparison.label, style="bold red")] if comparison.label else []
     details = [Text(f"- {line}", style="dim") for line in _details(comparison)]
     return Group(*label, table, Text(comparison_headline(comparison), style="bold"), *details)
@@ -57,16 +37,16 @@ def render_comparison_terminal(comparison: Comparison) -> Group:
 
 def render_comparison_markdown(comparison: Comparison) -> str:
     """For a Prefect artifact or a pull request."""
-    columns = _known_columns(comparison)
+    table = _table(comparison, _COLUMNS)
     lines = [f"# {escape_markdown(comparison_title(comparison))}", ""]
     if comparison.label:
         lines += [f"**{escape_markdown(comparison.label)}**", ""]
     lines += [
         f"**{comparison_headline(comparison)}**",
         "",
-        "| " + " | ".join(column.heading for column in columns) + " |",
-        "|" + "---|" * len(columns),
-        *("| " + " | ".join(escape_markdown(column.cell(row)) for column in columns) + " |" for row in comparison.rows),
+        "| " + " | ".join(column.heading for column in table.columns) + " |",
+        "|" + "---|" * len(table.columns),
+        *("| " + " | ".join(escape_markdown(cell.text) for cell in row.cells) + " |" for row in table.rows),
         "",
         *(f"- {escape_markdown(line)}" for line in _details(comparison)),
     ]
@@ -81,7 +61,7 @@ def comparison_title(comparison: Comparison) -> str:
 
 
 def comparison_headline(comparison: Comparison) -> str:
-    """The verdict in one sentence."""
+    """The verdict over all node counts in one sentence."""
     tolerance = format_percent(comparison.tolerance)
     lost = f"No run of B completed at {join_words(map(nodes_text, comparison.lost))}" if comparison.lost else None
     if comparison.regressions:
@@ -91,28 +71,9 @@ def comparison_headline(comparison: Comparison) -> str:
     return f"{lost}." if lost else f"No regression established (tolerance {tolerance})."
 
 
-def _known_columns(comparison: Comparison) -> list[_Column]:
-    """Those that are known in some row."""
-    return [column for column in _columns() if any(column.cell(row) != UNKNOWN for row in comparison.rows)]
-
-
-def _columns() -> list[_Column]:
-    return [
-        _Column("N", lambda row: format_count(row.nodes), brief=True),
-        _Column("n(A), n(B)", lambda row: f"{row.n_a}, {row.n_b}"),
-        _Column("T(A)", lambda row: format_seconds(row.a_seconds), brief=True),
-        _Column("T(B)", lambda row: format_seconds(row.b_seconds), brief=True),
-        _Column("T(B)/T(A)", _ratio_cell, brief=True),
-        _Column("p", lambda row: format_value(row.p_value, 2), brief=True),
-        _Column("S(A)", lambda row: format_speedup(row.a_speedup)),
-        _Column("S(B)", lambda row: format_speedup(row.b_speedup)),
-        _Column("cost(A)", lambda row: format_usd(row.a_total_usd)),
-        _Column("cost(B)", lambda row: format_usd(row.b_total_usd)),
-        _Column("cost B/A", lambda row: format_ratio(row.cost_ratio), brief=True),
-        _Column("metric(A)", lambda row: _metric_cell(row.a_final_metric)),
-        _Column("metric(B)", lambda row: _metric_cell(row.b_final_metric)),
-        _Column("verdict", lambda row: row.verdict, brief=True),
-    ]
+def _table(comparison: Comparison, columns: Sequence[Column[ComparedRow]]) -> TextTable:
+    """One row per node count; without the columns that are unknown in all of them."""
+    return make_table(comparison_title(comparison), columns, [RowGroup(comparison.rows)])
 
 
 def _ratio_cell(row: ComparedRow) -> str:
@@ -151,3 +112,23 @@ def _row_line(row: ComparedRow) -> str:
             beside.append(f"{what} {in_a} in A, {in_b} in B")
     line = f"{nodes_text(row.nodes)}: {row.verdict}, {row.reason} ({'; '.join(beside)})."
     return line if row.p_value_reason is None else f"{line} No p-value: {row.p_value_reason}."
+
+
+_COLUMNS: tuple[Column[ComparedRow], ...] = (
+    Column("N", "nodes", lambda row: format_count(row.nodes), True),
+    Column("n(A), n(B)", "used runs", lambda row: f"{row.n_a}, {row.n_b}", True),
+    Column("T(A)", "median train time in A", lambda row: format_seconds(row.a_seconds), True),
+    Column("T(B)", "median train time in B", lambda row: format_seconds(row.b_seconds), True),
+    Column("T(B)/T(A)", "their ratio, above 1 where B is slower", _ratio_cell, True),
+    Column("p", "p-value of the Mann-Whitney test", lambda row: format_value(row.p_value, 2), True),
+    Column("S(A)", "speedup in A", lambda row: format_speedup(row.a_speedup), True),
+    Column("S(B)", "speedup in B", lambda row: format_speedup(row.b_speedup), True),
+    Column("cost(A)", "median cost in A", lambda row: format_usd(row.a_total_usd), True),
+    Column("cost(B)", "median cost in B", lambda row: format_usd(row.b_total_usd), True),
+    Column("cost B/A", "cost in B over cost in A", lambda row: format_ratio(row.cost_ratio), True),
+    Column("metric(A)", "median final metric in A", lambda row: _metric_cell(row.a_final_metric), True),
+    Column("metric(B)", "median final metric in B", lambda row: _metric_cell(row.b_final_metric), True),
+    Column("verdict", "what the interval of the ratio says", lambda row: row.verdict, True, is_text=True),
+)
+_BRIEF = ("N", "T(A)", "T(B)", "T(B)/T(A)", "p", "cost B/A", "verdict")
+"""What fits a terminal of 80 characters."""

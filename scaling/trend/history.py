@@ -151,7 +151,7 @@ class Trend:
 
     @property
     def sweeps(self) -> tuple[str, ...]:
-        """Their ids, the oldest first."""
+        """The ids of the trend's sweeps, the oldest first."""
         ordered = sorted(self.points, key=lambda point: (point.at, point.sweep_id))
         return tuple(dict.fromkeys(point.sweep_id for point in ordered))
 
@@ -172,7 +172,7 @@ def history_table(report: ScalingReport, benchmark: str) -> pa.Table:
 
 
 def write_history(table: pa.Table) -> bytes:
-    """The Parquet file."""
+    """The table as the bytes of a Parquet file."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()

@@ -6,6 +6,11 @@ import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
 from scaling.analysis.intervals import Interval
 from scaling.formats import (
     UNKNOWN,
@@ -16,29 +21,21 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
+from scaling.report.plots import drawing_style
 from scaling.report.table import kind_label
 from scaling.trend.history import Trend, TrendPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.console import Group
 
 _DIGEST_SHOWN = 12
 _ROW_INCHES = 3.4
 _DOTS_PER_INCH = 160
-_STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "nodesweep",
-    # A benchmark's or an instance type's $ is no formula.
-    "text.parse_math": False,
-}
 
 
 def render_history_terminal(benchmark: str, trends: Sequence[Trend]) -> Group:
     """One table per trend, for rich's Console.print; sweeps of different conditions never share one."""
-    from rich.console import Group
-
     parts: list[Any] = [_table(trend_title(benchmark, trend), trend) for trend in trends]
     return Group(*(part for table, trend in zip(parts, trends, strict=True) for part in (table, *_below(trend))))
 
@@ -49,24 +46,18 @@ def trend_title(benchmark: str, trend: Trend) -> str:
 
 def history_plot(benchmark: str, trends: Sequence[Trend], extension: str) -> bytes | None:
     """The plot as `svg` or `png`; None where no trend has two sweeps."""
-    from matplotlib import rc_context
-
     plotted = [trend for trend in trends if len(trend.sweeps) > 1]
     if not plotted:
         return None
     buffer = io.BytesIO()
     dated = ("Date", "Creator", "Format", "Type") if extension == "svg" else ("Software",)
-    with rc_context(_STYLE):
+    with drawing_style():
         figure = _draw(benchmark, plotted)
         figure.savefig(buffer, format=extension, dpi=_DOTS_PER_INCH, facecolor="white", metadata=dict.fromkeys(dated))
     return buffer.getvalue()
 
 
 def _table(title: str, trend: Trend) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for heading in ("N", "sweep", "n", "T", "S", "E", "cost"):
         table.add_column(heading, justify="left" if heading == "sweep" else "right", no_wrap=True)
@@ -93,8 +84,6 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
 
 def _below(trend: Trend) -> list[Any]:
     """What the sweeps of the table share, where their image changed and what its marks mean."""
-    from rich.text import Text
-
     shared = ", ".join(f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None)
     lines = [f"N0 = {trend.baseline_nodes}, {shared}", *_image_changes(trend)]
     if any(point.throughput_only for point in trend.points):
@@ -145,10 +134,10 @@ def _draw_panel(
     """A line per node count over the dates, with the intervals where there are any."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
-    for place, nodes in enumerate(sorted({point.nodes for point in trend.points})):
+    for index, nodes in enumerate(sorted({point.nodes for point in trend.points})):
         known = [(p, number) for p in trend.points if p.nodes == nodes and (number := value(p)) is not None]
         dates = [float(date2num(point.at)) for point, _ in known]
-        colour = f"C{place}"
+        colour = f"C{index}"
         axes.plot(dates, [number for _, number in known], "o-", color=colour, label=nodes_text(nodes))
         for date, (point, _) in zip(dates, known, strict=True):
             if bounds := interval(point):

@@ -59,15 +59,15 @@ def _whole(report: ScalingReport, origin: str) -> ScalingReport:
     """The report, if what its numbers are made of is there. Raises ReportUnreadable."""
     if not report.summary:
         raise ReportUnreadable(f"{origin}: damaged at summary: it has no row; {_MAKE_ANEW}")
-    for place, point in enumerate(report.points):
+    for index, point in enumerate(report.points):
         if point.used and not (report.train_seconds(point) or 0) > 0:
             raise ReportUnreadable(
-                f"{origin}: damaged at points.{place}: a used run without a time on the train clock; {_MAKE_ANEW}"
+                f"{origin}: damaged at points.{index}: a used run without a time on the train clock; {_MAKE_ANEW}"
             )
-    for place, row in enumerate(report.summary):
+    for index, row in enumerate(report.summary):
         times = [report.train_seconds(point) or 0 for point in report.points if point.used and point.nodes == row.nodes]
-        if row.n != len(times) or (times and not isclose(row.train_seconds or 0, median(times), rel_tol=_ROUNDING)):
+        if row.n != len(times) or (times and not isclose(row.train.seconds or 0, median(times), rel_tol=_ROUNDING)):
             raise ReportUnreadable(
-                f"{origin}: damaged at summary.{place}: n and T({row.nodes}) are not those of its runs; {_MAKE_ANEW}"
+                f"{origin}: damaged at summary.{index}: n and T({row.nodes}) are not those of its runs; {_MAKE_ANEW}"
             )
     return report

@@ -107,7 +107,7 @@ def test_a_price_comes_from_the_catalogue_where_type_and_region_are_known(table:
     report, _ = report_table(table, table.parent / "reports", "us-east-1")
     assert report.price.usd_per_hour is not None
     # 1 node x 1 h and 2 nodes x 0.5 h: one node-hour each
-    assert [row.cost_usd for row in report.summary] == pytest.approx([report.price.usd_per_hour] * 2)
+    assert [row.costs.run_usd for row in report.summary] == pytest.approx([report.price.usd_per_hour] * 2)
 
 
 def test_the_region_may_come_from_the_table(table: Path) -> None:

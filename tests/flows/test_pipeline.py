@@ -42,7 +42,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
 
 
 def speedups(result: SweepResult) -> dict[int, float | None]:
-    return {row.nodes: row.speedup for row in result.report.summary}
+    return {row.nodes: row.train.speedup for row in result.report.summary}
 
 
 def test_pipeline_runs_to_its_report(

@@ -35,7 +35,7 @@ def test_dataset_already_in_s3_is_used_where_it_is(
 def test_program_without_a_dataset_gets_no_channel(served: SimpleNamespace, pipeline_config: Configs) -> None:
     config = pipeline_config("scaling", dataset=None, training=OWN_NUMBERS, sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)
-    assert {row.nodes: row.speedup for row in result.report.summary} == {1: 1.0, 2: 2.0}
+    assert {row.nodes: row.train.speedup for row in result.report.summary} == {1: 1.0, 2: 2.0}
     sent = served.sagemaker.describe_training_job(TrainingJobName=jobs_of(served, result.sweep_id)[0])
     assert sent.get("InputDataConfig", []) == []
     assert scaling_benchmark(config, sweep_id=result.sweep_id).missing_points == 0

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,51 +26,6 @@ STRATEGIES = ("ddp", "fsdp", "smp")
 NO_FOLDER = "none"
 SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
 """Parameters of SageMaker's model parallelism 2.x under which ranks share layers, sequences or experts."""
-
-
-@dataclass(frozen=True)
-class TrainingArguments:
-    """Every argument, parsed and checked on its own; `training.data.batching` checks what needs the world size."""
-
-    model: str
-    data: Path
-    format: str
-    label_column: str
-    image_channels: int
-    validation_fraction: float
-    epochs: int
-    passes_per_epoch: int
-    max_steps: int | None
-    per_replica_batch_size: int | None
-    accumulate_grad_batches: int
-    global_batch_size: int | None
-    incomplete_batch: str
-    evaluate_every_samples: int | None
-    learning_rate: float
-    learning_rate_rule: str
-    base_global_batch_size: int | None
-    warmup_steps: int
-    optimizer: str
-    momentum: float
-    weight_decay: float
-    seed: int
-    hidden_size: int
-    layers: int
-    precision: str
-    num_workers: int
-    warmup_exclude_epochs: int
-    warmup_exclude_steps: int
-    warmup_exclude_seconds: float
-    checkpoint: bool
-    tensorboard: bool
-    checkpoint_dir: Path | None
-    checkpoint_every_steps: int | None
-    backend: str
-    strategy: str
-    process_group_timeout_seconds: float
-    model_dir: Path
-    output_data_dir: Path
-    tensorboard_dir: Path | None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -159,88 +114,160 @@ def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path 
         return folder if "SAGEMAKER_BASE_DIR" not in environment and folder.is_dir() else None
 
 
-def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
-    """The parser; defaults of the folders come from the SageMaker variables in `environment`."""
-    parser = _Parser(prog="train.py", description="Distributed training, measured.", allow_abbrev=False)
-    _add_data_arguments(parser.add_argument_group("data"), environment)
-    _add_amount_arguments(parser.add_argument_group("how much"))
-    _add_optimisation_arguments(parser.add_argument_group("model and optimiser"))
-    _add_cluster_arguments(parser.add_argument_group("cluster and interruptions"), environment)
-    _add_measurement_arguments(parser.add_argument_group("measurement and output"), environment)
-    return parser
+def _option(group: str, default: Any = None, **options: Any) -> dict[str, Any]:
+    """What makes a field an option of the command line; `options` are argparse's own.
+
+    `group` is the heading of `--help` that the option stands under; a `default` that is a function
+    is called with the environment.
+    """
+    return {"group": group, "default": default, **options}
 
 
-def _add_data_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
-    add = group.add_argument
-    add("--data", type=Path, default=environment.get("SM_CHANNEL_TRAINING"), help="folder of tables")
-    add("--format", choices=FORMATS, default="parquet", help="format of the tables")
-    add("--label-column", default="label", help="class of a row; every other column is a feature")
-    add("--image-channels", type=_whole(1), default=1, help="channels of pixel_* columns (order: channel, row, column)")
-    add("--validation-fraction", type=_number(0, 1, above_minimum=True), default=0.2, help="rows held out")
-    add("--num-workers", type=_whole(0), default=0, help="loader processes per rank; 0: in the rank itself")
+_DATA = "data"
+_AMOUNT = "how much"
+_OPTIMISATION = "model and optimiser"
+_CLUSTER = "cluster and interruptions"
+_MEASUREMENT = "measurement and output"
 
 
-def _add_amount_arguments(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--epochs", type=_whole(1), default=1)
-    add("--passes-per-epoch", type=_whole(1), default=1, help="passes over the table in one epoch (small tables)")
-    add("--max-steps", type=_whole(1), default=None, help="optimiser steps after which to stop")
-    add("--per-replica-batch-size", type=_whole(1), default=None, help="b; from --global-batch-size where not given")
-    add("--accumulate-grad-batches", type=_whole(1), default=1)
-    add("--global-batch-size", type=_whole(1), default=None, help="B; must equal world size x b x accumulation")
-    add("--incomplete-batch", choices=INCOMPLETE_BATCH, default="drop", help="an epoch's rest that fills no batch")
-    add("--evaluate-every-samples", type=_whole(1), default=None, help="default: at the end of every epoch")
+@dataclass(frozen=True)
+class TrainingArguments:
+    """Every argument, parsed and checked on its own; `training.data.batching` checks what needs the world size.
 
+    A field is the option of its name (`max_steps`: --max-steps), in the order of `--help`.
+    """
 
-def _add_optimisation_arguments(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--model", choices=MODELS, default="ranking_mlp")
-    add("--hidden-size", type=_whole(1), default=256, help="width of ranking_mlp")
-    add("--layers", type=_whole(2), default=7, help="dense layers of ranking_mlp, the last one included")
-    add("--optimizer", choices=OPTIMIZERS, default="adamw")
-    add("--learning-rate", type=_number(0, above_minimum=True), default=1e-3)
-    add("--learning-rate-rule", choices=RULES, default="none", help="scales it with the global batch")
-    add("--base-global-batch-size", type=_whole(1), default=None, help="the batch that --learning-rate is meant for")
-    add("--warmup-steps", type=_whole(0), default=0, help="steps over which the learning rate rises linearly")
-    add("--momentum", type=_number(0, 1), default=0.9, help="sgd only")
-    add("--weight-decay", type=_number(0), default=0.0)
-    add("--seed", type=_whole(0), default=0)
-    add("--precision", choices=PRECISIONS, default="auto", help="auto: bf16 or 16 mixed where the hardware has it")
-
-
-def _add_cluster_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
-    add = group.add_argument
-    add(
-        "--backend", choices=BACKENDS, default="auto", help="auto: nccl with a GPU, gloo without; one process uses none"
+    data: Path = field(
+        metadata=_option(
+            _DATA, lambda environment: environment.get("SM_CHANNEL_TRAINING"), type=Path, help="folder of tables"
+        )
     )
-    add("--strategy", choices=STRATEGIES, default="ddp", help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x")
-    add(
+    format: str = field(metadata=_option(_DATA, "parquet", choices=FORMATS, help="format of the tables"))
+    label_column: str = field(metadata=_option(_DATA, "label", help="class of a row; every other column is a feature"))
+    image_channels: int = field(
+        metadata=_option(_DATA, 1, type=_whole(1), help="channels of pixel_* columns (order: channel, row, column)")
+    )
+    validation_fraction: float = field(
+        metadata=_option(_DATA, 0.2, type=_number(0, 1, above_minimum=True), help="rows held out")
+    )
+    num_workers: int = field(
+        metadata=_option(_DATA, 0, type=_whole(0), help="loader processes per rank; 0: in the rank itself")
+    )
+    epochs: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
+    passes_per_epoch: int = field(
+        metadata=_option(_AMOUNT, 1, type=_whole(1), help="passes over the table in one epoch (small tables)")
+    )
+    max_steps: int | None = field(metadata=_option(_AMOUNT, type=_whole(1), help="optimiser steps after which to stop"))
+    per_replica_batch_size: int | None = field(
+        metadata=_option(_AMOUNT, type=_whole(1), help="b; from --global-batch-size where not given")
+    )
+    accumulate_grad_batches: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
+    global_batch_size: int | None = field(
+        metadata=_option(_AMOUNT, type=_whole(1), help="B; must equal world size x b x accumulation")
+    )
+    incomplete_batch: str = field(
+        metadata=_option(_AMOUNT, "drop", choices=INCOMPLETE_BATCH, help="an epoch's rest that fills no batch")
+    )
+    evaluate_every_samples: int | None = field(
+        metadata=_option(_AMOUNT, type=_whole(1), help="default: at the end of every epoch")
+    )
+    model: str = field(metadata=_option(_OPTIMISATION, "ranking_mlp", choices=MODELS))
+    hidden_size: int = field(metadata=_option(_OPTIMISATION, 256, type=_whole(1), help="width of ranking_mlp"))
+    layers: int = field(
+        metadata=_option(_OPTIMISATION, 7, type=_whole(2), help="dense layers of ranking_mlp, the last one included")
+    )
+    optimizer: str = field(metadata=_option(_OPTIMISATION, "adamw", choices=OPTIMIZERS))
+    learning_rate: float = field(metadata=_option(_OPTIMISATION, 1e-3, type=_number(0, above_minimum=True)))
+    learning_rate_rule: str = field(
+        metadata=_option(_OPTIMISATION, "none", choices=RULES, help="scales it with the global batch")
+    )
+    base_global_batch_size: int | None = field(
+        metadata=_option(_OPTIMISATION, type=_whole(1), help="the batch that --learning-rate is meant for")
+    )
+    warmup_steps: int = field(
+        metadata=_option(_OPTIMISATION, 0, type=_whole(0), help="steps over which the learning rate rises linearly")
+    )
+    momentum: float = field(metadata=_option(_OPTIMISATION, 0.9, type=_number(0, 1), help="sgd only"))
+    weight_decay: float = field(metadata=_option(_OPTIMISATION, 0.0, type=_number(0)))
+    seed: int = field(metadata=_option(_OPTIMISATION, 0, type=_whole(0)))
+    precision: str = field(
+        metadata=_option(
+            _OPTIMISATION, "auto", choices=PRECISIONS, help="auto: bf16 or 16 mixed where the hardware has it"
+        )
+    )
+    backend: str = field(
+        metadata=_option(
+            _CLUSTER, "auto", choices=BACKENDS, help="auto: nccl with a GPU, gloo without; one process uses none"
+        )
+    )
+    strategy: str = field(
+        metadata=_option(_CLUSTER, "ddp", choices=STRATEGIES, help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x")
+    )
+    process_group_timeout_seconds: float = field(metadata=_option(_CLUSTER, 600.0, type=_number(0, above_minimum=True)))
+    checkpoint_dir: Path | None = field(
+        metadata=_option(
+            _CLUSTER,
+            default_checkpoint_dir,
+            type=_folder_or_none,
+            help="last.ckpt is written there and resumed from; none: no such checkpoints (default: "
+            "SageMaker's, if any)",
+        )
+    )
+    checkpoint_every_steps: int | None = field(
+        metadata=_option(_CLUSTER, type=_whole(1), help="besides the end of every epoch")
+    )
+    warmup_exclude_epochs: int = field(
+        metadata=_option(_MEASUREMENT, 0, type=_whole(0), help="left out of the steady window; 1: the first epoch")
+    )
+    warmup_exclude_steps: int = field(
+        metadata=_option(_MEASUREMENT, 10, type=_whole(0), help="left out of the steady window")
+    )
+    warmup_exclude_seconds: float = field(
+        metadata=_option(_MEASUREMENT, 30.0, type=_number(0), help="left out of the steady window")
+    )
+    checkpoint: bool = field(
+        metadata=_option(_MEASUREMENT, True, type=_flag, help="write the best checkpoint (True or False)")
+    )
+    tensorboard: bool = field(
+        metadata=_option(_MEASUREMENT, True, type=_flag, help="write TensorBoard logs (True or False)")
+    )
+    model_dir: Path = field(
+        metadata=_option(_MEASUREMENT, lambda environment: environment.get("SM_MODEL_DIR", "output/model"), type=Path)
+    )
+    output_data_dir: Path = field(
+        metadata=_option(
+            _MEASUREMENT, lambda environment: environment.get("SM_OUTPUT_DATA_DIR", "output/data"), type=Path
+        )
+    )
+    tensorboard_dir: Path | None = field(
+        metadata=_option(
+            _MEASUREMENT,
+            # /opt/ml/output/tensorboard where SageMaker sends it to S3 meanwhile
+            lambda environment: environment.get("TENSORBOARD_DIR"),
+            type=Path,
+            help="default: tensorboard under --output-data-dir",
+        )
+    )
+
+
+def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
+    """The parser of the fields' options; defaults of the folders come from the SageMaker variables in `environment`."""
+    parser = _Parser(prog="train.py", description="Distributed training, measured.", allow_abbrev=False)
+    groups: dict[str, Any] = {}
+    for each in fields(TrainingArguments):
+        options = dict(each.metadata)
+        title, default = options.pop("group"), options.pop("default")
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        options["default"] = default(environment) if callable(default) else default
+        groups[title].add_argument(f"--{each.name.replace('_', '-')}", **options)
+    groups[_CLUSTER].add_argument(
         "--mp_parameters",
         type=_model_parallel_parameters,
         default=None,
         help="what SageMaker's toolkit hands on under kind smp_v2; checked, and read by the library itself",
     )
-    add("--process-group-timeout-seconds", type=_number(0, above_minimum=True), default=600.0)
-    add(
-        "--checkpoint-dir",
-        type=_folder_or_none,
-        default=default_checkpoint_dir(environment),
-        help="last.ckpt is written there and resumed from; none: no such checkpoints (default: SageMaker's, if any)",
-    )
-    add("--checkpoint-every-steps", type=_whole(1), default=None, help="besides the end of every epoch")
-
-
-def _add_measurement_arguments(group: argparse._ArgumentGroup, environment: Mapping[str, str]) -> None:
-    add = group.add_argument
-    add("--warmup-exclude-epochs", type=_whole(0), default=0, help="left out of the steady window; 1: the first epoch")
-    add("--warmup-exclude-steps", type=_whole(0), default=10, help="left out of the steady window")
-    add("--warmup-exclude-seconds", type=_number(0), default=30.0, help="left out of the steady window")
-    add("--checkpoint", type=_flag, default=True, help="write the best checkpoint (True or False)")
-    add("--tensorboard", type=_flag, default=True, help="write TensorBoard logs (True or False)")
-    add("--model-dir", type=Path, default=environment.get("SM_MODEL_DIR", "output/model"))
-    add("--output-data-dir", type=Path, default=environment.get("SM_OUTPUT_DATA_DIR", "output/data"))
-    board = environment.get("TENSORBOARD_DIR")  # /opt/ml/output/tensorboard where SageMaker sends it to S3 meanwhile
-    add("--tensorboard-dir", type=Path, default=board, help="default: tensorboard under --output-data-dir")
+    return parser
 
 
 def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> TrainingArguments:
@@ -250,4 +277,4 @@ def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] = os.env
         raise UserError("--data is missing and SM_CHANNEL_TRAINING is not set: name the folder that holds the tables")
     if values["mp_parameters"] is not None:
         _check_model_parallel(values["mp_parameters"], values["strategy"])
-    return TrainingArguments(**{field.name: values[field.name] for field in fields(TrainingArguments)})
+    return TrainingArguments(**{each.name: values[each.name] for each in fields(TrainingArguments)})

@@ -20,7 +20,7 @@ DEFAULT_MASTER_PORT = 7777  # what the SageMaker PyTorch toolkit uses
 
 @dataclass(frozen=True)
 class Cluster:
-    """The place of this process in the job."""
+    """Where this process stands in the job."""
 
     launcher: str  # plain | torchrun | mpi
     nodes: int
@@ -49,16 +49,16 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
     if "OMPI_COMM_WORLD_RANK" in environment:
         prefix = "OMPI_COMM_WORLD_"
         rank, size, local_rank, local_size = (prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
-        places = _places(environment, rank, size, local_rank, local_size, len(hosts))
-        if places[0] > 1 and not {"MASTER_ADDR", "SM_HOSTS"} & environment.keys():
+        position = _positions(environment, rank, size, local_rank, local_size, len(hosts))
+        if position[0] > 1 and not {"MASTER_ADDR", "SM_HOSTS"} & environment.keys():
             raise UserError(
                 "mpirun started ranks on several nodes and neither MASTER_ADDR nor SM_HOSTS has reached this one: add "
                 "`-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
             )
-        return Cluster("mpi", *places, current_host, address, port)
+        return Cluster("mpi", *position, current_host, address, port)
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        places = _places(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", len(hosts))
-        return Cluster("torchrun", *places, current_host, address, port)
+        position = _positions(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", len(hosts))
+        return Cluster("torchrun", *position, current_host, address, port)
     if current_host not in hosts:
         raise UserError(f"SM_CURRENT_HOST is {current_host!r}, which is not one of SM_HOSTS {hosts}")
     return Cluster("plain", len(hosts), hosts.index(current_host), 1, 0, current_host, address, port)
@@ -91,7 +91,7 @@ def _hosts(environment: Mapping[str, str]) -> list[str]:
     return sorted(hosts)
 
 
-def _places(
+def _positions(
     environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str, hosts: int
 ) -> tuple[int, int, int, int]:
     """(nodes, node rank, processes per node, local rank); ranks must be numbered node by node."""

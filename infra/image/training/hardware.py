@@ -16,11 +16,6 @@ MIXED = {"bf16": "bf16-mixed", "16": "16-mixed"}
 FULL_PRECISION = "32-true"
 
 
-def accelerator() -> str:
-    """Lightning's name for what trains here."""
-    return "gpu" if torch.cuda.is_available() else "cpu"
-
-
 def supported_precisions() -> list[str]:
     """Mixed precisions the GPU has units for: fp16 from compute capability 7.0 (Volta), bf16 from 8.0 (Ampere)."""
     if not torch.cuda.is_available():

@@ -12,9 +12,8 @@ from botocore.exceptions import ClientError
 
 from infra.local.api.in_process import ClientFactory
 from infra.local.api.protocol import DEFAULT_REGION, credential_scope
-from infra.local.state.ecr_snapshot import ensure_repository, put_image
+from infra.local.state.ecr_snapshot import TARGET_PREFIX, ensure_repository, put_image
 
-_TARGET = "AmazonEC2ContainerRegistry_V20150921."
 _ENDPOINT = re.compile(rb"https://\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com")
 _REGISTRY = re.compile(rb"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(?=/)")
 _REPOSITORY = re.compile(rb'"repositoryName": ?"([^"]+)"')
@@ -28,7 +27,7 @@ class Registry(Protocol):
     rules: Any
 
     def close(self) -> None:
-        """End it."""
+        """Stop the registry."""
 
 
 class EcrRegistry:
@@ -43,7 +42,7 @@ class EcrRegistry:
         self._clients: ClientFactory | None = None
 
     def connect(self, clients: ClientFactory) -> None:
-        """Where ECR's state is."""
+        """Give the clients that ask and change ECR's state; call it before the first push."""
         self._clients = clients
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
@@ -76,7 +75,7 @@ class EcrRegistry:
         """moto with ECR's answers rewritten."""
 
         def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-            if not environ.get("HTTP_X_AMZ_TARGET", "").startswith(_TARGET):
+            if not environ.get("HTTP_X_AMZ_TARGET", "").startswith(TARGET_PREFIX):
                 return moto(environ, start_response)
             return self._rewrite(moto, environ, start_response)
 

@@ -77,7 +77,7 @@ class BuildExecution:
         self._change(lambda build: build.complete(status, now))
 
     def _run_phases(self) -> str:
-        """The build's final status."""
+        """Run every phase. Returns the final status: SUCCEEDED, FAILED, STOPPED or TIMED_OUT."""
         deadline = self._clock() + self._build.timeout_minutes * 60
         try:
             with tempfile.TemporaryDirectory(prefix="codebuild-") as scratch:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from infra.local.api.protocol import ACCOUNT_ID
@@ -75,7 +74,7 @@ class Build:
         self.end_time = now
 
     def describe(self) -> dict[str, Any]:
-        """The Build shape."""
+        """The build in the API's shape Build, as BatchGetBuilds answers it."""
         answer = {
             "id": self.id,
             "arn": self.arn,
@@ -108,10 +107,3 @@ class Build:
             "cloudWatchLogs": {"status": "ENABLED"},
             "cloudWatchLogsArn": f"arn:aws:logs:{self.region}:{self.account_id}:{stream}",
         }
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Build:
-        return cls(**record)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from infra.local.api.in_process import ClientFactory
@@ -73,7 +74,7 @@ class Builds:
         """Load the records; a build that a killed server left in progress ends as FAULT."""
         for record in self._store.load_all():
             try:
-                build = Build.from_record(record)
+                build = Build(**record)
             except (TypeError, KeyError) as error:  # of another version: it must not keep the platform from starting
                 logger.warning("A build's record can't be read and is left out: %s", error)
                 continue
@@ -82,7 +83,7 @@ class Builds:
                 now = self._clock()
                 build.close_phase("FAULT", now, "INTERNAL_ERROR", "The local platform stopped during the build")
                 build.complete("FAULT", now)
-                self._try_to_save(build)
+                self._store.try_to_save(build.region, build.uuid, record=asdict(build))
 
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Queue a build. Any project name is taken; one that exists in moto lends its source and variables."""
@@ -169,7 +170,7 @@ class Builds:
         def change(apply: Callable[[Build], None]) -> None:
             with self._lock:
                 apply(build)
-                self._try_to_save(build)
+                self._store.try_to_save(build.region, build.uuid, record=asdict(build))
 
         stop = self._stops[build.id]
         try:
@@ -212,14 +213,10 @@ class Builds:
     def _save(self, build: Build) -> None:
         """Of a build that a call starts. Raises NotKept, and then there is no such build."""
         try:
-            self._store.save(build.region, build.uuid, record=build.to_record())
+            self._store.save(build.region, build.uuid, record=asdict(build))
         except NotKept:
             self._store.remove(build.region, build.uuid)
             raise
-
-    def _try_to_save(self, build: Build) -> None:
-        """Of a build that goes on by itself, also where its record can't be written now; the end tries again."""
-        self._store.try_to_save(build.region, build.uuid, record=build.to_record())
 
 
 def _merged_variables(project: list[dict[str, str]], override: list[dict[str, str]]) -> list[dict[str, str]]:

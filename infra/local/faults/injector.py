@@ -51,11 +51,14 @@ class FaultInjector:
 
     def check_call(self, target_prefix: str, operation: str, request: Mapping[str, Any]) -> None:
         """Count the call for every rule about it; raise the ApiError of the first whose turn it is."""
+        job_name = str(request.get("TrainingJobName", ""))
         with self._lock:
             due = [
                 rule
                 for index, (rule, target) in enumerate(zip(self._plan.api_rules, self._targets, strict=True))
-                if target == (target_prefix, operation) and self._counts(rule, request) and self._is_due(index, rule)
+                if target == (target_prefix, operation)
+                and fnmatch.fnmatchcase(job_name, rule.jobs or "*")
+                and self._is_due(index, rule)
             ]
         if due:
             error = due[0].error()
@@ -67,10 +70,12 @@ class FaultInjector:
         own = own_rules(environment)
         with self._lock:
             matching = [rule for index, rule in enumerate(self._plan.job_rules) if self._strikes(index, rule, name)]
-        return _combined([*matching, *own])
-
-    def _counts(self, rule: ApiRule, request: Mapping[str, Any]) -> bool:
-        return rule.jobs is None or fnmatch.fnmatchcase(str(request.get("TrainingJobName", "")), rule.jobs)
+        rules = [*matching, *own]
+        return JobFaults(
+            pending_seconds=sum(rule.pending_seconds for rule in rules),
+            capacity_error=next((rule.capacity_error for rule in rules if rule.capacity_error), None),
+            training=tuple(rule for rule in rules if isinstance(rule, TrainingRule)),
+        )
 
     def _is_due(self, index: int, rule: ApiRule) -> bool:
         self._calls[index] += 1
@@ -100,11 +105,3 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
     if len(job_rules) < len(rules):
         raise validation_error(f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are no faults of a job.")
     return job_rules
-
-
-def _combined(rules: list[JobRule]) -> JobFaults:
-    return JobFaults(
-        pending_seconds=sum(rule.pending_seconds for rule in rules),
-        capacity_error=next((rule.capacity_error for rule in rules if rule.capacity_error), None),
-        training=tuple(rule for rule in rules if isinstance(rule, TrainingRule)),
-    )

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from infra.local.faults.rules import (
@@ -28,8 +27,8 @@ from infra.local.faults.rules import (
     SpotInterruptionRule,
     ThrottleRule,
 )
-from infra.local.plain_yaml import parse_plain_yaml
-from infra.local.settings import SettingsError, read_text
+from infra.local.plain_yaml import read_yaml
+from infra.local.settings import SettingsError
 
 RULES: tuple[type[Rule], ...] = (
     ThrottleRule,
@@ -60,11 +59,7 @@ class FaultPlan:
 
 def read_fault_plan(path: Path) -> FaultPlan:
     """The plan in a YAML or JSON file, {"faults": [rule, …]}. Raises SettingsError naming every broken entry."""
-    text = read_text(path)
-    try:
-        content: Any = parse_plain_yaml(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):
         raise SettingsError(f'{path}: expected {{"faults": [rule, …]}}')
     unknown = sorted(str(key) for key in content.keys() - {"faults"})
@@ -100,13 +95,13 @@ def kinds() -> list[str]:
 
 
 def _describe(item: Any) -> str:
-    """One error of pydantic's as ".member: message, got value"; the first part of its place is the kind of fault."""
-    place = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:])
+    """One error of pydantic's as ".member: message, got value"; the first part of its location is the kind of fault."""
+    member = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:])
     message = item["msg"].removeprefix("Value error, ")
     if item["type"].startswith("union_tag"):
         return f".fault: must be one of {', '.join(kinds())}, got {item['input'].get('fault')!r}"
     if item["type"] == "extra_forbidden":
-        return f"{place}: unknown key"
+        return f"{member}: unknown key"
     if item["type"] in ("missing", "value_error"):
-        return f"{place}: {message}"
-    return f"{place}: {message}, got {item['input']!r}"
+        return f"{member}: {message}"
+    return f"{member}: {message}, got {item['input']!r}"

@@ -55,7 +55,7 @@ class TrainingWatch:
         self._ticks.stop()
 
     def feed(self, line: str) -> None:
-        """See a line of a node's log."""
+        """Look at a line of a node's log, at which a rule may be due."""
         self._strike_where(lambda rule: rule.at_line is not None and re.search(rule.at_line, line) is not None)
 
     def _tick(self) -> None:

@@ -96,15 +96,15 @@ def _container(config: ServerConfig, endpoint_url: str) -> Backend:
 
 def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
     """Nothing runs: times are computed."""
-    from infra.local.simulation.execution import SimulatedRunner, Simulation
+    from infra.local.simulation.execution import SimulatedRunner
     from infra.local.simulation.images import SimulatedImageStore
     from infra.local.simulation.model import PerformanceModel, read_model
 
     model = read_model(config.model_file) if config.model_file else PerformanceModel()
-    simulation, images = Simulation(model, config.time_scale), SimulatedImageStore(config.state_dir)
+    images = SimulatedImageStore(config.state_dir)
     return Backend(
         images,
-        lambda clients: SimulatedRunner(simulation, images, clients, config.cold_start_seconds),
+        lambda clients: SimulatedRunner(model, images, clients, config.cold_start_seconds, config.time_scale),
         account_id=SIMULATED_ACCOUNT_ID,
         is_simulated=True,
     )

@@ -82,7 +82,7 @@ class ServerConfig:
     """Of the container engine: host:port of an OCI registry that runs already; None for one of its own."""
 
     def to_json(self) -> str:
-        """All of it, for `from_json`."""
+        """All settings as JSON, which `from_json` reads back."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod

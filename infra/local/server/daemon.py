@@ -71,10 +71,14 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
         found = find_server(config.state_dir)
         if found is not None:
             _refuse_other_settings(found, config)
-            endpoint = _endpoint_on_port(found, config.port)
+            if not found.is_on(config.port):
+                raise ServerStartError(
+                    f"The platform of this state folder already runs at {found.endpoint}, not on port {config.port}: "
+                    "stop it first, or choose another --state-dir"
+                )
             if config.owner_pid is not None and living_owners(config.state_dir):
                 add_owner(config.state_dir, config.owner_pid)
-            return endpoint
+            return found.endpoint
         process = _spawn(config)
         try:
             return _wait_until_ready(process, config, deadline)
@@ -210,30 +214,14 @@ def read_status(endpoint: str) -> dict[str, Any] | None:
 def _ask_status(endpoint: str) -> dict[str, Any] | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
     try:
-        with opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS) as answer:
-            return dict(json.load(answer))
-    except urllib.error.HTTPError as error:
-        return _stopping_status(error)
+        try:
+            answer = opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:  # a platform on its way out answers 503
+            return dict(json.load(answer)) if answer.status in (200, 503) else None
     except (OSError, http.client.HTTPException, ValueError, TypeError):  # nothing there, or something else is
         return None
-
-
-def _stopping_status(error: urllib.error.HTTPError) -> dict[str, Any] | None:
-    """What a platform on its way out says of itself with its 503, None where it is no platform's."""
-    with error:
-        try:
-            return dict(json.load(error)) if error.code == 503 else None
-        except (OSError, http.client.HTTPException, ValueError, TypeError):
-            return None
-
-
-def _endpoint_on_port(found: RunningServer, port: int) -> str:
-    if not found.is_on(port):
-        raise ServerStartError(
-            f"The platform of this state folder already runs at {found.endpoint}, not on port {port}: "
-            "stop it first, or choose another --state-dir"
-        )
-    return found.endpoint
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:

@@ -102,8 +102,7 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
 def _claim_folder(state_dir: Path, engine: str) -> None:
     """A folder keeps to one engine: what was measured and what was simulated are never in one account's lists."""
     path = state_dir / ENGINE_FILE
-    default = {"engine": "process"} if (state_dir / "training_jobs").exists() else None  # older than the file
-    used = read_json(path) or default
+    used = read_json(path)
     if used is not None and used["engine"] != engine:
         raise ServerStartError(
             f"The state folder {state_dir} is of a platform with --engine {used['engine']}, asked for {engine}: choose "

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -24,41 +24,36 @@ from infra.local.api.in_process import ClientFactory
 from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
 from infra.local.interfaces import ImageStore
+from infra.local.log_streams import LogStreams
 from infra.local.s3_objects import S3Location
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
 from infra.local.training.execution import LOG_GROUP, Change, missing_image
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded, internal_error
+from infra.local.training.record import INTERNAL_ERROR, Ending, Retries, TrainingJob, WaitEnded, internal_error
+
+_LOG_HOST = "algo-1"
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """What the simulated engine was started with. `time_scale`: real seconds that a virtual second takes, 0 to 1."""
-
-    model: PerformanceModel
-    time_scale: float = 0.0
-
-
 class SimulatedRunner:
     """Runs jobs by computing their times. See `infra.local.training.runner.JobRunner`."""
 
-    account_id = SIMULATED_ACCOUNT_ID
-    has_virtual_clock = True
+    model: PerformanceModel
+    images: ImageStore
+    clients: ClientFactory
+    cold_start_seconds: float
+    time_scale: float = 0.0
+    """Real seconds that a virtual second takes, 0 to 1."""
 
-    def __init__(
-        self, simulation: Simulation, images: ImageStore, clients: ClientFactory, cold_start_seconds: float
-    ) -> None:
-        self.simulation = simulation
-        self.images = images
-        self.clients = clients
-        self.cold_start_seconds = cold_start_seconds
+    account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
+    has_virtual_clock: ClassVar[bool] = True
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Raise ValidationException for an Environment that no model can be made of."""
-        model_of_job(self.simulation.model, request.get("Environment", {}))
+        model_of_job(self.model, request.get("Environment", {}))
 
     def capacity_problem(self, job: TrainingJob) -> str | None:
         """There is room for any number of nodes of any type."""
@@ -91,9 +86,9 @@ class SimulatedExecution:
     ) -> None:
         self._job, self._change, self._runner, self._faults, self._stop = job, change, runner, faults, stop
         self._clock = clock
-        self._scale = runner.simulation.time_scale
+        self._scale = runner.time_scale
         request = job.request
-        self._model = model_of_job(runner.simulation.model, request.get("Environment", {}))
+        self._model = model_of_job(runner.model, request.get("Environment", {}))
         self._work = plan_workload(self._model, job.name, job.instance_count, request.get("HyperParameters", {}))
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()
@@ -102,7 +97,7 @@ class SimulatedExecution:
         self._done_seconds = 0.0
         """Of the program's clock, in what a further segment need not do again."""
         self._trained_seconds = 0.0
-        self._retries = 0
+        self._retries = Retries(job.retry_attempts)
         self._printed: list[tuple[float, str]] = []
         """(virtual seconds since the creation, line)"""
         self._last = job.creation_time
@@ -210,33 +205,24 @@ class SimulatedExecution:
 
     def _write_log(self) -> None:
         """Every line at its time, into one stream, that of algo-1; other nodes have none. Metrics are matched in it."""
-        now = self._clock()
-        events: list[dict[str, Any]] = [
-            {"timestamp": int((now - self._elapsed + at) * 1000), "message": line} for at, line in self._printed
-        ]
-        if not events:
+        if not self._printed:
             return
+        created = self._clock() - self._elapsed
+        lines = [(int((created + at) * 1000), line) for at, line in self._printed]
         published = PublishedMetrics(self._runner.clients("cloudwatch", self._job.region), self._job.name)
         matcher = MetricMatcher(self._job.request["AlgorithmSpecification"].get("MetricDefinitions", []), published.add)
-        for event in events:
-            matcher.feed(event["message"], event["timestamp"])
+        for unix_milliseconds, line in lines:
+            matcher.feed(line, unix_milliseconds)
         published.publish()
         final = matcher.final()
         self._record(lambda job, now: setattr(job, "final_metrics", final))
-        logs = self._runner.clients("logs", self._job.region)
-        stream = f"{self._job.name}/algo-1-{events[0]['timestamp']}"
         try:
-            self._create_log_group(logs)
-            logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
-            logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
+            with LogStreams(self._runner.clients("logs", self._job.region), LOG_GROUP) as streams:
+                streams.open(_LOG_HOST, f"{self._job.name}/{_LOG_HOST}-{lines[0][0]}")
+                for unix_milliseconds, line in lines:
+                    streams.write(_LOG_HOST, line, unix_milliseconds)
         except (ClientError, BotoCoreError):
             logger.exception("Job %s: its log could not be written", self._job.name)
-
-    def _create_log_group(self, logs: Any) -> None:
-        try:
-            logs.create_log_group(logGroupName=LOG_GROUP)
-        except logs.exceptions.ResourceAlreadyExistsException:
-            return
 
     # -- between segments -----------------------------------------------------------------------------------------
 
@@ -248,15 +234,10 @@ class SimulatedExecution:
             self._start_seconds = 0.0
             self._wait_seconds = ending.restart_after_seconds + self._cold_start_seconds()
             return True
-        is_internal = ending.status == "Failed" and (ending.reason or "").startswith("InternalServerError")
-        if not is_internal or self._retries >= self._job.retry_attempts or self._stop.is_set():
+        if not self._retries.may_follow(ending) or self._stop.is_set():
             return False
-        self._retries += 1
         self._start_seconds = self._cold_start_seconds()
-        retry = f"retry {self._retries} of {self._job.retry_attempts} after an InternalServerError"
-        self._enter(
-            "Starting", f"Preparing the instances for training: {retry}. {self._runner.starting_text(self._job)}"
-        )
+        self._enter("Starting", f"{self._retries.begin_next()}. {self._runner.starting_text(self._job)}")
         return True
 
     def _cold_start_seconds(self) -> float:

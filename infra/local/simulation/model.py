@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.local.api.protocol import validation_error
-from infra.local.plain_yaml import parse_plain_yaml
-from infra.local.settings import SettingsError, read_text
+from infra.local.plain_yaml import read_yaml
+from infra.local.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
 """In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field of the model for this job."""
@@ -77,10 +76,7 @@ class Workload:
 
 def read_model(path: Path) -> PerformanceModel:
     """The model in a YAML or JSON file: some of its fields, the others keep their defaults. Raises SettingsError."""
-    try:
-        content: Any = parse_plain_yaml(read_text(path))
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise SettingsError(f"{path}: expected fields of the model such as {{t_compute_seconds: 600}}, got {content!r}")
     try:

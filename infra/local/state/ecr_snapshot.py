@@ -18,7 +18,8 @@ from infra.local.state.files import read_json, write_json
 from infra.local.state.kept import Ledger, NotKept
 
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
-_TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
+TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
+"""What the header X-Amz-Target of every call of ECR begins with."""
 _READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class EcrSnapshot:
     def observe(self, environ: Mapping[str, Any]) -> None:
         """Write down what a successful request may have changed. Raises NotKept where that is not possible."""
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
-        if f"{prefix}." != _TARGET_PREFIX or action.startswith(_READING):
+        if f"{prefix}." != TARGET_PREFIX or action.startswith(_READING):
             return
         scope = credential_scope(environ)
         with self._lock:

@@ -17,7 +17,7 @@ import hashlib
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,15 @@ class S3Snapshot:
         with self._lock:
             self._keep(bucket, key)
             with contextlib.suppress(NotKept):
-                for place in sorted(self._left):  # there is room again
-                    self._keep(*place)
+                for unwritten in sorted(self._left):  # there is room again
+                    self._keep(*unwritten)
 
     def restore(self) -> None:
         """Put every bucket and object back. Call before the server takes requests."""
         for bucket in RecordStore(self._folder / "buckets").load_all():
-            self._create_bucket(bucket["name"], bucket["region"])
+            name, region = bucket["name"], bucket["region"]
+            where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            self._clients("s3", region).create_bucket(Bucket=name, **({} if region == DEFAULT_REGION else where))
         known = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
         in_use: set[Path] = set()
         for record in self._objects.load_all():
@@ -101,10 +103,10 @@ class S3Snapshot:
 
     def _keep(self, bucket: str, key: str) -> None:
         """One object that S3 refuses to give is tried again at the next change, and fails no call."""
-        place = f"s3://{bucket}/{key}"
+        uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
         try:
-            with self._ledger.keeping(place):
+            with self._ledger.keeping(uri):
                 if key:
                     self._write_object(bucket, key)
                 else:
@@ -112,14 +114,15 @@ class S3Snapshot:
                         self._keep(bucket, changed)
                     self._drop_record_of_gone_bucket(bucket)
         except ClientError as error:
-            self._ledger.note(place, f"it can't be read: {error}")
+            self._ledger.note(uri, f"it can't be read: {error}")
             return
         self._left.discard((bucket, key))
 
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
         """Write the bucket's own record. Returns the keys whose record on disk differs from what S3 lists."""
         record_path = self._folder / "buckets" / f"{bucket}.json"
-        on_disk = {(record["key"], record["etag"], record["last_modified"]) for record in self._records_of(bucket)}
+        records = RecordStore(self._folder / "objects" / bucket).load_all()
+        on_disk = {(record["key"], record["etag"], record["last_modified"]) for record in records}
         listed: set[tuple[str, str, str]] = set()
         try:
             region = self._s3().get_bucket_location(Bucket=bucket).get("LocationConstraint") or DEFAULT_REGION
@@ -138,11 +141,8 @@ class S3Snapshot:
         if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
             (self._folder / "buckets" / f"{bucket}.json").unlink(missing_ok=True)
 
-    def _records_of(self, bucket: str) -> Iterator[dict[str, Any]]:
-        return RecordStore(self._folder / "objects" / bucket).load_all()
-
     def _write_object(self, bucket: str, key: str) -> None:
-        record_path = self._record_path(bucket, key)
+        record_path = self._folder / "objects" / bucket / f"{_identifier(key)}.json"
         before = read_json(record_path)
         record = self._read_object(bucket, key, before)
         if record is None:
@@ -152,15 +152,12 @@ class S3Snapshot:
         if before and (record is None or record["body"] != before["body"]):
             (self._folder / before["body"]).unlink(missing_ok=True)
 
-    def _record_path(self, bucket: str, key: str) -> Path:
-        return self._folder / "objects" / bucket / f"{_identifier(key)}.json"
-
     def _read_object(self, bucket: str, key: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
         """The object's record, its body written to disk unless it is the one already there; None if it is gone."""
         try:
-            place = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
+            wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
             # A new object's body is wanted in any case, and a sweep makes thousands: one call rather than three.
-            answer = self._s3().head_object(**place) if before else self._s3().get_object(**place)
+            answer = self._s3().head_object(**wanted) if before else self._s3().get_object(**wanted)
             record = self._describe_object(bucket, key, answer)
             if before and _same_body(before, record):
                 return {**record, "body": before["body"]}
@@ -202,13 +199,6 @@ class S3Snapshot:
         return [head["ContentLength"] for head in heads]
 
     # -- restoring ------------------------------------------------------------------------------------------------
-
-    def _create_bucket(self, name: str, region: str) -> None:
-        s3 = self._clients("s3", region)
-        if region == DEFAULT_REGION:
-            s3.create_bucket(Bucket=name)
-        else:
-            s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
 
     def _put_object(self, record: dict[str, Any], body: Path) -> None:
         where = {"Bucket": record["bucket"], "Key": record["key"]}

@@ -27,7 +27,7 @@ from infra.local.training.channels import DataDownloadError, DownloadInterrupted
 from infra.local.training.file_systems import mount_channels
 from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob, WaitEnded, internal_error
+from infra.local.training.record import INTERNAL_ERROR, Ending, Retries, TrainingJob, WaitEnded, internal_error
 from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -79,7 +79,7 @@ class JobExecution:
         self._metrics = MetricMatcher(algorithm.get("MetricDefinitions", []), self._keep_value)
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: TimesStruck = Counter()
-        self._retries = 0
+        self._retries = Retries(job.retry_attempts)
         self._trained_seconds = 0.0
         self._start_seconds = 0.0 if job.reused_pool_of else services.cold_start_seconds
 
@@ -241,16 +241,12 @@ class JobExecution:
             return True
         if not self._is_retried(ending):
             return False
-        self._retries += 1
         self._start_seconds = self._services.cold_start_seconds
-        retry = f"retry {self._retries} of {self._job.retry_attempts} after an InternalServerError"
-        self._enter("Starting", f"Preparing the instances for training: {retry}")
+        self._enter("Starting", self._retries.begin_next())
         return True
 
     def _is_retried(self, ending: Ending) -> bool:
-        """RetryStrategy is for InternalServerError only."""
-        is_internal = ending.status == "Failed" and (ending.reason or "").startswith("InternalServerError")
-        return is_internal and self._retries < self._job.retry_attempts and not self._stop.is_set()
+        return self._retries.may_follow(ending) and not self._stop.is_set()
 
     # -- changes of the record ------------------------------------------------------------------------------------
 

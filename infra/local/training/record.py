@@ -57,6 +57,25 @@ def internal_error(error: Exception) -> str:
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"
 
 
+@dataclass
+class Retries:
+    """How often a job was tried again after an InternalServerError, the only failure that RetryStrategy retries."""
+
+    most: int
+    """RetryStrategy's MaximumRetryAttempts; 0 where the job has none."""
+    made: int = 0
+
+    def may_follow(self, ending: Ending) -> bool:
+        """Whether a job of which a segment ended like this is tried again."""
+        is_internal = ending.status == "Failed" and (ending.reason or "").startswith("InternalServerError")
+        return is_internal and self.made < self.most
+
+    def begin_next(self) -> str:
+        """Count one more retry and return the message of the status Starting that it begins with."""
+        self.made += 1
+        return f"Preparing the instances for training: retry {self.made} of {self.most} after an InternalServerError"
+
+
 class WaitEnded(Exception):
     """A wait for instances came to an end of the job."""
 

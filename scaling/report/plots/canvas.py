@@ -93,8 +93,8 @@ def begin(
     axes = figure.add_subplot()
     title = titled(what, report)
     axes.set_title(_wrapped(title, what), color=COLOURS["ink"], fontsize=12.5, loc="left", pad=24)
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 8)}
-    axes.annotate(subtitle, (0, 1), color=COLOURS["muted"], fontsize=10.5, annotation_clip=False, **place)
+    options: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 8)}
+    axes.annotate(subtitle, (0, 1), color=COLOURS["muted"], fontsize=10.5, annotation_clip=False, **options)
     axes.tick_params(colors=COLOURS["muted"], labelsize=11, length=0)
     axes.grid(color=COLOURS["grid"], linewidth=0.9)
     axes.set_axisbelow(True)
@@ -185,8 +185,8 @@ def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]], label
 
 def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
     """A cross on the axis for a node count without a completed run."""
-    missing = thinned([row for row in rows if row.train_seconds is None], MAX_MARKERS)
-    for place, row in enumerate(missing):
+    missing = thinned([row for row in rows if row.train.seconds is None], MAX_MARKERS)
+    for index, row in enumerate(missing):
         mark(
             drawing,
             row.nodes,
@@ -197,7 +197,7 @@ def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
             markersize=8,
             markeredgewidth=2,
             transform=drawing.axes.get_xaxis_transform(),
-            label="not completed" if place == 0 else None,
+            label="not completed" if index == 0 else None,
         )
 
 
@@ -232,8 +232,8 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
     labelled = set(spaced([label.nodes for label in labels]))
     for label in labels:
         if label.nodes in labelled:
-            place: dict[str, Any] = {"textcoords": "offset points", "xytext": label.offset, "ha": label.align}
-            drawing.axes.annotate(label.text, (label.nodes, label.y), color=COLOURS["ink"], fontsize=11, **place)
+            options: dict[str, Any] = {"textcoords": "offset points", "xytext": label.offset, "ha": label.align}
+            drawing.axes.annotate(label.text, (label.nodes, label.y), color=COLOURS["ink"], fontsize=11, **options)
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:

@@ -39,7 +39,7 @@ class _Spend:
 
 def draw_cost(report: ScalingReport) -> Drawing:
     """Every node count whose time and cost are known; the axis says which unit."""
-    in_usd = any(row.costs.total_usd is not None and row.train_seconds is not None for row in report.summary)
+    in_usd = any(row.costs.total_usd is not None and row.train.seconds is not None for row in report.summary)
     per_sample = report.train_clock == "throughput"
     spends = _in_usd(report) if in_usd else _in_node_time(report, per_sample)
     unit = "run cost" if in_usd else "node-seconds per sample" if per_sample else "node-hours (N x T)"
@@ -58,16 +58,16 @@ def draw_cost(report: ScalingReport) -> Drawing:
 
 def _in_usd(report: ScalingReport) -> list[_Spend]:
     return [
-        _Spend(row, row.train_seconds, row.costs.total_usd, row.nodes in report.pareto)
+        _Spend(row, row.train.seconds, row.costs.total_usd, row.nodes in report.pareto)
         for row in report.summary
-        if row.train_seconds is not None and row.costs.total_usd is not None
+        if row.train.seconds is not None and row.costs.total_usd is not None
     ]
 
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
     """The same with N x T in place of the cost; the front is judged by the same rule."""
     unit = 1 if per_sample else _SECONDS_PER_HOUR
-    measured = [(row, row.train_seconds) for row in report.summary if row.train_seconds is not None]
+    measured = [(row, row.train.seconds) for row in report.summary if row.train.seconds is not None]
     spends = [(row, seconds, row.nodes * seconds / unit) for row, seconds in thinned(measured, MAX_MARKERS)]
     costs = [row.costs.model_copy(update={"total_usd": y}) for row, _, y in spends]
     front = pareto_front(
@@ -90,7 +90,7 @@ def _plain(value: float) -> str:
 def _caption(report: ScalingReport, in_usd: bool) -> str:
     front = "Pareto front: no other node count is both faster and cheaper."
     if in_usd:
-        missing = [row.nodes for row in report.summary if row.train_seconds is not None and row.costs.total_usd is None]
+        missing = [row.nodes for row in report.summary if row.train.seconds is not None and row.costs.total_usd is None]
         if missing:
             front = f"{front.replace('count', 'count with a known cost')} {_not_drawn(missing)}"
         pools = " The warm pool that it keeps is included." if report.costs.warm_pool_usd else ""
@@ -127,9 +127,9 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: A
         seen.add(kind)
         mark(drawing, spend.seconds, spend.y, _describe(spend, unit, write), label=label, **style)
         if spend.row.nodes in labelled:
-            place: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 7)}
+            options: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 7)}
             text = f"N = {spend.row.nodes}"
-            drawing.axes.annotate(text, (spend.seconds, spend.y), color=COLOURS["ink"], fontsize=10.5, **place)
+            drawing.axes.annotate(text, (spend.seconds, spend.y), color=COLOURS["ink"], fontsize=10.5, **options)
 
 
 def _set_axes(drawing: Drawing, spends: Sequence[_Spend], write: Any) -> None:

@@ -27,14 +27,14 @@ from scaling.report.table import thinned
 
 # Where a label may stand, best first: from the point to its baseline (below it or above it), and the least free space
 # to a line, all in points. 7 put its middle about 8 percentage points away. A label is _LABEL_POINTS high.
-_PLACES = ((-23, 7), (11, 7), (-17, 4), (7, 4), (-34, 4), (22, 4))
+_LABEL_POSITIONS = ((-23, 7), (11, 7), (-17, 4), (7, 4), (-34, 4), (22, 4))
 _LABEL_POINTS = 9
 
 
 def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     """E = S x N0/N; `baseline` is the report's."""
     rows = report.summary
-    curve = thinned([(row, row.efficiency) for row in rows if row.efficiency is not None], MAX_MARKERS)
+    curve = thinned([(row, row.train.efficiency) for row in rows if row.train.efficiency is not None], MAX_MARKERS)
     drawing = begin("efficiency", "Efficiency", report, report.policy_label)
     axes, least = drawing.axes, _min_efficiency(report)
     ends = [baseline.nodes, rows[-1].nodes * 1.35]
@@ -58,7 +58,7 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
 
 
 def _describe(row: SummaryRow) -> str:
-    parts = [format_percent(row.efficiency), format_interval(row.train.efficiency_interval, format_percent)]
+    parts = [format_percent(row.train.efficiency), format_interval(row.train.efficiency_interval, format_percent)]
     return f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)}"
 
 
@@ -74,10 +74,10 @@ def _labels(curve: Sequence[tuple[int, float, Interval | None]], lines: Sequence
     labels: list[Label] = []
     for nodes, efficiency, interval in curve:
         low, high = (interval.low, interval.high) if interval is not None else (efficiency, efficiency)
-        places = [(low if offset < 0 else high, offset) for offset, _ in _PLACES]
-        free = [_free_points(y * scale + offset, [line * scale for line in lines]) for y, offset in places]
-        roomy = [place for place, (_, least) in enumerate(_PLACES) if free[place] >= least]
-        y, offset = places[roomy[0] if roomy else free.index(max(free))]
+        positions = [(low if offset < 0 else high, offset) for offset, _ in _LABEL_POSITIONS]
+        free = [_free_points(y * scale + offset, [line * scale for line in lines]) for y, offset in positions]
+        roomy = [index for index, (_, least) in enumerate(_LABEL_POSITIONS) if free[index] >= least]
+        y, offset = positions[roomy[0] if roomy else free.index(max(free))]
         labels.append(Label(nodes, y, format_percent(efficiency), (0, offset), "center"))
     return labels
 

@@ -37,11 +37,11 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
     present = [phase for phase in (*_STYLES, _OTHER) if any(phase in stack for stack in stacks)]
     for phase in present:
         _draw_phase(drawing, phase, rows, stacks, present, unit)
-    for place, stack in enumerate(stacks):
+    for index, stack in enumerate(stacks):
         total = sum(stack.values())
         where: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 0), "va": "center"}
         drawing.axes.annotate(
-            format_seconds(total), (total / unit, place), color=COLOURS["ink"], fontsize=10.5, **where
+            format_seconds(total), (total / unit, index), color=COLOURS["ink"], fontsize=10.5, **where
         )
     _set_axes(drawing, rows, max(sum(stack.values()) for stack in stacks) / unit)
     finish(drawing, f"{name} in each phase", "", legend_columns=3)

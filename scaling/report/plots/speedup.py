@@ -36,11 +36,14 @@ MAX_DOTS_PER_NODE_COUNT = 100
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     """The headline's plot; `baseline` is the report's."""
     rows = report.summary
-    curve = thinned([(row, row.speedup) for row in rows if row.speedup is not None], MAX_MARKERS)
+    curve = thinned([(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS)
     drawing = begin("speedup", "Speedup", report, report.policy_label)
     furthest = _draw_law(drawing, report, baseline)
     last = max(rows[-1].nodes, furthest or 0)
-    _draw_ideal(drawing, baseline.nodes, last)
+    ideal = [1, last / baseline.nodes]
+    drawing.axes.plot(
+        [baseline.nodes, last], ideal, color=COLOURS["muted"], linestyle=DASHED, linewidth=1.3, label="ideal"
+    )
     _draw_runs(drawing, _run_dots(report, baseline))
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, [(row, speedup, _describe(row)) for row, speedup in curve], label)
@@ -65,7 +68,7 @@ def _label(row: SummaryRow, speedup: float, baseline: Baseline) -> Label:
 
 
 def _describe(row: SummaryRow) -> str:
-    parts = [format_speedup(row.speedup), format_interval(row.train.speedup_interval, format_speedup)]
+    parts = [format_speedup(row.train.speedup), format_interval(row.train.speedup_interval, format_speedup)]
     notes = filter(None, [f"n = {row.n}", hollow_kind(row)])
     return f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)} ({', '.join(notes)})"
 
@@ -86,21 +89,11 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
     return text
 
 
-def _draw_ideal(drawing: Drawing, first: int, last: float) -> None:
-    drawing.axes.plot(
-        [first, last], [1, last / first], color=COLOURS["muted"], linestyle=DASHED, linewidth=1.3, label="ideal"
-    )
-
-
 def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, float]]:
     """(nodes, speedup) of every run, where a node count has several."""
-    times: dict[int, list[float]] = {}
-    for point in report.points:
-        if (seconds := report.train_seconds(point)) is not None:
-            times.setdefault(point.nodes, []).append(seconds)
     return [
         (nodes, baseline.train_seconds / each)
-        for nodes, seconds in thinned(list(times.items()), MAX_MARKERS)
+        for nodes, seconds in thinned(list(report.train_seconds_by_nodes().items()), MAX_MARKERS)
         if len(seconds) > 1
         for each in thinned(seconds, MAX_DOTS_PER_NODE_COUNT)
     ]
@@ -123,7 +116,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
     law = best_law(report)
     if law is None:
         return None
-    fitted = [row.nodes for row in report.summary if row.train_seconds is not None and hollow_kind(row) is None]
+    fitted = [row.nodes for row in report.summary if row.train.seconds is not None and hollow_kind(row) is None]
     counts = [float(nodes) for nodes in np.geomspace(fitted[0], fitted[-1], 33)]
     # Ring alone asks for the ratio of steps; it is fitted under a fixed per-replica batch only, where this is it.
     known = [(nodes, law.predict(nodes, fitted[0] / nodes)) for nodes in counts]

@@ -65,7 +65,7 @@ def test_a_program_that_is_slow_to_start_is_timed_by_its_own_line(
     assert two.clocks.train_seconds == pytest.approx(6.138 / 2 + 0.01), "the slower rank's"
     assert one.phases["Training"] > 1.5
     assert (report.train_clock, [row.world_size for row in report.summary]) == ("logged", [1, 2])
-    assert report.summary[1].speedup == pytest.approx(6.138 / 3.079)
+    assert report.summary[1].train.speedup == pytest.approx(6.138 / 3.079)
     assert report.recommendation is not None
 
 
@@ -84,7 +84,7 @@ def test_nodes_that_say_that_they_trained_alone_fail_the_point(
     assert [point.status for point in report.points] == ["Completed", "Failed"]
     assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in (report.points[1].reason or "")
     assert report.summary[1].world_size == 1
-    assert report.summary[1].speedup is None
+    assert report.summary[1].train.speedup is None
 
 
 def test_the_platforms_final_metrics_are_the_programs_word(platform: SimpleNamespace, config: BenchmarkConfig) -> None:

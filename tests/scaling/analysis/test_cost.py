@@ -172,4 +172,4 @@ def test_cost_ratios_are_those_of_node_time(nodes, train, base_train, billable, 
     """C(N)/C(N0) = N/N0 x billable(N)/billable(N0), and per epoch, on the train clock, 1/E(N)."""
     base, row = summarise([completed(1, base_train, base_billable), completed(nodes, train, billable)], PRICE)
     assert row.costs.run_usd / base.costs.run_usd == pytest.approx(nodes * billable / base_billable)
-    assert row.costs.epoch_usd / base.costs.epoch_usd == pytest.approx(1 / row.efficiency)
+    assert row.costs.epoch_usd / base.costs.epoch_usd == pytest.approx(1 / row.train.efficiency)

@@ -45,7 +45,7 @@ def test_reference_row_karp_flatt(make_outcomes):
 
 def test_reference_row_prints_as_its_source_prints_it(make_outcomes):
     rows = summarise(make_outcomes(REFERENCE))
-    assert [format_speedup(row.speedup) for row in rows[1:]] == ["1.8x", "3.7x", "7.3x"]
+    assert [format_speedup(row.train.speedup) for row in rows[1:]] == ["1.8x", "3.7x", "7.3x"]
 
 
 def test_perfect_scaling_is_not_superlinear(make_outcomes):
@@ -70,9 +70,9 @@ def test_superlinear_and_retrograde_are_flagged(make_outcomes):
 def test_failed_middle_point_keeps_its_row_and_breaks_the_doubling(make_outcomes, make_outcome):
     rows = summarise([*make_outcomes({1: 80, 2: 40, 8: 10}), make_outcome(4)])
     assert column(rows, "nodes") == [1, 2, 4, 8]
-    assert (rows[2].n, rows[2].n_failed, rows[2].train_seconds, rows[2].speedup) == (0, 1, None, None)
-    assert rows[3].doubling_ratio is None
-    assert rows[3].speedup == 8
+    assert (rows[2].n, rows[2].n_failed, rows[2].train.seconds, rows[2].train.speedup) == (0, 1, None, None)
+    assert rows[3].train.doubling_ratio is None
+    assert rows[3].train.speedup == 8
 
 
 def test_baseline_above_one_node_is_relative(make_outcomes):
@@ -92,20 +92,20 @@ def test_failed_baseline_makes_the_next_count_a_relative_one(make_outcomes, make
 
 def test_planned_counts_without_an_attempt_have_a_row(make_outcomes):
     rows = summarise(make_outcomes({1: 60}), planned_nodes=(1, 2))
-    assert (rows[1].nodes, rows[1].n, rows[1].n_failed, rows[1].speedup) == (2, 0, 0, None)
+    assert (rows[1].nodes, rows[1].n, rows[1].n_failed, rows[1].train.speedup) == (2, 0, 0, None)
 
 
 def test_three_repeats_give_the_median(make_outcomes, make_outcome):
     rows = summarise([*make_outcomes({1: [90, 100, 140], 2: [50, 52]}), make_outcome(2, None, 3)])
-    assert column(rows, "train_seconds") == [100, 51]
+    assert column(rows, "seconds") == [100, 51]
     assert (rows[1].n, rows[1].n_failed) == (2, 1)
 
 
 def test_cost_is_billable_times_nodes_times_price(make_outcome):
     price = Price(instance_type="ml.m5.xlarge", usd_per_hour=0.23)
     clocks = Clocks(train_seconds=100, billable_seconds=360)
-    assert summarise([make_outcome(4, 100, clocks=clocks)], price)[0].cost_usd == pytest.approx(4 * 0.1 * 0.23)
-    assert summarise([make_outcome(4, 100)], price)[0].cost_usd is None
+    assert summarise([make_outcome(4, 100, clocks=clocks)], price)[0].costs.run_usd == pytest.approx(4 * 0.1 * 0.23)
+    assert summarise([make_outcome(4, 100)], price)[0].costs.run_usd is None
 
 
 def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):
@@ -114,7 +114,7 @@ def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):
     phaseless = make_outcome(4, 20)
     rows = summarise([with_program, fallback, phaseless])
     assert choose_train_clock([with_program, fallback]) == "training_phase"
-    assert column(rows, "train_seconds") == [120, 70, None]
+    assert column(rows, "seconds") == [120, 70, None]
     assert column(rows, "n") == [1, 1, 0]
 
 
@@ -136,7 +136,7 @@ def test_points_of_different_policies_images_or_regions_are_refused(make_outcome
 
 def test_spot_runs_never_make_the_headline(make_outcome):
     rows = summarise([make_outcome(1, 100), make_outcome(2, 50, spot=True), make_outcome(2, 60, 2)])
-    assert (rows[1].n, rows[1].n_spot, rows[1].n_failed, rows[1].train_seconds) == (1, 1, 0, 60)
+    assert (rows[1].n, rows[1].n_spot, rows[1].n_failed, rows[1].train.seconds) == (1, 1, 0, 60)
 
 
 def test_each_clock_has_its_own_ratios(make_outcome):
@@ -223,7 +223,7 @@ def test_a_spot_run_does_not_choose_the_clock(make_outcome):
     spot = make_outcome(2, 70, spot=True, phases={"Training": 70.0}, train_clock="training_phase")
     outcomes = [make_outcome(1, 90, phases={"Training": 120.0}), make_outcome(2, 45, 2), spot]
     assert choose_train_clock(outcomes) == "program"
-    assert column(summarise(outcomes), "train_seconds") == [90, 45]
+    assert column(summarise(outcomes), "seconds") == [90, 45]
 
 
 def test_a_job_that_only_walked_the_launch_path_is_no_measurement(make_outcome):
@@ -274,17 +274,17 @@ def rows_of(times: dict[int, float]) -> tuple[SummaryRow, ...]:
 @given(times_by_nodes)
 def test_the_baseline_is_one_exactly_and_efficiency_times_nodes_is_speedup(times):
     rows = rows_of(times)
-    assert rows[0].speedup == rows[0].efficiency == 1.0
+    assert rows[0].train.speedup == rows[0].train.efficiency == 1.0
     for row in rows:
-        assert row.efficiency * row.nodes == pytest.approx(row.speedup * rows[0].nodes)
+        assert row.train.efficiency * row.nodes == pytest.approx(row.train.speedup * rows[0].nodes)
 
 
 @given(times_by_nodes, st.floats(1e-3, 1e3))
 def test_the_unit_of_time_does_not_matter(times, factor):
     scaled = rows_of({nodes: seconds * factor for nodes, seconds in times.items()})
     for row, other in zip(rows_of(times), scaled, strict=True):
-        assert other.speedup == pytest.approx(row.speedup)
-        assert other.doubling_ratio == pytest.approx(row.doubling_ratio)
+        assert other.train.speedup == pytest.approx(row.train.speedup)
+        assert other.train.doubling_ratio == pytest.approx(row.train.doubling_ratio)
 
 
 @given(times_by_nodes, st.randoms(use_true_random=False))
@@ -300,8 +300,8 @@ def test_doubling_ratios_multiply_to_the_speedup(times):
     rows = rows_of(chain)
     product = 1.0
     for row in rows[1:]:
-        product *= row.doubling_ratio
-    assert product == pytest.approx(rows[-1].speedup)
+        product *= row.train.doubling_ratio
+    assert product == pytest.approx(rows[-1].train.speedup)
 
 
 @given(
@@ -332,21 +332,21 @@ def test_the_best_source_that_every_node_count_has_is_the_curves(make_outcome):
     outcomes = [both, logged(make_outcome, 2, 6.0)]
     assert choose_train_clock(outcomes) == "logged"
     rows = summarise(outcomes)
-    assert column(rows, "train_seconds") == [10.5, 6.0]
+    assert column(rows, "seconds") == [10.5, 6.0]
     assert column(rows, "speedup") == [1, 1.75]
 
 
 def test_a_run_that_lacks_the_source_of_the_others_at_its_count_is_left_out(make_outcome):
     phase_only = make_outcome(2, 150.0, 2, train_clock="training_phase", train_seconds_by={"training_phase": 150.0})
     rows = summarise([logged(make_outcome, 1, 10.0), logged(make_outcome, 2, 6.0), phase_only])
-    assert column(rows, "train_seconds") == [10.0, 6.0]
+    assert column(rows, "seconds") == [10.0, 6.0]
     assert column(rows, "n") == [1, 1]
 
 
 def test_a_node_count_without_the_source_takes_it_from_all(make_outcome):
     phase_only = make_outcome(2, 150.0, train_clock="training_phase", train_seconds_by={"training_phase": 150.0})
     rows = summarise([logged(make_outcome, 1, 10.0), phase_only])
-    assert column(rows, "train_seconds") == [110.0, 150.0]
+    assert column(rows, "seconds") == [110.0, 150.0]
     assert column(rows, "speedup") == column(rows, "efficiency") == [None, None], "it holds start-up"
     assert rows[0].accelerator_efficiency is None
 

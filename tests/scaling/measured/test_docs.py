@@ -60,7 +60,7 @@ def test_failed_and_stopped_rows_are_reported_as_the_guide_says(make_report):
     assert (stopped.failed_host, stopped.interruptions, stopped.spot) == (None, None, False)
     # 421 x 1 + 233 x 2 + 95 x 2 + 31 x 4 + 84 x 8 + 37 x 8 node-seconds at 0.001 USD each
     assert report.costs.spent_usd == pytest.approx(2.169)
-    assert report.summary[-1].train_seconds == 66.02
+    assert report.summary[-1].train.seconds == 66.02
 
 
 @pytest.mark.parametrize("column", ["interruptions", "failed_host", "spot"])
@@ -156,4 +156,4 @@ def test_the_ray_script_writes_a_table(tmp_path):
     outcomes = read_measured(table)
     assert [(o.nodes, o.world_size) for o in outcomes[:4]] == [(1, 8), (2, 16), (4, 32), (8, 64)]
     assert len(outcomes) == 12
-    assert outcomes[0].final_metric["value"] == 0.5
+    assert outcomes[0].final_metric.value == 0.5

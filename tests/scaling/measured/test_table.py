@@ -33,7 +33,7 @@ def test_all_columns():
     assert (good.instance_type, good.clocks.billable_seconds, good.completed) == ("ml.p3.16xlarge", 40, True)
     assert (good.given_cost_usd, good.region, good.batch_policy) == (1.25, "us-east-1", "fixed_global")
     assert (good.global_batch_size, good.world_size) == (4096, 32)
-    assert good.final_metric == {"name": None, "value": -0.5, "goal": None}
+    assert good.final_metric.model_dump() == {"name": None, "value": -0.5, "goal": None}
     assert (failed.status, failed.repeat, failed.reason) == ("Failed", 2, "given as failed")
     assert (failed.clocks.train_seconds, failed.train_clock, failed.world_size) == (None, None, None)
 

@@ -162,11 +162,6 @@ def test_no_expression_takes_longer_over_a_line_than_the_line_is_long() -> None:
     assert read_logged(hostile, lines("algo-1: " + "a" * 9_999 + "b")).numbers == {}
 
 
-def test_definition_of_an_older_config_that_can_not_be_searched_is_passed_over() -> None:
-    older = defining(train_seconds=r"(?<=took )(\S+)")
-    assert read_logged(older, lines("algo-1: train_seconds=3; took 4 s")).numbers == {"train_seconds": 3}
-
-
 def test_a_line_may_hold_what_has_no_bytes() -> None:
     assert searchable("loss \ud800 3 \n") == "loss ? 3"
     assert read_logged(defining(final_metric="loss . (.)"), lines("algo-1: loss \ud800 3")).numbers == {

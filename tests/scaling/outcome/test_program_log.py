@@ -67,11 +67,11 @@ Root Cause (first observed failure):
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 ============================================================
 """.splitlines()
-USAGE = [CAPTURED[place] for place in (30, 32, 33)]
+USAGE = [CAPTURED[index] for index in (30, 32, 33)]
 
 
 def written(lines: list[str]) -> list[str]:
-    return [lines[place] for place in find_program_lines(lines).places]
+    return [lines[index] for index in find_program_lines(lines).indices]
 
 
 def test_usage_error_is_all_that_is_left_of_a_captured_log() -> None:
@@ -83,7 +83,7 @@ def test_usage_error_is_all_that_is_left_of_a_captured_log() -> None:
 def test_failed_job_shows_the_usage_error_and_not_the_launchers_words() -> None:
     failure = read_failure("AlgorithmError: ExecuteUserScriptError:", [f"algo-1: {line}" for line in CAPTURED])
     assert failure.lines == tuple(f"algo-1: {line}" for line in USAGE)
-    assert (failure.host, failure.rank, failure.exit_code) == ("algo-1", 0, 2)
+    assert (failure.host, failure.rank) == ("algo-1", 0)
 
 
 def test_log_that_begins_within_the_environment_or_ends_within_the_summary() -> None:
@@ -96,7 +96,7 @@ def test_log_that_begins_within_the_environment_or_ends_within_the_summary() -> 
 def test_log_that_ends_with_the_command_or_within_the_report() -> None:
     command = CAPTURED.index("Invoking script with the following command:")
     assert written(CAPTURED[: command + 1]) == []
-    report = next(place for place, line in enumerate(CAPTURED) if line.endswith("ExecuteUserScriptError:"))
+    report = next(index for index, line in enumerate(CAPTURED) if line.endswith("ExecuteUserScriptError:"))
     assert written(CAPTURED[report : report + 2]) == ["ExitCode 1"]
 
 

@@ -65,7 +65,7 @@ def settle(queue, order, reason=None, **members):
 
 
 def places(orders):
-    return [order.attempt.place for order in orders]
+    return [order.attempt.identity for order in orders]
 
 
 def test_points_start_in_their_order_as_many_at_once_as_may_run(make_config):
@@ -87,10 +87,10 @@ def test_what_may_pass_is_tried_again_at_once_as_often_as_allowed(make_config):
     queue = queue_of(make_config, max_attempts=3, max_parallel_jobs=1)
     for number in (1, 2, 3):
         order = submit(queue)
-        assert order.attempt.place == (1, 1, number)
+        assert order.attempt.identity == (1, 1, number)
         settle(queue, order, NO_CAPACITY)
     settle(queue, submit(queue), THE_PROGRAMS)  # 2 nodes: will come back the same
-    assert submit(queue).attempt.place == (4, 1, 1)
+    assert submit(queue).attempt.identity == (4, 1, 1)
 
 
 def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make_config):
@@ -104,7 +104,7 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
     settle(queue, two, BillableTimeInSeconds=40)  # 30 + 80 + 800: more than 900
     four = queue.next()
     refused = queue.confirm(four, frozenset())
-    assert isinstance(refused, Refuse) and refused.is_over_budget and refused.attempt.place == (4, 1, 1)
+    assert isinstance(refused, Refuse) and refused.is_over_budget and refused.attempt.identity == (4, 1, 1)
     assert "cost 110.00 so far, and this attempt can cost 800.00 more" in refused.reason
     assert queue.next() == Done()
     assert four.job_name not in queue.known
@@ -130,7 +130,7 @@ def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
     settle(queue, submit(queue), NO_CAPACITY)  # 2 nodes
     refused = queue.confirm(queue.next(), frozenset())
     assert isinstance(refused, Refuse) and not refused.is_over_budget
-    assert refused.attempt.place == (2, 1, 2) and "sweep.max_retries" in refused.reason
+    assert refused.attempt.identity == (2, 1, 2) and "sweep.max_retries" in refused.reason
 
 
 def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
@@ -138,7 +138,7 @@ def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
     for now in (1000.0, 1050.0, 1100.0):
         assert queue.refused(submit(queue), "ResourceLimitExceeded", now) == Wait()
     order = submit(queue)
-    assert order.attempt.place == (1, 1, 1)
+    assert order.attempt.identity == (1, 1, 1)
     refused = queue.refused(order, "ResourceLimitExceeded", 1100.1)
     assert refused == Refuse(order.attempt, order.job_name, "ResourceLimitExceeded")
     assert queue.refused(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()  # 2 nodes: a deadline of its own
@@ -160,11 +160,11 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     queue.count_earlier({jobs[4], jobs[2]}, [])
     assert queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()  # asked of the platform again
     two = submit(queue)
-    assert two.attempt.place == (2, 1, 1) and not two.counts_others
+    assert two.attempt.identity == (2, 1, 1) and not two.counts_others
     assert queue.was_ended_before(two, "Failed") and not queue.was_ended_before(two, "InProgress")
     queue.settle_earlier(described(two, "Failed"), ended(two, THE_PROGRAMS))
     four = submit(queue)
-    assert four.attempt.place == (4, 1, 1)
+    assert four.attempt.identity == (4, 1, 1)
     queue.settle_earlier(described(four), ended(four))
     one, again = submit(queue), submit(queue)  # its further attempt is new: after all that waited
     assert places([one, again]) == [(1, 1, 1), (2, 1, 2)]

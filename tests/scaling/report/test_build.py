@@ -149,7 +149,7 @@ def test_a_starved_run_is_left_out_beside_sound_ones(make_outcome, make_report):
     outcomes = [make_outcome(1, 40.0, **starved(99.0))]
     outcomes += [make_outcome(2, 21.0, 1, **starved(98.0)), make_outcome(2, 60.0, 2, **starved(40.0))]
     report = make_report(outcomes)
-    assert [(row.n, row.train_seconds, row.flags) for row in report.summary] == [(1, 40.0, ()), (1, 21.0, ())]
+    assert [(row.n, row.train.seconds, row.flags) for row in report.summary] == [(1, 40.0, ()), (1, 21.0, ())]
     assert [point.used for point in report.points] == [True, True, False]
     assert has(report, "had 40 % at 2 nodes of the CPU it asked for")
     assert has(report, "1 job left out; times there are too long")

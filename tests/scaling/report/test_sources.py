@@ -26,7 +26,7 @@ def caveats(report, word: str) -> list[str]:
 
 
 def cells(table, heading: str) -> list[str]:
-    place = [each.text for each in table.headings].index(heading)
+    place = [each.heading for each in table.columns].index(heading)
     return [str(row.cells[place]) for row in table.rows]
 
 
@@ -56,8 +56,8 @@ def by_phase(make_outcomes, make_report):
 
 
 def test_the_programs_own_times_make_the_curve(by_log):
-    assert [row.train_seconds for row in by_log.summary] == [6.138, 12.276]
-    assert [row.speedup for row in by_log.summary] == [1, 0.5]
+    assert [row.train.seconds for row in by_log.summary] == [6.138, 12.276]
+    assert [row.train.speedup for row in by_log.summary] == [1, 0.5]
     assert by_log.recommendation.chosen.nodes == 1
     assert by_log.points[0].train_seconds_by == {"logged": 6.138, "training_phase": 122.3}
     assert caveats(by_log, "Training phase") == []
@@ -75,7 +75,7 @@ def test_the_source_stands_in_table_page_markdown_and_terminal(by_log):
 
 def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     assert (by_phase.recommendation, by_phase.pareto, by_phase.fits.laws) == (None, (), ())
-    assert [row.speedup for row in by_phase.summary] == [None, None]
+    assert [row.train.speedup for row in by_phase.summary] == [None, None]
     assert cells(main_table(by_phase), "S") == ["–", "–"], "not even a baseline"
     assert by_phase.headline == (
         "On emulated nodes, no recommendation: no program gave a train time of its own; the platform's Training phase, "
@@ -118,7 +118,7 @@ def test_start_up_that_the_log_shows_is_left_out_and_said(clock, words, make_out
     )
     assert report.recommendation is None
     assert "Training phase without the start-up that the log shows took 21.0 s on 1 node" in report.headline
-    assert [row.train_seconds for row in report.summary] == [21.0, 12.0]
+    assert [row.train.seconds for row in report.summary] == [21.0, 12.0]
     [caveat] = caveats(report, words)
     assert "(start-up is left out: 1 min 40 s to 1 min 42 s at 1 node and 1 min 30 s at 2 nodes)" in caveat
     assert cells(main_table(report), "T from")[0].startswith("the Training phase from the ")
@@ -154,7 +154,7 @@ def test_a_run_without_the_curves_source_is_left_out_and_said(make_outcome, make
 
 def test_a_table_of_times_has_no_such_column(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 9, 2: 5}, train_clock="measured", platform_kind="measured"))
-    assert "T from" not in [heading.text for heading in main_table(report).headings]
+    assert "T from" not in [each.heading for each in main_table(report).columns]
     assert "T from" not in brief_table(report).caption
 
 

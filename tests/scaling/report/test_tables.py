@@ -29,12 +29,12 @@ PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", d
 
 
 def column(table: TextTable, heading: str) -> list[str]:
-    place = [each.text for each in table.headings].index(heading)
+    place = [each.heading for each in table.columns].index(heading)
     return [str(row.cells[place]) for row in table.rows]
 
 
 def headings(table: TextTable) -> list[str]:
-    return [heading.text for heading in table.headings]
+    return [each.heading for each in table.columns]
 
 
 def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report):
@@ -135,7 +135,7 @@ def test_each_clock_is_a_group_of_its_own(make_outcome, make_report):
     assert column(table, "D") == ["–", "2.00", "–"]
     assert column(table, "e") == ["–", "0", "–"]
     for told in (table, main_table(report)):
-        (meaning,) = [heading.meaning for heading in told.headings if heading.text == "e"]
+        (meaning,) = [each.meaning for each in told.columns if each.heading == "e"]
         assert meaning.endswith("falling: one-off cost or a bad baseline; rising: growing overhead")
 
 
@@ -271,13 +271,13 @@ def test_why_there_is_no_baseline_is_told(make_outcomes, make_outcome, make_repo
 
 def test_given_costs_are_called_so(make_outcome, make_report):
     report = make_report(read_measured("nodes,train_seconds,cost_usd\n1,40,2\n2,21,2.2\n"))
-    meanings = {heading.text: heading.meaning for heading in costs_table(report).headings}
+    meanings = {each.heading: each.meaning for each in costs_table(report).columns}
     assert meanings["run"] == "as given in the table"
     assert costs_table(report).caption == "The run cost is as given in the table."
-    assert [each.meaning for each in attempts_table(report).headings if each.text == "cost"] == [meanings["run"]]
+    assert [each.meaning for each in attempts_table(report).columns if each.heading == "cost"] == [meanings["run"]]
     clocks = Clocks(train_seconds=40, billable_seconds=50)
     mixed = make_report([make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 21.0, given_cost_usd=1.0)], price=PRICE)
-    assert costs_table(mixed).headings[1].meaning == "as given in the table or billable x nodes x price"
+    assert costs_table(mixed).columns[1].meaning == "as given in the table or billable x nodes x price"
 
 
 def test_fits_of_rates_are_per_sample(make_outcomes, make_report):

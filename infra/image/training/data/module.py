@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from training.arguments import TrainingArguments
 from training.cluster import Cluster
-from training.data.batching import BatchPlan, EpochPlan, ShardedBatches, plan_epoch, split_rows
+from training.data.batching import BatchPlan, ShardedBatches, plan_epoch, split_rows
 from training.data.tables import Table, load_table, prepare_table
 from training.distributed.process_group import gather_numbers
 from training.errors import UserError
@@ -67,20 +67,16 @@ class TimedLoader:
 
 
 class TableData(pl.LightningDataModule):
-    """Training and validation batches of this rank."""
+    """Training and validation batches of this rank.
+
+    After `setup` there are, besides, `epoch_plan`, `training_batches` (the order of the rows),
+    `training_loader`, `sample_shape` (of one row's features) and `classes` (how many there are).
+    """
 
     def __init__(self, arguments: TrainingArguments, cluster: Cluster, batch: BatchPlan, prepared: Path) -> None:
         super().__init__()
         self.prepare_data_per_node = True
         self._arguments, self._cluster, self._batch, self._prepared = arguments, cluster, batch, prepared
-        self._training_rows: TableRows
-        self._validation_rows: TableRows
-        self._training_batches: ShardedBatches
-        self._scale: tuple[Tensor, Tensor]
-        self.epoch_plan: EpochPlan
-        self.training_loader: TimedLoader
-        self.sample_shape: tuple[int, ...]
-        self.classes: int
 
     @property
     def row_count(self) -> int:
@@ -102,8 +98,16 @@ class TableData(pl.LightningDataModule):
         self.sample_shape, self.classes = table.features.shape[1:], table.classes
         passes = arguments.passes_per_epoch
         self.epoch_plan = plan_epoch(len(rows), passes, batch.global_batch_size, arguments.incomplete_batch)
-        self._training_batches = self._cut_batches(len(rows))
-        self.training_loader = TimedLoader(self._loader(self._training_rows, self._training_batches))
+        self.training_batches = ShardedBatches(
+            len(rows),
+            passes,
+            batch,
+            self.epoch_plan,
+            rank=self._cluster.rank,
+            world_size=self._cluster.world_size,
+            seed=arguments.seed,
+        )
+        self.training_loader = TimedLoader(self._loader(self._training_rows, self.training_batches))
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Lightning's hook: normalise on the device, which bytes reach in a quarter of the time that floats take."""
@@ -111,10 +115,6 @@ class TableData(pl.LightningDataModule):
         mean, deviation = (part.to(features.device) for part in self._scale)
         self._scale = mean, deviation  # moved once
         return (features.float() - mean) / deviation, labels
-
-    def start_at(self, step: int) -> None:
-        """Leave out the batches of the first `step` optimiser steps: a checkpoint's run has done them."""
-        self._training_batches.start_at(step)
 
     def teardown(self, stage: str) -> None:
         """Give the node's disk back; what ranks still map stays readable to them."""
@@ -128,18 +128,6 @@ class TableData(pl.LightningDataModule):
         rows = np.arange(len(self._validation_rows))
         cuts = range(EVALUATION_BATCH_ROWS, len(rows), EVALUATION_BATCH_ROWS)
         return self._loader(self._validation_rows, np.split(rows, cuts))
-
-    def _cut_batches(self, rows: int) -> ShardedBatches:
-        cluster, arguments = self._cluster, self._arguments
-        return ShardedBatches(
-            rows,
-            arguments.passes_per_epoch,
-            self._batch,
-            self.epoch_plan,
-            rank=cluster.rank,
-            world_size=cluster.world_size,
-            seed=arguments.seed,
-        )
 
     def _loader(self, rows: TableRows, batches: ShardedBatches | list[np.ndarray]) -> DataLoader[Batch]:
         workers = self._arguments.num_workers

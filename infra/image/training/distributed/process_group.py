@@ -138,6 +138,5 @@ def leave_process_group() -> None:
 
 def _device() -> torch.device:
     if dist.is_initialized() and dist.get_backend() == "xla":
-        device: torch.device = xla_model().xla_device()
-        return device
+        return xla_model().xla_device()
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

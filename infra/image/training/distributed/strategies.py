@@ -22,8 +22,7 @@ class XlaDDPStrategy(DDPStrategy):
 
     @property
     def root_device(self) -> torch.device:
-        device: torch.device = xla_model().xla_device()
-        return device
+        return xla_model().xla_device()
 
     def determine_ddp_device_ids(self) -> None:
         return None
@@ -35,8 +34,11 @@ class XlaDDPStrategy(DDPStrategy):
 
 
 def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
-    """The strategy of the Trainer: `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker,
-    which is set up already)."""
+    """The strategy of the Trainer.
+
+    `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker, which is set
+    up already).
+    """
     if kind == "fsdp":
         require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
         if not torch.cuda.is_available():

@@ -13,7 +13,7 @@ from training.data.batching import BatchPlan
 from training.data.module import TableData
 from training.distributed.process_group import barrier
 from training.errors import UserError
-from training.measuring.metrics import RankSteps, Validation, key_value_line
+from training.measuring.metrics import Validation, key_value_line
 from training.measuring.step_clock import StepTimer, clock_for_device
 from training.model.module import FINAL_METRIC, Classifier
 
@@ -25,7 +25,7 @@ class Measurement(pl.Callback):
 
     def __init__(self, batch: BatchPlan, max_steps: int | None) -> None:
         self._batch, self._max_steps = batch, max_steps
-        self._timer = StepTimer(clock_for_device())
+        self.timer = StepTimer(clock_for_device())
         self._last_step: int | None = None
         self.steps = 0
         self.validations: list[Validation] = []
@@ -42,10 +42,6 @@ class Measurement(pl.Callback):
         self.run_start_unix_seconds, self._started = time.time(), time.perf_counter()
         self._segment_start_unix_seconds = self.run_start_unix_seconds
         self._next_progress = self._started + PROGRESS_EVERY_SECONDS
-
-    def read_steps(self) -> RankSteps:
-        """This rank's steps, after the run."""
-        return self._timer.read()
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run goes on from: part of last.ckpt."""
@@ -65,11 +61,11 @@ class Measurement(pl.Callback):
         self.validations = [Validation(**validation) for validation in state_dict["validations"]]
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        table_data(trainer).start_at(checkpoint["callbacks"][self.state_key]["steps"])
+        table_data(trainer).training_batches.start_at(checkpoint["callbacks"][self.state_key]["steps"])
 
     def leave_out_pause(self, trainer: pl.Trainer) -> None:
         """A checkpoint between two steps is part of neither."""
-        self._timer.restart(table_data(trainer).training_loader.waited_seconds)
+        self.timer.restart(table_data(trainer).training_loader.waited_seconds)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         # Lightning's handler only sets a flag that is looked at between batches, which a rank that waits in a
@@ -82,14 +78,14 @@ class Measurement(pl.Callback):
             self._check_work_is_left()
             # Lightning counts anew; an evaluation every so many batches goes by this total.
             trainer.fit_loop.epoch_loop.batch_progress.total.ready += self.steps * self._batch.accumulate_grad_batches
-        data.training_loader.on_request = self._timer.data_requested
+        data.training_loader.on_request = self.timer.data_requested
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if (batch_idx + 1) % self._batch.accumulate_grad_batches:
             return
-        self._timer.step_ended(table_data(trainer).training_loader.waited_seconds)
+        self.timer.step_ended(table_data(trainer).training_loader.waited_seconds)
         self.steps += 1
         if self.steps == self._last_step:
             trainer.should_stop = True  # makes Lightning evaluate after the last step, whatever the cadence
@@ -98,7 +94,7 @@ class Measurement(pl.Callback):
             self._report_progress(trainer, module)
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._timer.paused()
+        self.timer.paused()
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if trainer.is_global_zero and isinstance(module, Classifier):
@@ -135,5 +131,4 @@ class Measurement(pl.Callback):
 
 def table_data(trainer: pl.Trainer) -> TableData:
     """The trainer's data module, which in this program is always the table."""
-    data: TableData = trainer.datamodule  # type: ignore[attr-defined]
-    return data
+    return trainer.datamodule  # type: ignore[attr-defined]

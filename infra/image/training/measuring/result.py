@@ -47,7 +47,7 @@ def collect_metrics(
         "resumed_at_step": measurement.resumed_at_step,
         "steps": steps,
         "epochs": steps / epoch_plan.steps,
-        **_step_section(arguments, epoch_plan, _gather_steps(measurement.read_steps())),
+        **_step_section(arguments, epoch_plan, _gather_steps(measurement.timer.read())),
         "dataset_rows": data.row_count,
         "samples": asdict(count_samples(steps, epoch_plan, batch.global_batch_size)),
         "final_metric": {

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from training.measuring.metrics import RankSteps
-
-
-class Clock(Protocol):
-    """Takes marks that cost next to nothing and are read after the run."""
-
-    def mark(self) -> Any: ...
-
-    def seconds_between(self, start: Any, stop: Any) -> float: ...
 
 
 class HostClock:
@@ -40,16 +32,19 @@ class CudaClock:
         return start.elapsed_time(stop) / 1000.0
 
 
-def clock_for_device() -> Clock:
+def clock_for_device() -> HostClock | CudaClock:
     """The clock of the accelerator in use."""
     return CudaClock() if torch.cuda.is_available() else HostClock()
 
 
 class StepTimer:
-    """A step lasts from the end of the one before; after a pause (evaluation, checkpoint), from its first request
-    for data."""
+    """Times optimiser steps by a clock's marks (HostClock, CudaClock), which are read after the run.
 
-    def __init__(self, clock: Clock) -> None:
+    A step lasts from the end of the one before; after a pause (evaluation, checkpoint), from its
+    first request for data.
+    """
+
+    def __init__(self, clock: Any) -> None:
         self._clock = clock
         self._intervals: list[tuple[Any, Any]] = []
         self._data_wait_seconds: list[float] = []

@@ -21,8 +21,7 @@ class RankingMLP(nn.Module):
         self.stack = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(widths[-1], classes))
 
     def forward(self, rows: Tensor) -> Tensor:
-        scores: Tensor = self.stack(rows)
-        return scores
+        return self.stack(rows)
 
 
 class BasicBlock(nn.Module):
@@ -58,8 +57,7 @@ class ResNet18(nn.Module):
         self.stack = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
 
     def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.stack(images)
-        return scores
+        return self.stack(images)
 
 
 def build_model(arguments: TrainingArguments, sample_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -272,16 +272,6 @@ def test_state_survives_and_belongs_to_one_engine(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_older_than_its_engine_file_is_the_process_engines(tmp_path: Path) -> None:
-    (tmp_path / "training_jobs").mkdir()
-    config = ServerConfig(0, tmp_path, engine="simulated")
-    with (
-        pytest.raises(ServerStartError, match="--engine process, asked for simulated"),
-        running(config),
-    ):
-        pass
-
-
 @pytest.mark.parametrize(
     "changes",
     [

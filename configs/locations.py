@@ -1,9 +1,11 @@
-"""What may name a directory of this machine, a dataset or an image: types of a config's fields."""
+"""What a config may give as a directory of this machine, a dataset, an image or an endpoint's URL."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
@@ -56,3 +58,31 @@ def _check_image(reference: str) -> str:
 LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
 DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
 ImageReference = Annotated[str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)]
+
+
+def url_problem(url: str) -> str | None:
+    """Why an http(s) URL can't be an endpoint, or None."""
+    if re.search(r"\s", url):
+        return "a URL holds no white space"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"not a URL: {error}"
+    if not parts.hostname:
+        return "the host is missing"
+    if port == 0:
+        return "port 0 is no port to call"
+    if "@" in parts.netloc:
+        return "no user or password here (platform.credentials says which keys are used)"
+    return "a query or fragment has no place in an endpoint" if parts.query or parts.fragment else None
+
+
+def is_loopback_with_port(url: str | None) -> bool:
+    """Whether a URL is http on this machine's loopback, with its port: where a platform can be started."""
+    parts = urlsplit(url or "")
+    try:
+        loopback = parts.hostname == "localhost" or ipaddress.IPv4Address(parts.hostname or "").is_loopback
+    except ipaddress.AddressValueError:
+        return False
+    return parts.scheme == "http" and loopback and parts.port is not None
