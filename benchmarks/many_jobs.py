@@ -34,9 +34,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos_plan import UNDISTURBED
-from benchmarks.chaos_proxy import label_of, service_of
-from benchmarks.chaos_world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
+from benchmarks.chaos.plan import UNDISTURBED
+from benchmarks.chaos.proxy import label_of, service_of
+from benchmarks.chaos.world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
 from infra.local.api.moto_backend import QuietRequestHandler
 from scaling.names import pretty_json
 

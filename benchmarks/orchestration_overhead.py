@@ -38,9 +38,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.chaos_plan import UNDISTURBED
-from benchmarks.chaos_proxy import Call, Proxy
-from benchmarks.chaos_world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
+from benchmarks.chaos.plan import UNDISTURBED
+from benchmarks.chaos.proxy import Call, Proxy
+from benchmarks.chaos.world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
 from scaling.names import pretty_json
 
 SHARE_LIMIT, SECONDS_LIMIT = 0.05, 10.0

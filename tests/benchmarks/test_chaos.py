@@ -18,11 +18,11 @@ from urllib.parse import urlparse
 
 import pytest
 
-from benchmarks import chaos_proxy
-from benchmarks.chaos import main
-from benchmarks.chaos_forks import Forked, Forks
-from benchmarks.chaos_ledger import broken_invariants, comparable, differences, uploads_twice
-from benchmarks.chaos_plan import (
+from benchmarks.chaos import proxy as chaos_proxy
+from benchmarks.chaos.__main__ import main
+from benchmarks.chaos.forks import Forked, Forks
+from benchmarks.chaos.ledger import broken_invariants, comparable, differences, uploads_twice
+from benchmarks.chaos.plan import (
     CALL_FAULTS,
     UNDISTURBED,
     CallFault,
@@ -33,9 +33,9 @@ from benchmarks.chaos_plan import (
     Trigger,
     draw_plan,
 )
-from benchmarks.chaos_proxy import Call, Proxy, label_of
-from benchmarks.chaos_run import Evidence, Saboteur, Try, run_chaos
-from benchmarks.chaos_world import REPOSITORY, prefect_server
+from benchmarks.chaos.proxy import Call, Proxy, label_of
+from benchmarks.chaos.run import Evidence, Saboteur, Try, run_chaos
+from benchmarks.chaos.world import REPOSITORY, prefect_server
 from configs.models import BenchmarkConfig
 from scaling import names
 from tests.flows.simulated_sweep import write_config

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import orchestration_overhead
-from benchmarks.chaos_proxy import Call
+from benchmarks.chaos.proxy import Call
 from benchmarks.orchestration_overhead import count_calls, main, measure, split, summarise, table
 
 JOBS = [(120.0, 130.0), (131.5, 151.5)]

@@ -11,8 +11,8 @@ import pytest
 
 import flows.report
 import tasks.polling
-from benchmarks.chaos_plan import UNDISTURBED, Moment
-from benchmarks.chaos_proxy import Proxy
+from benchmarks.chaos.plan import UNDISTURBED, Moment
+from benchmarks.chaos.proxy import Proxy
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from tests.flows.simulated_sweep import COMPLETED, ledger

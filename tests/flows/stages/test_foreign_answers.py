@@ -14,8 +14,8 @@ from botocore.config import Config
 
 import tasks.answers
 import tasks.platform
-from benchmarks.chaos_plan import CallFault
-from benchmarks.chaos_proxy import Proxy
+from benchmarks.chaos.plan import CallFault
+from benchmarks.chaos.proxy import Proxy
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from tasks.sweeps.bucket import ensure_bucket

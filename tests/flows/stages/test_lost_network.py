@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError
 from prefect.utilities.math import lower_clamp_multiple
 
 import tasks.platform
-from benchmarks.chaos_plan import UNDISTURBED, Moment
-from benchmarks.chaos_proxy import Proxy
+from benchmarks.chaos.plan import UNDISTURBED, Moment
+from benchmarks.chaos.proxy import Proxy
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from tasks.errors import is_transient

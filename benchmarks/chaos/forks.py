@@ -3,7 +3,7 @@
 A command of a sweep imports Prefect, Great Expectations and the SageMaker SDK, 9 s of CPU time before its first call.
 A fork shares with others what was imported and nothing else: it has a session, a log and an end of its own.
 
-    python -m benchmarks.chaos_forks     forks for each line of JSON on stdin, until that ends
+    python -m benchmarks.chaos.forks     forks for each line of JSON on stdin, until that ends
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Forks:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.chaos_forks"],
+            [sys.executable, "-m", "benchmarks.chaos.forks"],
             env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos_forks import Forked, Forks
-from benchmarks.chaos_plan import ChaosPlan, Disturbance, Kind, Moment
-from benchmarks.chaos_proxy import Call, Proxy
-from benchmarks.chaos_world import (
+from benchmarks.chaos.forks import Forked, Forks
+from benchmarks.chaos.plan import ChaosPlan, Disturbance, Kind, Moment
+from benchmarks.chaos.proxy import Call, Proxy
+from benchmarks.chaos.world import (
     NODE_COUNTS,
     QUOTA,
     QUOTA_WITH_POOLS,
@@ -254,7 +254,7 @@ def _command(config: Path, platform: Platform) -> list[str]:
 def _start_worker(config: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as stream:
         return subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.chaos_worker", str(config)],
+            [sys.executable, "-m", "benchmarks.chaos.worker", str(config)],
             cwd=config.parent,
             env=dict(environment),
             stdin=subprocess.DEVNULL,

@@ -35,7 +35,7 @@ CallFault = Literal[
     "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
     "page", "unanswered",
 ]  # fmt: skip
-"""What happens to one call on its way: see benchmarks/chaos_proxy.py. No plan draws the last two."""
+"""What happens to one call on its way: see benchmarks/chaos/proxy.py. No plan draws the last two."""
 
 _WORKER_EVERY = 5  # every fifth seed's first try is a worker's, and the one before that a detached one
 _KINDS: Mapping[Kind, int] = {

@@ -1,4 +1,4 @@
-"""Becomes a Prefect worker that runs a benchmark's flow once: `python -m benchmarks.chaos_worker CONFIG`.
+"""Becomes a Prefect worker that runs a benchmark's flow once: `python -m benchmarks.chaos.worker CONFIG`.
 
 Makes the work pool, the deployment and the flow run, then turns into `prefect worker start --run-once`, so that a
 signal to this process is one to the worker.
@@ -21,7 +21,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from configs.load import load_config
 from configs.section import WITH_SECRETS
 
-_REPOSITORY = Path(__file__).resolve().parents[1]
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def main(config_path: Path) -> None:

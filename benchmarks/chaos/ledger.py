@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from benchmarks.chaos_proxy import Call
-from benchmarks.chaos_run import Evidence, quota_of
-from benchmarks.chaos_world import NODE_COUNTS, PARALLEL_JOBS, REPEATS
+from benchmarks.chaos.proxy import Call
+from benchmarks.chaos.run import Evidence, quota_of
+from benchmarks.chaos.world import NODE_COUNTS, PARALLEL_JOBS, REPEATS
 from scaling import names
 
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")

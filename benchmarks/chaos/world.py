@@ -21,13 +21,13 @@ import pandas as pd
 import yaml
 from botocore.config import Config
 
-from benchmarks.chaos_plan import ChaosPlan
+from benchmarks.chaos.plan import ChaosPlan
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from scaling import names
 from tasks.local_keys import local_session
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
 QUOTA_WITH_POOLS = 100  # further attempts and their pools, too
 NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2

@@ -14,9 +14,9 @@ hold:
 - a try that was ended on purpose (a stop, SIGTERM, Ctrl-C once) leaves no job running, and the last one no warm pool
 - never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at the end
 - dataset, image context and training code are uploaded once, unless the answer to an upload was lost
-- the report is that of an undisturbed sweep: benchmarks/chaos_ledger.py lists what is compared
+- the report is that of an undisturbed sweep: benchmarks/chaos/ledger.py lists what is compared
 
-Commands are forks of a process that has imported what they need (benchmarks/chaos_forks.py); a worker and what it
+Commands are forks of a process that has imported what they need (benchmarks/chaos/forks.py); a worker and what it
 starts are interpreters of their own. A seed fixes what is done, not when a thread gets its turn. The exit code is 1
 where something did not hold; then the run's folder is kept.
 """
@@ -40,11 +40,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos_forks import Forks
-from benchmarks.chaos_ledger import broken_invariants
-from benchmarks.chaos_plan import UNDISTURBED, ChaosPlan, draw_plan
-from benchmarks.chaos_run import Evidence, run_chaos
-from benchmarks.chaos_world import forget, prefect_server
+from benchmarks.chaos.forks import Forks
+from benchmarks.chaos.ledger import broken_invariants
+from benchmarks.chaos.plan import UNDISTURBED, ChaosPlan, draw_plan
+from benchmarks.chaos.run import Evidence, run_chaos
+from benchmarks.chaos.world import forget, prefect_server
 from scaling.names import pretty_json
 
 _HEADINGS = f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7}  verdict  disturbances"

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
-from benchmarks.chaos_plan import CallFault, Lag, Moment
+from benchmarks.chaos.plan import CallFault, Lag, Moment
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 _UPSTREAM_SECONDS = 60.0
