@@ -10,7 +10,8 @@ from scaling.formats import UNKNOWN, counted, format_interval, format_seconds, f
 from scaling.outcome.outcome import TrainClock
 from scaling.report.model import ScalingReport
 from scaling.report.sources import PHASE_HOLDS
-from scaling.report.tables import price_text, time_unit
+from scaling.report.tables.cells import time_unit
+from scaling.report.tables.costs import price_text
 
 RULE_TEXTS: Mapping[Rule, str] = {
     "efficiency": "the largest node count that is efficient enough",

@@ -17,24 +17,11 @@ from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.points_csv import render_csv
 from scaling.report.table import kind_label, titled
-from scaling.report.tables import (
-    MAX_ATTEMPTS_SHOWN,
-    MAX_NODE_COUNTS_SHOWN,
-    attempts_table,
-    clocks_table,
-    compact_table,
-    console_url,
-    costs_table,
-    extrapolation_text,
-    fits_table,
-    law_line,
-    main_table,
-    no_result_text,
-    parity_lines,
-    price_text,
-    run_anchor,
-    time_unit,
-)
+from scaling.report.tables.attempts import MAX_ATTEMPTS_SHOWN, attempts_table, console_url, run_anchor
+from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
+from scaling.report.tables.costs import costs_table, price_text
+from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from scaling.report.tables.summary import clocks_table, compact_table, main_table, no_result_text, parity_lines
 from scaling.report.terminal import render_terminal
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from scaling.report.failures import failure_lines
 from scaling.report.guidance import find_guidance, out_of_memory_line
 from scaling.report.model import ScalingReport
 from scaling.report.table import TextTable, thinned, titled
-from scaling.report.tables import brief_table
+from scaling.report.tables.summary import brief_table
 
 MAX_BARS = 16
 _WIDEST_BAR = 60

@@ -13,7 +13,7 @@ from scaling.formats import format_seconds, format_usd, format_value, join_words
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import COLOURS, HOLLOW, MAX_MARKERS, Drawing, begin, finish, hollow_kind, mark, spaced
 from scaling.report.table import thinned
-from scaling.report.tables import cost_origin
+from scaling.report.tables.costs import cost_origin
 
 _SECONDS_PER_HOUR = 3600
 _NICE_SECONDS = [

@@ -14,7 +14,7 @@ import pytest
 from scaling.analysis.cost import Price
 from scaling.measured.columns import COLUMNS
 from scaling.measured.table import MeasuredTableError, read_measured
-from scaling.report.tables import row_status
+from scaling.report.tables.summary import row_status
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "measured-tables.md").read_text()
 TORCHRUN = "### torchrun"

@@ -15,7 +15,8 @@ from scaling.outcome.logged import UnmatchedMetric
 from scaling.outcome.outcome import Clocks
 from scaling.planning.plan import plan_sweep
 from scaling.report.render import render_csv, render_html
-from scaling.report.tables import attempts_table, main_table
+from scaling.report.tables.attempts import attempts_table
+from scaling.report.tables.summary import main_table
 from scaling.secrets import HIDDEN
 
 METRICS = {

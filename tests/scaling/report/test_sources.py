@@ -9,7 +9,8 @@ import pytest
 from configs.catalogue import load_catalogue
 from scaling.planning.plan import plan_sweep
 from scaling.report.render import render_files, render_html, render_markdown, render_terminal
-from scaling.report.tables import attempts_table, brief_table, main_table
+from scaling.report.tables.attempts import attempts_table
+from scaling.report.tables.summary import brief_table, main_table
 
 PHASE = {"train_clock": "training_phase", "platform_kind": "emulated", "instance_type": "ml.local.small"}
 

@@ -10,20 +10,11 @@ from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.facts import costs_text, provenance_facts, sweep_facts
 from scaling.report.table import TextTable
-from scaling.report.tables import (
-    MAX_NODE_COUNTS_SHOWN,
-    attempts_table,
-    clocks_table,
-    compact_table,
-    console_url,
-    costs_table,
-    extrapolation_text,
-    fits_table,
-    law_line,
-    main_table,
-    parity_lines,
-    summary_caption,
-)
+from scaling.report.tables.attempts import attempts_table, console_url
+from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN
+from scaling.report.tables.costs import costs_table
+from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from scaling.report.tables.summary import clocks_table, compact_table, main_table, parity_lines, summary_caption
 
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
 

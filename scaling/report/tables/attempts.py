@@ -1,0 +1,119 @@
+"""The table of every run, and its links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from urllib.parse import quote
+
+from scaling.analysis.speedup import is_unconfirmed
+from scaling.formats import (
+    UNKNOWN,
+    counted,
+    format_count,
+    format_percent,
+    format_seconds,
+    format_usd,
+    nodes_text,
+)
+from scaling.outcome.attainment import is_starved, least_attained
+from scaling.report.model import Point, ScalingReport
+from scaling.report.sources import point_source
+from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
+from scaling.report.tables.cells import metric_column
+from scaling.report.tables.costs import cost_origin
+
+# A browser and a pull request stay quick up to about this many rows; points.csv and report.json have them all.
+MAX_ATTEMPTS_SHOWN = 200
+_UTILISATION = ("cpu", "gpu", "gpu_memory", "memory", "disk", "quota_used", "throttled", "run_queue_delay")
+_CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
+
+
+def attempts_table(report: ScalingReport) -> TextTable:
+    """One row per attempt, the first MAX_ATTEMPTS_SHOWN of them, a group per node count."""
+    shown = list(enumerate(report.points[:MAX_ATTEMPTS_SHOWN], start=1))
+    groups = [
+        Group(list(entries), nodes_text(nodes), anchor=runs_anchor(nodes))
+        for nodes, entries in groupby(shown, key=lambda entry: entry[1].nodes)
+    ]
+    return make_table(
+        titled("Every run", report),
+        _attempt_columns(report),
+        groups,
+        is_bad=lambda entry: entry[1].status != "Completed",
+        anchor=lambda entry: run_anchor(entry[0]),
+    )
+
+
+def runs_anchor(nodes: int) -> str:
+    return f"runs-{nodes}"
+
+
+def run_anchor(number: int) -> str:
+    """The id of an attempt's row on the page; `number` counts the report's points from 1."""
+    return f"run-{number}"
+
+
+def console_url(report: ScalingReport, point: Point) -> str | None:
+    """The job's page in the SageMaker console; None where it did not run on AWS."""
+    region = report.conditions.region
+    if report.platform.kind != "aws" or region is None:
+        return None
+    domain = next((host for prefix, host in _CONSOLES.items() if region.startswith(prefix)), "console.aws.amazon.com")
+    host = f"{region}.{domain}"
+    return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{quote(point.job_name, safe='')}"
+
+
+def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
+    metric_heading, metric_cell = metric_column([point.final_metric for point in report.points])
+
+    def job(entry: tuple[int, Point]) -> Cell:
+        return Cell(entry[1].job_name, entry[1].output_uri or "", console_url(report, entry[1]))
+
+    def column(
+        heading: str, meaning: str, cell: Callable[[Point], str], optional: bool = True
+    ) -> Column[tuple[int, Point]]:
+        return Column(heading, meaning, lambda entry: cell(entry[1]), optional)
+
+    return [
+        column("repeat", "repeat", lambda point: format_count(point.repeat), False),
+        column("attempt", "attempt", lambda point: format_count(point.attempt), False),
+        Column("status", "status", lambda entry: _attempt_status(entry[1]), is_text=True),
+        column("train", "train clock", lambda point: format_seconds(report.train_seconds(point)), False),
+        Column(
+            "T from",
+            "where the train time is from",
+            lambda entry: point_source(report, entry[1]),
+            optional=True,
+            is_text=True,
+        ),
+        column("step", "steady clock", _step),
+        column("billable", "billable clock", lambda point: format_seconds(point.clocks.billable_seconds)),
+        column("submit to end", "waited", lambda point: format_seconds(point.clocks.submit_to_end_seconds)),
+        column(metric_heading, "final metric", lambda point: metric_cell(point.final_metric)),
+        column("cost", cost_origin(report), lambda point: format_usd(point.costs.run_usd)),
+        *(column(name.replace("_", " "), "mean utilisation", partial(_utilisation, name)) for name in _UTILISATION),
+        column("attained", "of the CPU asked for, the least", lambda point: format_percent(least_attained([point]))),
+        Column("job", "training job, or line of the table; below it, its raw result", job, is_text=True),
+    ]
+
+
+def _step(point: Point) -> str:
+    seconds = point.clocks.steady_step_seconds
+    return format_seconds(point.logged.get("steady_step_seconds") if seconds is None else seconds)
+
+
+def _utilisation(name: str, point: Point) -> str:
+    percent = point.utilisation.get(f"{name}_percent")
+    return UNKNOWN if percent is None else format_percent(percent / 100)
+
+
+def _attempt_status(point: Point) -> str:
+    interrupted = [counted(point.interruptions, "interruption")] if point.interruptions else []
+    warm = ["warm start"] if point.start == "warm" else []
+    words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
+    left_out = point.status == "Completed" and not point.used
+    unknown = point.used and is_unconfirmed(point.world_size, point.planned)
+    notes = {"starved of CPU": is_starved(point), "left out": left_out, "world size not confirmed": unknown}
+    return ", ".join([*words, *(note for note, applies in notes.items() if applies)])
