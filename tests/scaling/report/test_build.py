@@ -139,7 +139,7 @@ def test_a_starved_point_is_marked_and_told_and_no_recommendation_rests_on_it(ma
     assert has(report, "the one that got least had 31 % at 4 nodes of the CPU it asked for, where 95 % is the least")
     assert not has(report, "Not known at")
     row = main_table(report).rows[2]
-    headings = [heading.text for heading in main_table(report).headings]
+    headings = [column.heading for column in main_table(report).columns]
     assert row.cells[headings.index("attained")].text == "31 %"
     assert row.cells[headings.index("status")].text == "ok, starved of CPU, retrograde"
     [*_, attempt] = attempts_table(report).rows
