@@ -179,7 +179,7 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
     except ecr.exceptions.RepositoryNotFoundException:
         if not create_missing:
             raise PreflightRefused(no_repository(config.repository)) from None
-        found = ecr.create_repository(repositoryName=config.repository, imageTagMutability="IMMUTABLE")["repository"]
+        found = _create_repository(ecr, config.repository)
     if not _is_immutable(found, tag):
         raise PreflightRefused(
             f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not say what an "
@@ -187,6 +187,14 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
             "--image-tag-mutability IMMUTABLE"
         )
     return str(found["repositoryUri"])
+
+
+def _create_repository(ecr: Any, name: str) -> Mapping[str, Any]:
+    """Its description; of one that is there by now, too: botocore sends a call again whose answer was lost."""
+    try:
+        return dict(ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")["repository"])
+    except ecr.exceptions.RepositoryAlreadyExistsException:
+        return dict(ecr.describe_repositories(repositoryNames=[name])["repositories"][0])
 
 
 def _is_immutable(repository: Mapping[str, Any], tag: str) -> bool:

@@ -26,7 +26,7 @@ from flows.detach import start_detached_sweep
 from flows.scaling_benchmark import scaling_benchmark
 from flows.stop import stop_sweep
 from scaling import names
-from tasks.errors import SweepStopped
+from tasks.errors import PreflightRefused, SweepStopped
 from tasks.platform import aws_client
 from tasks.sweeps.claims import claim_job
 from tasks.sweeps.owner import read_owner_sign
@@ -316,21 +316,16 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
     assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0, "an earlier stop does not hold a resume"
 
 
-def test_ctrl_c_on_the_resume_of_another_configs_sweep_leaves_that_one_alone(
+def test_the_resume_of_another_configs_sweep_leaves_that_one_alone(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = pipeline_config("endless", name="theirs", sweep={"node_counts": [1]})
     [job] = start_crashed_sweep(theirs, monkeypatch)
-    monkeypatch.setattr(flows.scaling_benchmark, "preflight", interrupted_preflight)
     sweep = job.rsplit("-n1-", 1)[0]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(PreflightRefused, match="started with another config"):
         scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep_id=sweep)
     assert statuses(served, "theirs") == ["InProgress"]
     stop_sweep(sweep, theirs)
-
-
-def interrupted_preflight(config: BenchmarkConfig) -> None:
-    raise KeyboardInterrupt
 
 
 def test_resume_whose_first_look_at_the_mark_failed_goes_on(

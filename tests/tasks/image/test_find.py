@@ -190,6 +190,22 @@ def test_missing_repository_is_made_only_where_allowed(aws: Callable[[str], Any]
     assert made["imageTagMutability"] == "IMMUTABLE"
 
 
+def test_repository_is_found_whose_creation_was_answered_to_nobody(
+    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore sends a call again whose answer was lost; to the second one the repository is there already."""
+    ecr = aws("ecr")
+    create = ecr.create_repository
+
+    def create_twice(**request: Any) -> Any:
+        create(**request)
+        return create(**request)
+
+    monkeypatch.setattr(ecr, "create_repository", create_twice)
+    uri = find_repository(ecr, ImageConfig(repository="images"), create_missing=True, tag="any")
+    assert uri == ecr.describe_repositories(repositoryNames=["images"])["repositories"][0]["repositoryUri"]
+
+
 def test_repository_whose_tags_can_be_moved_is_refused(aws: Callable[[str], Any]) -> None:
     ecr = aws("ecr")
     ecr.create_repository(repositoryName="nodesweep", imageTagMutability="MUTABLE")
