@@ -13,11 +13,18 @@ from tests.infra.local.platform_client import ROLE_ARN
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
-# Without a collective: where one is the last act, gloo may close the connection before the other rank has read it
-# ("Connection closed by peer", pytorch issues 11364 and 61670).
+# Where a collective is the last act, gloo may close the connection before the other rank has read it
+# ("Connection closed by peer", pytorch issues 11364 and 61670): each rank waits until both have their sum.
 MINE = """
-import os
-print(f"mine ran as one of {os.environ['WORLD_SIZE']} in {os.getcwd()} beside {sorted(os.listdir())}", flush=True)
+import os, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"mine ran as one of {int(total)} in {os.getcwd()} beside {sorted(os.listdir())}", flush=True)
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+store.set(f"summed-{dist.get_rank()}", "yes")
+store.wait(["summed-0", "summed-1"])
 """
 TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}
 

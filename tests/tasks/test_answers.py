@@ -193,20 +193,21 @@ def test_silence_begins_anew(silence: tuple[Silence, Time], ended_by: str) -> No
 def test_platform_that_never_answers_is_given_up(
     platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All clients of one endpoint wait together."""
+    """All clients of one endpoint wait together: of ten calls, 100 s after one another, the tenth gives up."""
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
     monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
-    monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 0.5)
-    monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 1.0)
+    now = Time()
     outcomes: list[type[BaseException]] = []
     with dripping_server(DRIPS["silent"]) as endpoint:
+        monkeypatch.setitem(tasks.answers._SILENCES, endpoint, Silence(endpoint, monotonic=lambda: now.seconds))
         there = platform.model_copy(update={"endpoint_url": endpoint})
         calls = [(aws_client(CALLS[name][0], there), CALLS[name][1]) for name in ("ListTrainingJobs", "ListObjectsV2")]
-        while PlatformSilent not in outcomes:
-            for client, send in calls:
-                with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
-                    send(client)
-                outcomes.append(raised.type)
-    assert len(outcomes) > 4 and outcomes.index(PlatformSilent) >= len(outcomes) - 2
-    [said] = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
-    assert said.startswith(f"no answer from {endpoint} for ") and "giving up after 1 s" in said
+        for client, send in calls * 5:
+            with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
+                send(client)
+            outcomes.append(raised.type)
+            now.seconds += 100.0
+    assert outcomes == [ReadTimeoutError] * 9 + [PlatformSilent]
+    said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
+    assert [words.split(";")[0].split(" for ")[1] for words in said] == ["200 s", "400 s", "600 s", "800 s"]
+    assert said[0].startswith(f"no answer from {endpoint} for ") and "giving up after 900 s" in said[0]
