@@ -1,19 +1,23 @@
-"""Whether a second of an emulated node is worth the same at every node count, quiet and beside busy neighbours.
+"""Whether a second of an emulated node is worth the same at every node count, quiet and beside busy
+neighbours.
 
     .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20] [--repeats 3]
-        [--ways first plain ballast apart] [--torch-python PYTHON] [--report REPORT.json] [--output FILE.json]
+        [--ways first plain ballast apart] [--torch-python PYTHON] [--report REPORT.json] [--output
+        FILE.json]
 
-The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they attained. Each
-repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to `done`; the result is units per CPU
-second and per wall second of a node, over those of one node on a quiet machine. At an honest N both ratios are 1.
+The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they
+attained. Each repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to
+`done`; the result is units per CPU second and per wall second of a node, over those of one node on
+a quiet machine. At an honest N both ratios are 1.
 
-Ways to keep the machine the same: `plain`, nodes have the weight of one other process; `first`, the engine's own, they
-come before other work; `ballast`, beside N nodes so many more run the same work under the same quota that there are
-always as many as the largest count has; `apart`, of two or more CPUs the first is left to the rest of the machine.
+Ways to keep the machine the same: `plain`, nodes have the weight of one other process; `first`, the
+engine's own, they come before other work; `ballast`, beside N nodes so many more run the same work
+under the same quota that there are always as many as the largest count has; `apart`, of two or more
+CPUs the first is left to the rest of the machine.
 
-With --torch-python (a Python that has torch) a bare DDP loop of configs/local.yaml's model is trained on the same nodes
-at every count: no framework, no data on disk, no metrics. --report compares its speedups with those of a sweep of the
-product's program on this machine.
+With --torch-python (a Python that has torch) a bare DDP loop of configs/local.yaml's model is
+trained on the same nodes at every count: no framework, no data on disk, no metrics. --report
+compares its speedups with those of a sweep of the product's program on this machine.
 """
 
 from __future__ import annotations
@@ -137,7 +141,9 @@ class Bench:
         self._instance_type = instance_type
         self._runs = 0
 
-    def run(self, nodes: int, counted: int, environment: dict[str, str]) -> tuple[list[dict[str, float]], Any]:
+    def run(
+        self, nodes: int, counted: int, environment: dict[str, str]
+    ) -> tuple[list[dict[str, float]], Any]:
         """What the first `counted` of the nodes said, and what these attained."""
         self._runs += 1
         job = JobSpec(
@@ -152,9 +158,15 @@ class Bench:
         )
         lines: list[tuple[str, str]] = []
         made = self.engine.prepare(job)
-        result = self.engine.run(job, made, lambda host, text, _: lines.append((host, text)), threading.Event(), 3600)
+        result = self.engine.run(
+            job, made, lambda host, text, _: lines.append((host, text)), threading.Event(), 3600
+        )
         self.engine.clean_up(job)
-        said = {host: json.loads(text.removeprefix("RESULT ")) for host, text in lines if text.startswith("RESULT ")}
+        said = {
+            host: json.loads(text.removeprefix("RESULT "))
+            for host, text in lines
+            if text.startswith("RESULT ")
+        }
         hosts = [f"algo-{number}" for number in range(1, counted + 1)]
         if missing := [host for host in hosts if host not in said]:
             last = [text for host, text in lines if host == missing[0]][-5:]
@@ -166,9 +178,13 @@ class Bench:
 def main(argv: Sequence[str]) -> int:
     """Measure, print, store."""
     options = _parse(argv)
-    result: dict[str, Any] = {"measured_at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    result: dict[str, Any] = {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+    }
     result["options"] = {
-        name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
     }
     runs = measure_work(options)
     result["work"] = {"runs": [asdict(run) for run in runs], "ratios": work_ratios(runs)}
@@ -178,12 +194,17 @@ def main(argv: Sequence[str]) -> int:
         result["bare_ddp"] = {"runs": [asdict(run) for run in bare], "speedups": speedups(bare)}
         print("bare DDP loop, S:", _shown(result["bare_ddp"]["speedups"]))
     if options.report:
-        product = {row["nodes"]: row["clocks"]["train"]["speedup"] for row in _read(options.report)["summary"]}
+        product = {
+            row["nodes"]: row["clocks"]["train"]["speedup"]
+            for row in _read(options.report)["summary"]
+        }
         result["product"] = {"report": _read(options.report)["sweep_id"], "speedups": product}
         print("the product's program, S:", _shown(product))
         if options.torch_python:
             found = result["bare_ddp"]["speedups"]
-            result["product_of_bare"] = {n: s / found[n] for n, s in product.items() if s and n in found}
+            result["product_of_bare"] = {
+                n: s / found[n] for n, s in product.items() if s and n in found
+            }
             print("product of bare:", _shown(result["product_of_bare"]))
     if options.output:
         write_atomically(options.output, json.dumps(result, indent=1) + "\n")
@@ -191,8 +212,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_work(options: argparse.Namespace) -> list[Measured]:
-    """Every way, count and number of neighbours in each repeat, in an order of its own: other load hits all alike."""
-    cells = [(way, nodes, busy) for way in options.ways for nodes in options.counts for busy in options.neighbours]
+    """Every way, count and number of neighbours in each repeat, in an order of its own: other load
+    hits all alike.
+    """
+    cells = [
+        (way, nodes, busy)
+        for way in options.ways
+        for nodes in options.counts
+        for busy in options.neighbours
+    ]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), sys.executable, WORK, options.instance_type)
@@ -214,7 +242,11 @@ def measure_ddp(options: argparse.Namespace) -> list[Measured]:
         bench = Bench(Path(folder), options.torch_python, DDP, options.instance_type)
         for repeat in range(1, options.repeats + 1):
             for nodes in options.counts:
-                environment = {"WORLD": str(nodes), "STEPS": str(options.steps), "BATCH": str(options.batch)}
+                environment = {
+                    "WORLD": str(nodes),
+                    "STEPS": str(options.steps),
+                    "BATCH": str(options.batch),
+                }
                 environment["RENDEZVOUS"] = f"{folder}/rendezvous-{repeat}-{nodes}"
                 said, attained = bench.run(nodes, nodes, environment)
                 runs.append(_measured("ddp", nodes, 0, repeat, said, attained))
@@ -224,7 +256,9 @@ def measure_ddp(options: argparse.Namespace) -> list[Measured]:
 
 
 def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Medians over the repeats of a cell, over those of one node without neighbours in the same way."""
+    """Medians over the repeats of a cell, over those of one node without neighbours in the same
+    way.
+    """
     cells: dict[tuple[str, int, int], list[Measured]] = {}
     for run in runs:
         cells.setdefault((run.way, run.nodes, run.neighbours), []).append(run)
@@ -234,7 +268,9 @@ def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
         base = cells[way, least_nodes, least_busy]
         row: dict[str, Any] = {"way": way, "nodes": nodes, "neighbours": busy, "n": len(of_cell)}
         for name in ("units_per_cpu_second", "units_per_wall_second"):
-            row[name] = median(getattr(run, name) for run in of_cell) / median(getattr(run, name) for run in base)
+            row[name] = median(getattr(run, name) for run in of_cell) / median(
+                getattr(run, name) for run in base
+            )
         known = [run.attained for run in of_cell if run.attained is not None]
         rows.append({**row, "attained": min(known, default=None)})
     return rows
@@ -242,7 +278,10 @@ def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
 
 def speedups(runs: Sequence[Measured]) -> dict[int, float]:
     """S(N) by the medians of the wall times."""
-    times = {n: median(run.wall_seconds for run in runs if run.nodes == n) for n in sorted({r.nodes for r in runs})}
+    times = {
+        n: median(run.wall_seconds for run in runs if run.nodes == n)
+        for n in sorted({r.nodes for r in runs})
+    }
     return {nodes: times[min(times)] / seconds for nodes, seconds in times.items()}
 
 
@@ -280,7 +319,10 @@ def neighbours(count: int) -> Iterator[None]:
 
 def machine() -> dict[str, Any]:
     """What it ran on."""
-    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ":")
+    model = next(
+        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        ":",
+    )
     return {
         "cpus": len(os.sched_getaffinity(0)),
         "cpu": model.partition(":")[2].strip(),
@@ -292,12 +334,15 @@ def machine() -> dict[str, Any]:
 
 def print_ratios(rows: Sequence[dict[str, Any]]) -> None:
     """A table; 1.00 is what one node does on a quiet machine."""
-    print(f"{'way':8} {'N':>2} {'neighbours':>10} {'per CPU s':>9} {'per wall s':>10} {'attained':>8}")
+    print(
+        f"{'way':8} {'N':>2} {'neighbours':>10} {'per CPU s':>9} {'per wall s':>10} {'attained':>8}"
+    )
     for row in rows:
         attained = "-" if row["attained"] is None else f"{row['attained']:.0%}"
         print(
-            f"{row['way']:8} {row['nodes']:>2} {row['neighbours']:>10} {row['units_per_cpu_second']:>9.2f} "
-            f"{row['units_per_wall_second']:>10.2f} {attained:>8}"
+            f"{row['way']:8} {row['nodes']:>2} {row['neighbours']:>10}"
+            f" {row['units_per_cpu_second']:>9.2f} {row['units_per_wall_second']:>10.2f}"
+            f" {attained:>8}"
         )
 
 
@@ -321,13 +366,15 @@ def _measured(
 def _line(run: Measured) -> str:
     attained = "unknown" if run.attained is None else f"{run.attained:.0%}"
     return (
-        f"{run.units_per_cpu_second:.0f} units per CPU s, {run.units_per_wall_second:.0f} per wall s, "
-        f"{run.wall_seconds:.1f} s, attained {attained}"
+        f"{run.units_per_cpu_second:.0f} units per CPU s, {run.units_per_wall_second:.0f} per wall"
+        f" s, {run.wall_seconds:.1f} s, attained {attained}"
     )
 
 
 def _shown(ratios: dict[int, Any]) -> str:
-    return ", ".join(f"{nodes}: {ratio:.2f}" for nodes, ratio in ratios.items() if ratio is not None)
+    return ", ".join(
+        f"{nodes}: {ratio:.2f}" for nodes, ratio in ratios.items() if ratio is not None
+    )
 
 
 def _read(path: Path) -> Any:
@@ -337,20 +384,46 @@ def _read(path: Path) -> Any:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4, 8], help="node counts")
-    parser.add_argument("--neighbours", type=int, nargs="+", default=[0, 1, 2], help="busy processes beside the nodes")
-    parser.add_argument("--ways", choices=WAYS, nargs="+", default=list(WAYS), help="how the machine is kept the same")
+    parser.add_argument(
+        "--neighbours",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2],
+        help="busy processes beside the nodes",
+    )
+    parser.add_argument(
+        "--ways",
+        choices=WAYS,
+        nargs="+",
+        default=list(WAYS),
+        help="how the machine is kept the same",
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="of work in each run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each cell")
-    parser.add_argument("--instance-type", choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE), default="ml.local.small")
+    parser.add_argument(
+        "--instance-type", choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE), default="ml.local.small"
+    )
     parser.add_argument("--torch-python", help="a Python with torch, for the bare DDP loop")
-    parser.add_argument("--steps", type=int, default=112, help="of the DDP loop (4 epochs of configs/local.yaml: 112)")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=112,
+        help="of the DDP loop (4 epochs of configs/local.yaml: 112)",
+    )
     parser.add_argument("--batch", type=int, default=8192, help="its global batch")
-    parser.add_argument("--report", type=Path, help="report.json of a sweep of the product's program on this machine")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        help="report.json of a sweep of the product's program on this machine",
+    )
     parser.add_argument("--output", type=Path, help="where the result goes, as JSON")
     options = parser.parse_args(argv)
     most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
     if max(options.counts) > most + 1e-9:
-        parser.error(f"--counts: {max(options.counts)} nodes of {options.instance_type} do not fit; {most:g} do")
+        parser.error(
+            f"--counts: {max(options.counts)} nodes of {options.instance_type} do not fit;"
+            f" {most:g} do"
+        )
     return options
 
 

@@ -1,18 +1,21 @@
-"""How long the training image takes and what is sent, through the builder that a run uses: CodeBuild's local twin.
+"""How long the training image takes and what is sent, through the builder that a run uses:
+CodeBuild's local twin.
 
     .venv/bin/python benchmarks/image_build.py [--repeats 3] [--base-image NAME] [--output FILE.json]
 
-Needs what the container engine needs (infra/local/README.md), as root, and a base image (infra/local/base_image.sh). On
-a platform of its own, with an empty registry, each case does what a run does: read the context, look in ECR, and where
-the image isn't there, send the context and build it.
+Needs what the container engine needs (infra/local/README.md), as root, and a base image
+(infra/local/base_image.sh). On a platform of its own, with an empty registry, each case does what a
+run does: read the context, look in ECR, and where the image isn't there, send the context and build
+it.
 
-    cold          no layer but the base's is there; "first" also pushes the base into the empty registry
-    code change   one line in train.py
+    cold          no layer but the base's is there; "first" also pushes the base into the empty
+    registry code change   one line in train.py
     no change     the same context again
     touched       every file's time and mode changed, no content
 
-"sent" is the context that goes to S3, "pushed" the layers that the registry did not have, compressed. The exit code is
-1 where an unchanged context is built, or a changed line costs more than --limit of the cold build.
+"sent" is the context that goes to S3, "pushed" the layers that the registry did not have,
+compressed. The exit code is 1 where an unchanged context is built, or a changed line costs more
+than --limit of the cold build.
 """
 
 from __future__ import annotations
@@ -48,7 +51,10 @@ _REQUIREMENTS = "requirements-on-dlc.txt"
 _COLD_TRIES = 2
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".mypy_cache")
 _ROLE = "arn:aws:iam::000000000000:role/benchmark"
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
+_MANIFEST = (
+    "application/vnd.oci.image.manifest.v1+json,"
+    " application/vnd.docker.distribution.manifest.v2+json"
+)
 
 LayerSizes = Callable[[str], Mapping[str, int]]
 """Image URI -> its layers' digests and compressed bytes."""
@@ -56,7 +62,9 @@ LayerSizes = Callable[[str], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One try: `seconds` from reading the context to the image's digest, of which the build's phases are parts."""
+    """One try: `seconds` from reading the context to the image's digest, of which the build's
+    phases are parts.
+    """
 
     seconds: float
     built: bool
@@ -112,14 +120,18 @@ class Bench:
         found = find_image.fn(self._at, self._image, context)
         if found is not None:
             return Measurement(time.perf_counter() - started, built=False)
-        build = start_image_build.fn(self._at, self._image, context, f"{context.tag}-{time.time_ns()}")
+        build = start_image_build.fn(
+            self._at, self._image, context, f"{context.tag}-{time.time_ns()}"
+        )
         image = wait_for_image_build.fn(self._at, self._image, context, build)
         seconds = time.perf_counter() - started
         self.built.append(f"{build.repository}:{context.tag}")
         return self._built(seconds, context, build.id, image.uri)
 
     def _built(self, seconds: float, context: BuildContext, build_id: str, uri: str) -> Measurement:
-        phases = aws_client("codebuild", self._at).batch_get_builds(ids=[build_id])["builds"][0]["phases"]
+        phases = aws_client("codebuild", self._at).batch_get_builds(ids=[build_id])["builds"][0][
+            "phases"
+        ]
         took = {phase["phaseType"]: _phase_seconds(phase) for phase in phases if "endTime" in phase}
         layers = self._layer_sizes(uri)
         pushed = sum(size for digest, size in layers.items() if digest not in self._known_layers)
@@ -164,8 +176,9 @@ def table(cases: Mapping[str, Any]) -> str:
     lines = [f"{'case':<12}  {'n':>2}  {'median':>8}  {'of cold':>8}  {'sent':>10}  {'pushed':>13}"]
     for case, each in cases.items():
         lines.append(
-            f"{case:<12}  {len(each['tries']):>2}  {each['median_seconds']:>6.2f} s  {each['ratio_to_cold']:>8.3f}  "
-            f"{each['sent_bytes']:>8,} B  {each['pushed_bytes']:>11,} B"
+            f"{case:<12}  {len(each['tries']):>2}  {each['median_seconds']:>6.2f} s "
+            f" {each['ratio_to_cold']:>8.3f}  {each['sent_bytes']:>8,} B "
+            f" {each['pushed_bytes']:>11,} B"
         )
     return "\n".join(lines)
 
@@ -191,7 +204,9 @@ def registry_layers(uri: str) -> dict[str, int]:
     """The layers of REGISTRY/NAME@DIGEST, as its manifest in the registry has them."""
     registry, _, rest = uri.partition("/")
     name, _, digest = rest.partition("@")
-    request = urllib.request.Request(f"http://{registry}/v2/{name}/manifests/{digest}", headers={"Accept": _MANIFEST})
+    request = urllib.request.Request(
+        f"http://{registry}/v2/{name}/manifests/{digest}", headers={"Accept": _MANIFEST}
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         manifest = json.load(answer)
     return {layer["digest"]: layer["size"] for layer in manifest["layers"]}
@@ -206,7 +221,9 @@ def image_sizes(cli: ContainerCli, base_image: str, layers: Mapping[str, int]) -
 def describe_machine(cli: ContainerCli) -> dict[str, Any]:
     """What the numbers belong to."""
     return {
-        "platform": "local platform, container engine on one machine: the registry is on its loopback",
+        "platform": (
+            "local platform, container engine on one machine: the registry is on its loopback"
+        ),
         "builder": cli.call("--version").strip(),
         "cores": os.cpu_count(),
         "load_average_1_minute": os.getloadavg()[0],
@@ -226,7 +243,9 @@ def main(argv: Sequence[str]) -> int:
             print("neither podman nor docker is on PATH", file=sys.stderr)
             return 2
         image = ImageConfig(
-            context=str(context), base_image=options.base_image, build_args={"REQUIREMENTS": _REQUIREMENTS}
+            context=str(context),
+            base_image=options.base_image,
+            build_args={"REQUIREMENTS": _REQUIREMENTS},
         )
         layers: list[Mapping[str, int]] = []
 
@@ -236,7 +255,8 @@ def main(argv: Sequence[str]) -> int:
 
         with own_platform(folder / "platform") as at:
             bench = Bench(at, image, layer_sizes)
-            # Of an earlier benchmark this machine may still have the layers: a line of this minute has none.
+            # Of an earlier benchmark this machine may still have the layers: a line of this minute
+            # has none.
             with (context / _REQUIREMENTS).open("a") as file:
                 file.write(f"# {time.time_ns()}\n")
             try:
@@ -247,7 +267,12 @@ def main(argv: Sequence[str]) -> int:
         sizes = image_sizes(cli, options.base_image, layers[-1])
         machine = describe_machine(cli)
     print(table(cases))
-    result = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine, "image": sizes, "cases": cases}
+    result = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine,
+        "image": sizes,
+        "cases": cases,
+    }
     if options.output:
         options.output.write_bytes(pretty_json(result))
     for problem in (found := problems(cases, options.limit)):
@@ -256,10 +281,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="How long the training image takes, and what is sent.")
-    parser.add_argument("--repeats", type=int, default=3, help="tries of every case; of the cold one two at most")
-    parser.add_argument("--base-image", default=BASE_IMAGE, help="on this machine, or where it can be pulled from")
-    parser.add_argument("--limit", type=float, default=0.5, help="share of the cold build that a changed line may cost")
+    parser = argparse.ArgumentParser(
+        description="How long the training image takes, and what is sent."
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="tries of every case; of the cold one two at most"
+    )
+    parser.add_argument(
+        "--base-image", default=BASE_IMAGE, help="on this machine, or where it can be pulled from"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=0.5,
+        help="share of the cold build that a changed line may cost",
+    )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 

@@ -1,12 +1,13 @@
-"""How often the intervals of T(N) and S(N) cover the truth: scaling/analysis/intervals.py on simulated sweeps.
+"""How often the intervals of T(N) and S(N) cover the truth: scaling/analysis/intervals.py on
+simulated sweeps.
 
     .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7] [--output FILE.json]
 
-A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard deviation) and a number
-of repeats. Its sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the median of the distribution the times are drawn
-from, the true S(N) the ratio of two of them. S(1) = 1 is no estimate and has no interval. The standard error is over
-sweeps, since the S of one sweep share T(1). The exit code is 1 where a cell of at least 5 repeats covers T or S outside
-93 to 97 %.
+A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard
+deviation) and a number of repeats. Its sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the median
+of the distribution the times are drawn from, the true S(N) the ratio of two of them. S(1) = 1 is no
+estimate and has no interval. The standard error is over sweeps, since the S of one sweep share
+T(1). The exit code is 1 where a cell of at least 5 repeats covers T or S outside 93 to 97 %.
 """
 
 from __future__ import annotations
@@ -22,10 +23,17 @@ from pathlib import Path
 
 import numpy as np
 
-from scaling.analysis.intervals import MIN_REPEATS, RESAMPLES, Interval, median_interval, ratio_interval
+from scaling.analysis.intervals import (
+    MIN_REPEATS,
+    RESAMPLES,
+    Interval,
+    median_interval,
+    ratio_interval,
+)
 
 NODE_COUNTS = (1, 2, 4, 8)
-# Amdahl's law with a serial fraction of 5 %. The intervals scale with the times, so that another law changes nothing.
+# Amdahl's law with a serial fraction of 5 %. The intervals scale with the times, so that another
+# law changes nothing.
 TRUE_SECONDS = tuple(3600 * (0.05 + 0.95 / nodes) for nodes in NODE_COUNTS)
 REQUIRED_COVERAGE = (0.93, 0.97)
 REQUIRED_FROM_REPEATS = 5
@@ -33,7 +41,9 @@ REQUIRED_FROM_REPEATS = 5
 
 @dataclass(frozen=True)
 class Coverage:
-    """Share of intervals that contain the truth, its Monte-Carlo standard error, mean width relative to the truth."""
+    """Share of intervals that contain the truth, its Monte-Carlo standard error, mean width
+    relative to the truth.
+    """
 
     share: float
     standard_error: float
@@ -54,7 +64,9 @@ class Cell:
     def meets_requirement(self) -> bool:
         low, high = REQUIRED_COVERAGE
         covered = (self.train_seconds.share, self.speedup.share)
-        return self.repeats < REQUIRED_FROM_REPEATS or all(low <= share <= high for share in covered)
+        return self.repeats < REQUIRED_FROM_REPEATS or all(
+            low <= share <= high for share in covered
+        )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -87,7 +99,9 @@ def simulate(noise: float, repeats: int, sweeps: int, seed: int) -> Cell:
     generator = np.random.default_rng([seed, repeats, round(noise * 1_000_000)])
     times, speedups = [], []
     for _ in range(sweeps):
-        runs = [(generator.lognormal(np.log(true), noise, repeats)).tolist() for true in TRUE_SECONDS]
+        runs = [
+            (generator.lognormal(np.log(true), noise, repeats)).tolist() for true in TRUE_SECONDS
+        ]
         times.append(list(_checked(zip(TRUE_SECONDS, map(median_interval, runs), strict=True))))
         ratios = [ratio_interval(runs[0], some) for some in runs[1:]]
         true_speedups = [TRUE_SECONDS[0] / true for true in TRUE_SECONDS[1:]]
@@ -112,7 +126,8 @@ def _coverage(sweeps: Sequence[Sequence[tuple[bool, float]]]) -> Coverage:
 
 def _line(cell: Cell) -> str:
     columns = [
-        f"{covered.share * 100:5.2f} ± {covered.standard_error * 100:.2f} %  {covered.mean_relative_width * 100:6.1f} %"
+        f"{covered.share * 100:5.2f} ± {covered.standard_error * 100:.2f} % "
+        f" {covered.mean_relative_width * 100:6.1f} %"
         for covered in (cell.train_seconds, cell.speedup)
     ]
     missed = "" if cell.meets_requirement else "  outside 93 to 97 %"
@@ -121,14 +136,26 @@ def _line(cell: Cell) -> str:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Coverage of the 95 % intervals of T(N) and S(N).")
-    parser.add_argument("--sweeps", type=int, default=8000, help="simulated sweeps per cell, at least 2")
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.02, 0.05, 0.1], help="sigma of the log of a time")
-    parser.add_argument("--repeats", type=int, nargs="+", default=[3, 5, 7, 10], help="runs per node count")
+    parser.add_argument(
+        "--sweeps", type=int, default=8000, help="simulated sweeps per cell, at least 2"
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        nargs="+",
+        default=[0.02, 0.05, 0.1],
+        help="sigma of the log of a time",
+    )
+    parser.add_argument(
+        "--repeats", type=int, nargs="+", default=[3, 5, 7, 10], help="runs per node count"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if min(options.repeats) < MIN_REPEATS:
-        parser.error(f"--repeats: got {min(options.repeats)}; fewer than {MIN_REPEATS} runs have no interval")
+        parser.error(
+            f"--repeats: got {min(options.repeats)}; fewer than {MIN_REPEATS} runs have no interval"
+        )
     if options.sweeps < 2:
         parser.error(f"--sweeps: got {options.sweeps}; a standard error needs at least 2")
     return options

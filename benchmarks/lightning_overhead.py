@@ -1,12 +1,14 @@
 """What Lightning costs: the training program against a bare PyTorch loop that does the same work.
 
-    PYTHON_OF_THE_IMAGE benchmarks/lightning_overhead.py --data DIR [--repeats 20] [--output FILE.json]
+    PYTHON_OF_THE_IMAGE benchmarks/lightning_overhead.py --data DIR [--repeats 20] [--output
+    FILE.json]
 
-Needs the image's environment (infra/image/requirements.txt). Both train the same model from the same seed on the same
-batches with the same optimiser and read the loss as rarely; short runs take turns, so that other load on the machine
-hits both alike. The steady steps of all runs of a kind are pooled: the result is the ratio of the two medians, with a
-95 % interval from resampling pairs of runs, and beside it the ratio of the 10th percentiles, the least disturbed steps.
-The exit code is 1 where the ratio is not below --limit.
+Needs the image's environment (infra/image/requirements.txt). Both train the same model from the
+same seed on the same batches with the same optimiser and read the loss as rarely; short runs take
+turns, so that other load on the machine hits both alike. The steady steps of all runs of a kind are
+pooled: the result is the ratio of the two medians, with a 95 % interval from resampling pairs of
+runs, and beside it the ratio of the 10th percentiles, the least disturbed steps. The exit code is 1
+where the ratio is not below --limit.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def main(argv: Sequence[str]) -> int:
     if options.output:
         from training.files import write_text_atomically
 
-        write_text_atomically(options.output, json.dumps({**result, "machine": describe_machine()}, indent=1) + "\n")
+        write_text_atomically(
+            options.output, json.dumps({**result, "machine": describe_machine()}, indent=1) + "\n"
+        )
     return 0 if result["ratio"]["medians"]["value"] < options.limit else 1
 
 
@@ -119,7 +123,10 @@ def run_bare(data: Path, folder: Path) -> Sample:
             started = stopped
         model.eval()
         with torch.inference_mode():
-            right = [(model(x).argmax(dim=1) == y).float().mean().item() for x, y in table.val_dataloader()]
+            right = [
+                (model(x).argmax(dim=1) == y).float().mean().item()
+                for x, y in table.val_dataloader()
+            ]
         accuracy = sum(right) / len(right)
     return Sample([round(value, 6) for value in seconds[WARMUP_STEPS:]], accuracy)
 
@@ -130,20 +137,31 @@ def summarise(pairs: Sequence[Pair]) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "workload": WORKLOAD,
         "steps": [sum(len(pair[kind].step_seconds) for pair in pairs) for kind in (0, 1)],
-        "ratio": {"medians": _with_interval(pairs, 50), "tenth_percentiles": _with_interval(pairs, 10)},
-        "samples": [{"lightning": asdict(lightning), "bare": asdict(bare)} for lightning, bare in pairs],
+        "ratio": {
+            "medians": _with_interval(pairs, 50),
+            "tenth_percentiles": _with_interval(pairs, 10),
+        },
+        "samples": [
+            {"lightning": asdict(lightning), "bare": asdict(bare)} for lightning, bare in pairs
+        ],
     }
 
 
 def _with_interval(pairs: Sequence[Pair], percentile: int) -> dict[str, float]:
     draws = random.Random(0)
     resampled = sorted(_ratio(draws.choices(pairs, k=len(pairs)), percentile) for _ in range(1000))
-    return {"value": _ratio(pairs, percentile), "lower_95": resampled[25], "upper_95": resampled[974]}
+    return {
+        "value": _ratio(pairs, percentile),
+        "lower_95": resampled[25],
+        "upper_95": resampled[974],
+    }
 
 
 def _ratio(pairs: Sequence[Pair], percentile: int) -> float:
     lightning, bare = (
-        quantiles([seconds for pair in pairs for seconds in pair[kind].step_seconds], n=100)[percentile - 1]
+        quantiles([seconds for pair in pairs for seconds in pair[kind].step_seconds], n=100)[
+            percentile - 1
+        ]
         for kind in (0, 1)
     )
     return lightning / bare
@@ -168,9 +186,13 @@ def describe_machine() -> dict[str, Any]:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Lightning against a bare PyTorch loop.")
-    parser.add_argument("--data", type=Path, required=True, help="folder with the digits table (Parquet)")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with the digits table (Parquet)"
+    )
     parser.add_argument("--repeats", type=int, default=20, help="pairs of runs")
-    parser.add_argument("--limit", type=float, default=1.05, help="ratio from which the exit code is 1")
+    parser.add_argument(
+        "--limit", type=float, default=1.05, help="ratio from which the exit code is 1"
+    )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 

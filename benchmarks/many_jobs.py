@@ -1,18 +1,24 @@
-"""What `nodesweep run` of many jobs costs: wall time, memory, calls, and the growth of Prefect's database.
+"""What `nodesweep run` of many jobs costs: wall time, memory, calls, and the growth of Prefect's
+database.
 
     .venv/bin/python -m benchmarks.many_jobs [--jobs 50 200 1000] [--output FILE.json]
 
-Each sweep is a process of its own, with the ephemeral Prefect server that the command starts, on the simulated engine,
-whose jobs end as soon as they have begun: what is left is nodesweep's own work and the platform's answers. A sweep
-of N jobs has up to 20 node counts, N / 20 repeats of each, and 20 jobs in flight. One sweep of one job goes before: it
-makes Prefect's database, uploads the dataset and builds the image.
+Each sweep is a process of its own, with the ephemeral Prefect server that the command starts, on
+the simulated engine, whose jobs end as soon as they have begun: what is left is nodesweep's own
+work and the platform's answers. A sweep of N jobs has up to 20 node counts, N / 20 repeats of each,
+and 20 jobs in flight. One sweep of one job goes before: it makes Prefect's database, uploads the
+dataset and builds the image.
 
-- wall time: from the start of the process to its end, the start of Prefect's server and the report included.
-- peak RSS: of the process that runs the sweep, not of Prefect's server beside it (VmHWM of /proc/PID/status).
-- database: by how much prefect.db has grown once the server has ended and the write-ahead log is merged into it.
+- wall time: from the start of the process to its end, the start of Prefect's server and the report
+  included.
+- peak RSS: of the process that runs the sweep, not of Prefect's server beside it (VmHWM of
+  /proc/PID/status).
+- database: by how much prefect.db has grown once the server has ended and the write-ahead log is
+  merged into it.
 - calls: what reached the platform, by service and operation.
 
-The exit code is 1 where the largest sweep takes more than 3 minutes, 600 MB, or 0.03 MB of database a job.
+The exit code is 1 where the largest sweep takes more than 3 minutes, 600 MB, or 0.03 MB of database
+a job.
 """
 
 from __future__ import annotations
@@ -36,7 +42,13 @@ from typing import Any
 
 from benchmarks.chaos.plan import UNDISTURBED
 from benchmarks.chaos.proxy import label_of, service_of
-from benchmarks.chaos.world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
+from benchmarks.chaos.world import (
+    REPOSITORY,
+    Platform,
+    served_platform,
+    write_benchmark,
+    write_config,
+)
 from infra.local.api.moto_backend import QuietRequestHandler
 from scaling.names import pretty_json
 
@@ -77,7 +89,9 @@ def shape(jobs: int) -> tuple[list[int], int]:
     for counts in range(min(jobs, len(NODE_COUNTS)), 0, -1):
         if jobs % counts == 0 and jobs // counts <= 50:  # the most that sweep.repeats takes
             return NODE_COUNTS[:counts], jobs // counts
-    raise ValueError(f"{jobs} jobs are not up to {len(NODE_COUNTS)} node counts times up to 50 repeats")
+    raise ValueError(
+        f"{jobs} jobs are not up to {len(NODE_COUNTS)} node counts times up to 50 repeats"
+    )
 
 
 def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
@@ -90,7 +104,9 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
         "sweep.max_parallel_jobs": PARALLEL_JOBS,
         "platform.calls_per_second": "null",
     }
-    settings = [argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")]
+    settings = [
+        argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")
+    ]
     config = write_config(folder, served.endpoint)
     before_mb, known = database_mb(folder / "prefect"), len(served.jobs())
     with counted_calls() as calls, (folder / f"run-{jobs}.log").open("wb") as log:
@@ -130,7 +146,9 @@ def counted_calls() -> Iterator[Counter[str]]:
     before = QuietRequestHandler.log_request
 
     def count(handler: Any, code: int | str = "-", size: int | str = "-") -> None:
-        label = label_of(handler.command, handler.path, handler.headers.get("X-Amz-Target", ""), b"")
+        label = label_of(
+            handler.command, handler.path, handler.headers.get("X-Amz-Target", ""), b""
+        )
         calls[f"{service_of(handler.headers.get('Authorization', ''))}:{label}"] += 1
 
     QuietRequestHandler.log_request = count  # type: ignore[method-assign,assignment]
@@ -163,14 +181,21 @@ def database_mb(prefect_home: Path) -> float:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         pages, unused, page_bytes = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
         )
     return float((pages - unused) * page_bytes / 1e6)
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the sweeps."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))}
+    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the
+    sweeps.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT_", "AWS_"))
+    }
     return {**inherited, "PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
 
 
@@ -201,19 +226,28 @@ def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def table(result: Mapping[str, Any]) -> str:
     """The result for a terminal."""
-    head = f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11} {'calls per job':>14} {'load':>5}"
+    head = (
+        f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11} {'calls per job':>14}"
+        f" {'load':>5}"
+    )
     lines = [
-        f"{sweep['jobs']:5d} {sweep['wall_seconds']:7.1f} s {sweep['peak_rss_mb']:5d} MB "
-        f"{sweep['database_mb']:7.2f} MB {sweep['database_mb_per_job']:8.4f} MB {sweep['calls_per_job']:14.1f} "
-        f"{sweep['load_average_1_minute']:5.1f}"
+        f"{sweep['jobs']:5d} {sweep['wall_seconds']:7.1f} s {sweep['peak_rss_mb']:5d} MB"
+        f" {sweep['database_mb']:7.2f} MB {sweep['database_mb_per_job']:8.4f} MB"
+        f" {sweep['calls_per_job']:14.1f} {sweep['load_average_1_minute']:5.1f}"
         for sweep in result["sweeps"]
     ]
-    return "\n".join([head, *lines, "within the limits" if result["within_target"] else "ABOVE a limit"])
+    return "\n".join(
+        [head, *lines, "within the limits" if result["within_target"] else "ABOVE a limit"]
+    )
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_jobs", description="See the module.")
-    parser.add_argument("--jobs", type=int, nargs="+", default=list(JOBS), help="the sizes of the sweeps")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.many_jobs", description="See the module."
+    )
+    parser.add_argument(
+        "--jobs", type=int, nargs="+", default=list(JOBS), help="the sizes of the sweeps"
+    )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 

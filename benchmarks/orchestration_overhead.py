@@ -1,21 +1,24 @@
-"""What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take on the platform.
+"""What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take on
+the platform.
 
     .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1] [--output FILE.json]
 
-A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated engine at real speed,
-through a proxy that counts calls. One smaller sweep goes before, as the first one on a machine does: it makes Prefect's
-database, uploads the dataset and builds the image. Each measured run is a process of its own with the ephemeral Prefect
-server that the command starts where there is no other.
+A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated
+engine at real speed, through a proxy that counts calls. One smaller sweep goes before, as the first
+one on a machine does: it makes Prefect's database, uploads the dataset and builds the image. Each
+measured run is a process of its own with the ephemeral Prefect server that the command starts where
+there is no other.
 
-- critical path: the sum over jobs of (LastModifiedTime - CreationTime) as DescribeTrainingJob has them. No sweep with
-  one job at a time can take less.
+- critical path: the sum over jobs of (LastModifiedTime - CreationTime) as DescribeTrainingJob has
+  them. No sweep with one job at a time can take less.
 - wall time: from the start of the process to its end.
-- overhead: their difference, in five parts that add up to it. It hardly depends on how long the jobs take (--stretch
-  makes them longer), so the result also says from which critical path on it is below 5 %.
+- overhead: their difference, in five parts that add up to it. It hardly depends on how long the
+  jobs take (--stretch makes them longer), so the result also says from which critical path on it is
+  below 5 %.
     start-up      process, imports, Prefect's server: until the first call reaches the platform
     preparation   preflight, dataset, image: until the first job is created
-    poll lag      from each job's end until the sweep knows it: its next call fetches the job's output
-    between jobs  from there to the next job's creation
+    poll lag      from each job's end until the sweep knows it: its next call fetches the job's
+    output between jobs  from there to the next job's creation
     report        from the last job's end being known until the process has ended
 
 The exit code is 1 where the median overhead is above 5 % of the critical path and above 10 s.
@@ -40,7 +43,13 @@ from typing import Any
 
 from benchmarks.chaos.plan import UNDISTURBED
 from benchmarks.chaos.proxy import Call, Proxy
-from benchmarks.chaos.world import REPOSITORY, Platform, served_platform, write_benchmark, write_config
+from benchmarks.chaos.world import (
+    REPOSITORY,
+    Platform,
+    served_platform,
+    write_benchmark,
+    write_config,
+)
 from scaling.names import pretty_json
 
 SHARE_LIMIT, SECONDS_LIMIT = 0.05, 10.0
@@ -81,7 +90,12 @@ def main(argv: Sequence[str]) -> int:
     """Measure, print, store."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="nodesweep-overhead-") as folder:
-        model = {**_MODEL, **{name: _MODEL[name] * options.stretch for name in _MODEL if name.endswith("_seconds")}}
+        model = {
+            **_MODEL,
+            **{
+                name: _MODEL[name] * options.stretch for name in _MODEL if name.endswith("_seconds")
+            },
+        }
         first, runs = measure(Path(folder), options.runs, NODE_COUNTS, REPEATS, model)
     result = summarise(first, runs, model)
     print(table(result))
@@ -100,7 +114,9 @@ def measure(
         return first, [run_sweep(folder, served, node_counts, repeats) for _ in range(runs)]
 
 
-def run_sweep(folder: Path, served: Platform, node_counts: Sequence[int], repeats: int) -> dict[str, Any]:
+def run_sweep(
+    folder: Path, served: Platform, node_counts: Sequence[int], repeats: int
+) -> dict[str, Any]:
     """One sweep, as a command: seconds of its parts, and its calls."""
     known = {job["TrainingJobName"] for job in served.jobs()}
     changes = {
@@ -111,11 +127,18 @@ def run_sweep(folder: Path, served: Platform, node_counts: Sequence[int], repeat
     }
     with Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy:
         config = write_config(folder, proxy.endpoint)
-        settings = [argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")]
+        settings = [
+            argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")
+        ]
         command = [sys.executable, "-m", "cli.main", "run", str(config), *settings]
         began_at = time.time()
         done = subprocess.run(
-            command, cwd=folder, env=_environment(folder), capture_output=True, timeout=_RUN_SECONDS, check=False
+            command,
+            cwd=folder,
+            env=_environment(folder),
+            capture_output=True,
+            timeout=_RUN_SECONDS,
+            check=False,
         )
         ended_at = time.time()
         calls = sorted(proxy.calls, key=lambda call: call.began_at)
@@ -124,7 +147,9 @@ def run_sweep(folder: Path, served: Platform, node_counts: Sequence[int], repeat
     names = [job["TrainingJobName"] for job in served.jobs() if job["TrainingJobName"] not in known]
     jobs = sorted((_times(served.describe(name)) for name in names), key=lambda job: job[0])
     if len(jobs) != len(node_counts) * repeats:
-        raise RuntimeError(f"the sweep of {len(node_counts)} x {repeats} points made {len(jobs)} jobs")
+        raise RuntimeError(
+            f"the sweep of {len(node_counts)} x {repeats} points made {len(jobs)} jobs"
+        )
     critical_seconds = sum(end - start for start, end in jobs)
     return {
         "wall_seconds": ended_at - began_at,
@@ -136,8 +161,12 @@ def run_sweep(folder: Path, served: Platform, node_counts: Sequence[int], repeat
     }
 
 
-def split(began_at: float, ended_at: float, jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> Parts:
-    """Where the time went that no job took; jobs (created, ended) one after the other, calls by time, unix seconds."""
+def split(
+    began_at: float, ended_at: float, jobs: Sequence[tuple[float, float]], calls: Sequence[Call]
+) -> Parts:
+    """Where the time went that no job took; jobs (created, ended) one after the other, calls by
+    time, unix seconds.
+    """
     first_call_at = calls[0].began_at
     known_at = [_first_after(end, calls) for _, end in jobs]
     starts = [start for start, _ in jobs]
@@ -155,10 +184,14 @@ def _first_after(end: float, calls: Sequence[Call]) -> float:
 
 
 def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> dict[str, Any]:
-    """Calls by service and operation: of the whole run, and per job those from the first creation to the last end."""
+    """Calls by service and operation: of the whole run, and per job those from the first creation
+    to the last end.
+    """
     known_at = _first_after(jobs[-1][1], calls)
     while_jobs = [call for call in calls if jobs[0][0] <= call.began_at <= known_at]
-    whole, per_job = (Counter(f"{call.service}:{call.label}" for call in some) for some in (calls, while_jobs))
+    whole, per_job = (
+        Counter(f"{call.service}:{call.label}" for call in some) for some in (calls, while_jobs)
+    )
     return {
         "run": dict(sorted(whole.items())),
         "per_job": {name: round(count / len(jobs), 2) for name, count in sorted(per_job.items())},
@@ -170,13 +203,21 @@ def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> d
 def _times(description: Mapping[str, Any]) -> tuple[float, float]:
     """(created, ended), unix seconds. Raises where the job did not complete."""
     if description["TrainingJobStatus"] != "Completed":
-        raise RuntimeError(f"{description['TrainingJobName']} is {description['TrainingJobStatus']}")
+        raise RuntimeError(
+            f"{description['TrainingJobName']} is {description['TrainingJobStatus']}"
+        )
     return description["CreationTime"].timestamp(), description["LastModifiedTime"].timestamp()
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the runs."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))}
+    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the
+    runs.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT_", "AWS_"))
+    }
     return {**inherited, "PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
 
 
@@ -197,7 +238,9 @@ def summarise(
             "limit_seconds": limit,
             "within_target": overhead <= limit,
             "below_share_from_seconds": overhead / SHARE_LIMIT,
-            "parts_seconds": {part: median(run["parts"][part] for run in runs) for part in runs[0]["parts"]},
+            "parts_seconds": {
+                part: median(run["parts"][part] for run in runs) for part in runs[0]["parts"]
+            },
         },
         "calls": runs[-1]["calls"],
         "settings": {
@@ -222,21 +265,36 @@ def table(result: Mapping[str, Any]) -> str:
     lines = [
         f"critical path {overhead['critical_path_seconds']:7.1f} s",
         f"wall time     {overhead['wall_seconds']:7.1f} s",
-        f"overhead      {overhead['overhead_seconds']:7.1f} s   {overhead['share']:.1%}, "
-        f"limit {overhead['limit_seconds']:.1f} s: {'met' if overhead['within_target'] else 'MISSED'}",
-        f"below {SHARE_LIMIT:.0%} from a critical path of {overhead['below_share_from_seconds']:.0f} s on",
+        (
+            f"overhead      {overhead['overhead_seconds']:7.1f} s   {overhead['share']:.1%}, limit"
+            f" {overhead['limit_seconds']:.1f} s:"
+            f" {'met' if overhead['within_target'] else 'MISSED'}"
+        ),
+        (
+            f"below {SHARE_LIMIT:.0%} from a critical path of"
+            f" {overhead['below_share_from_seconds']:.0f} s on"
+        ),
         *(f"  {part:<12}{seconds:7.1f} s" for part, seconds in overhead["parts_seconds"].items()),
         f"\n{'calls':<40} {'run':>6} {'per job':>8}",
-        *(f"  {name:<38} {count:6d} {calls['per_job'].get(name, 0):8.2f}" for name, count in calls["run"].items()),
+        *(
+            f"  {name:<38} {count:6d} {calls['per_job'].get(name, 0):8.2f}"
+            for name, count in calls["run"].items()
+        ),
         f"  {'all':<38} {calls['sum']:6d} {calls['sum_per_job']:8.2f}",
     ]
     return "\n".join(lines)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration_overhead", description="See the module.")
-    parser.add_argument("--runs", type=int, default=3, help="measured sweeps, each some three minutes")
-    parser.add_argument("--stretch", type=float, default=1.0, help="every phase of a job takes so many times longer")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.orchestration_overhead", description="See the module."
+    )
+    parser.add_argument(
+        "--runs", type=int, default=3, help="measured sweeps, each some three minutes"
+    )
+    parser.add_argument(
+        "--stretch", type=float, default=1.0, help="every phase of a job takes so many times longer"
+    )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 

@@ -1,17 +1,18 @@
 """Does the training program (infra/image) run on every PyTorch release whose container it can meet?
 
-    make matrix                                                        # all releases: about 5 GB of downloads each
-    .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep] [--output FILE.json]
+    make matrix                                                        # all releases: about 5 GB of
+    downloads each .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep]
+    [--output FILE.json]
 
-One environment after another, each with what such a container holds (its Python, torch, its NumPy) and what the
-Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and what torch and Lightning still lack. In it the
-program is imported, trains as one rank, trains as two over gloo under every strategy that this release has, is killed
-and goes on from its checkpoint, and refuses the rest in one sentence. An environment is deleted once it is tested,
-unless --keep.
+One environment after another, each with what such a container holds (its Python, torch, its NumPy)
+and what the Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and what torch and
+Lightning still lack. In it the program is imported, trains as one rank, trains as two over gloo
+under every strategy that this release has, is killed and goes on from its checkpoint, and refuses
+the rest in one sentence. An environment is deleted once it is tested, unless --keep.
 
-The result is stored after every release, beside those of earlier calls on the same day; a release that never ran is
-named "not run". The exit code is 1 where a check did not end as it should. There is no GPU here: smddp, xla and smp are
-seen to be refused, nothing more, and nccl is not touched.
+The result is stored after every release, beside those of earlier calls on the same day; a release
+that never ran is named "not run". The exit code is 1 where a check did not end as it should. There
+is no GPU here: smddp, xla and smp are seen to be refused, nothing more, and nccl is not touched.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ QUICK = ("--max-steps", str(STEPS), "--epochs", "9")
 
 @dataclass(frozen=True)
 class Container:
-    """What an AWS container for a PyTorch release brings. Python as its tag says it (sagemaker-core's table of images,
-    2026-11), where the tag does: from 2.11 on it does not, and 3.12 is our choice. NumPy 1.26 up to 2.5."""
+    """What an AWS container for a PyTorch release brings. Python as its tag says it
+    (sagemaker-core's table of images, 2026-11), where the tag does: from 2.11 on it does not, and
+    3.12 is our choice. NumPy 1.26 up to 2.5.
+    """
 
     torch: str
     python: str
@@ -83,7 +86,9 @@ CONTAINERS = (
 
 @dataclass(frozen=True)
 class Check:
-    """How one check ended: `ok`, `refused` (in one sentence, `reason`), or `failed` with the end of what was said."""
+    """How one check ended: `ok`, `refused` (in one sentence, `reason`), or `failed` with the end of
+    what was said.
+    """
 
     name: str
     outcome: str
@@ -108,7 +113,11 @@ class Trainer:
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
         """metrics.json of a training that went well; torchrun starts several ranks."""
         self._runs += 1
-        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()
+        launcher = (
+            ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+            if ranks > 1
+            else ()
+        )
         code = _wait(self._start("0", launcher, arguments, {}))
         if code:
             raise CheckError(f"exit code {code}: {self._said()}")
@@ -118,8 +127,16 @@ class Trainer:
     def refusal(self, *arguments: str, ranks: int = 1) -> str:
         """The one sentence with which every rank of a training ends that can't be done here."""
         codes = [_wait(process) for process in self._start_ranks(ranks, arguments)]
-        refusals = {re.sub(r"(?s).*^ValueError: ", "", self._stderr(rank), flags=re.M).strip() for rank in range(ranks)}
-        if codes != [1] * ranks or len(refusals) != 1 or "\n" in (said := refusals.pop()) or "Traceback" in said:
+        refusals = {
+            re.sub(r"(?s).*^ValueError: ", "", self._stderr(rank), flags=re.M).strip()
+            for rank in range(ranks)
+        }
+        if (
+            codes != [1] * ranks
+            or len(refusals) != 1
+            or "\n" in (said := refusals.pop())
+            or "Traceback" in said
+        ):
             raise CheckError(f"exit codes {codes}, should be 1 with one sentence: {self._said()}")
         return said
 
@@ -139,25 +156,45 @@ class Trainer:
                 process.wait()
 
     def _start_ranks(self, ranks: int, arguments: Sequence[str]) -> list[subprocess.Popen[str]]:
-        """Without a launcher, which would put lines of its own about a rank's end, and outlive being killed."""
+        """Without a launcher, which would put lines of its own about a rank's end, and outlive
+        being killed.
+        """
         self._runs += 1
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = str(listener.getsockname()[1])
         world = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_PORT": port}
-        variables = [{"RANK": str(n), "LOCAL_RANK": str(n), "MASTER_ADDR": "127.0.0.1", **world} for n in range(ranks)]
+        variables = [
+            {"RANK": str(n), "LOCAL_RANK": str(n), "MASTER_ADDR": "127.0.0.1", **world}
+            for n in range(ranks)
+        ]
         return [self._start(own["RANK"], (), arguments, own) for own in variables]
 
     def _start(
-        self, rank: str, launcher: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
+        self,
+        rank: str,
+        launcher: Sequence[str],
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
     ) -> subprocess.Popen[str]:
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))}
+        inherited = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))
+        }
         places = {"SM_MODEL_DIR": "model", "SM_OUTPUT_DATA_DIR": "data", "SM_INPUT_DIR": "input"}
         with (folder / f"stderr-{rank}").open("w") as errors:
             return subprocess.Popen(
-                [str(self._python), *launcher, str(IMAGE / "train.py"), "--data", str(self._table()), *arguments],
+                [
+                    str(self._python),
+                    *launcher,
+                    str(IMAGE / "train.py"),
+                    "--data",
+                    str(self._table()),
+                    *arguments,
+                ],
                 env={
                     **inherited,
                     **{name: str(folder / place) for name, place in places.items()},
@@ -207,11 +244,17 @@ def _wait(process: subprocess.Popen[str]) -> int:
         raise CheckError(f"still running after {DEADLINE_SECONDS:g} s") from None
 
 
-def plan_checks(trainer: Trainer, container: Container) -> list[tuple[str, str, Callable[[], str | None]]]:
+def plan_checks(
+    trainer: Trainer, container: Container
+) -> list[tuple[str, str, Callable[[], str | None]]]:
     """(name, how it should end, work) of every check of one environment."""
     trains, resumes = partial(_trains, trainer, container), partial(_resumes, trainer, container)
     checks: list[tuple[str, str, Callable[[], str | None]]] = [
-        ("1 rank, resnet18, sgd", "ok", partial(trains, 1, "--max-steps", "2", "--model", "resnet18", *SGD)),
+        (
+            "1 rank, resnet18, sgd",
+            "ok",
+            partial(trains, 1, "--max-steps", "2", "--model", "resnet18", *SGD),
+        ),
         ("1 rank, adam", "ok", partial(trains, 1, *QUICK, "--optimizer", "adam")),
     ]
     for strategy in ("ddp", "fsdp"):
@@ -219,9 +262,17 @@ def plan_checks(trainer: Trainer, container: Container) -> list[tuple[str, str, 
         if strategy == "fsdp" and release(container.torch) < FIRST_RELEASE[FSDP2_ON_CPUS]:
             checks.append(("2 ranks, fsdp", "refused", partial(trainer.refusal, *asked, ranks=2)))
             continue
-        checks.append((f"2 ranks over gloo, killed and resumed, {strategy}", "ok", partial(resumes, 2, *asked)))
+        checks.append(
+            (
+                f"2 ranks over gloo, killed and resumed, {strategy}",
+                "ok",
+                partial(resumes, 2, *asked),
+            )
+        )
     for option in (("--strategy", "smp"), ("--backend", "smddp"), ("--backend", "xla")):
-        ranks = 2 if option[1] == "xla" else 1  # the library of a backend is asked for where there are peers
+        ranks = (
+            2 if option[1] == "xla" else 1
+        )  # the library of a backend is asked for where there are peers
         name = f"{ranks} rank{'s' if ranks > 1 else ''}, {option[1]}"
         checks.append((name, "refused", partial(trainer.refusal, *option, ranks=ranks)))
     return checks
@@ -234,7 +285,10 @@ def _check(name: str, expected: str, work: Callable[[], str | None]) -> Check:
     except (CheckError, OSError, ValueError, KeyError) as error:
         reason, outcome = str(error), "failed"
     check = Check(name, outcome, expected, round(time.monotonic() - started, 1), reason)
-    print(f"  {check.outcome:8}{check.seconds:7.1f} s  {name}{f': {reason}' if reason else ''}", flush=True)
+    print(
+        f"  {check.outcome:8}{check.seconds:7.1f} s  {name}{f': {reason}' if reason else ''}",
+        flush=True,
+    )
     return check
 
 
@@ -243,7 +297,11 @@ def _trains(trainer: Trainer, container: Container, ranks: int, *arguments: str)
 
 
 def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None:
-    found = (metrics["world"]["world_size"], metrics["versions"]["torch"].split("+")[0], metrics["world"]["backend"])
+    found = (
+        metrics["world"]["world_size"],
+        metrics["versions"]["torch"].split("+")[0],
+        metrics["world"]["backend"],
+    )
     if found != (expected := (ranks, container.torch, "gloo" if ranks > 1 else None)):
         raise CheckError(f"world size, torch and backend: {found}, should be {expected}")
     if not 0 < metrics["final_metric"]["value"] <= 1:
@@ -251,7 +309,9 @@ def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None
 
 
 def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
-    """Killed at a checkpoint and started again, by torchrun, it does the steps that were left, and no other."""
+    """Killed at a checkpoint and started again, by torchrun, it does the steps that were left, and
+    no other.
+    """
     folder = trainer.scratch("checkpoints")
     asked = (*arguments, "--checkpoint-dir", str(folder), "--checkpoint-every-steps", "5")
     trainer.interrupt(folder / "last.ckpt", *asked, ranks=ranks)
@@ -271,8 +331,16 @@ def install(container: Container, uv: str) -> Path:
         _call(uv, "venv", "--quiet", "--python", _find_python(container.python), str(folder))
     pip = (uv, "pip", "install", "--quiet", "--no-cache", "--python", str(python))
     torch = f"torch=={container.torch}"
-    _call(*pip, torch, container.numpy, "protobuf")  # protobuf: of the SageMaker toolkit, tensorboardX reads it
-    _call(*pip, "--no-deps", "--require-hashes", "--requirement", str(IMAGE / "requirements-on-dlc.lock"))
+    _call(
+        *pip, torch, container.numpy, "protobuf"
+    )  # protobuf: of the SageMaker toolkit, tensorboardX reads it
+    _call(
+        *pip,
+        "--no-deps",
+        "--require-hashes",
+        "--requirement",
+        str(IMAGE / "requirements-on-dlc.lock"),
+    )
     _call(*pip, torch, "pytorch-lightning")
     return python
 
@@ -284,7 +352,9 @@ def _call(*command: str) -> None:
 
 
 def _find_python(minor: str) -> str:
-    """pyenv's, where it has one: its commands on PATH run only the versions that are switched on."""
+    """pyenv's, where it has one: its commands on PATH run only the versions that are switched
+    on.
+    """
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     return next((str(path) for path in sorted(root.glob(f"versions/{minor}.*/bin/python"))), minor)
 
@@ -342,7 +412,11 @@ def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
 def program_digest() -> str:
     """Of what ran: the program and the lock that its packages come from."""
     digest = sha256()
-    files = [IMAGE / "train.py", IMAGE / "requirements-on-dlc.lock", *sorted((IMAGE / "training").rglob("*.py"))]
+    files = [
+        IMAGE / "train.py",
+        IMAGE / "requirements-on-dlc.lock",
+        *sorted((IMAGE / "training").rglob("*.py")),
+    ]
     for path in files:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -351,10 +425,22 @@ def program_digest() -> str:
 def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
     """Write `results` beside those that `output` holds; a release that has none is named."""
     earlier = json.loads(output.read_text())["releases"] if output.exists() else {}
-    known = {version: entry for version, entry in {**earlier, **results}.items() if entry["outcome"] != "not run"}
+    known = {
+        version: entry
+        for version, entry in {**earlier, **results}.items()
+        if entry["outcome"] != "not run"
+    }
     releases = {c.torch: known.get(c.torch, {"outcome": "not run"}) for c in CONTAINERS}
-    machine = {"cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}", "gpu": None}
-    whole = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine, "releases": releases}
+    machine = {
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "gpu": None,
+    }
+    whole = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine,
+        "releases": releases,
+    }
     temporary = output.with_name(f".{output.name}.tmp")
     temporary.write_bytes(pretty_json(whole))
     os.replace(temporary, output)
@@ -370,7 +456,9 @@ def table(releases: Mapping[str, Any]) -> str:
         ddp = fsdp = {"ok": "ran"}.get(entry["outcome"], entry["outcome"])
         if release(version) < FIRST_RELEASE[FSDP2_ON_CPUS]:
             fsdp = "refused" if entry["outcome"] == "ok" else entry["outcome"]
-        lines.append(f"| {version} | {held.get('python', '')} | {held.get('numpy', '')} | {ddp} | {fsdp} |")
+        lines.append(
+            f"| {version} | {held.get('python', '')} | {held.get('numpy', '')} | {ddp} | {fsdp} |"
+        )
     return "\n".join(lines)
 
 
@@ -393,10 +481,25 @@ def main(argv: Sequence[str]) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     every = [container.torch for container in CONTAINERS]
     today = RESULTS / f"training_matrix-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
-    parser = argparse.ArgumentParser(description="Runs the training program on every PyTorch release.")
-    parser.add_argument("--versions", nargs="+", choices=every, default=every, metavar="VERSION", help=", ".join(every))
-    parser.add_argument("--keep", action="store_true", help="leave the environments, 1 to 6 GB each, for another time")
-    parser.add_argument("--output", type=Path, default=today, help="where to store the result (JSON)")
+    parser = argparse.ArgumentParser(
+        description="Runs the training program on every PyTorch release."
+    )
+    parser.add_argument(
+        "--versions",
+        nargs="+",
+        choices=every,
+        default=every,
+        metavar="VERSION",
+        help=", ".join(every),
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave the environments, 1 to 6 GB each, for another time",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=today, help="where to store the result (JSON)"
+    )
     return parser.parse_args(argv)
 
 

@@ -1,10 +1,11 @@
-"""How many calls the watcher of a sweep makes, and how late it knows of an end, on a simulated clock and platform.
+"""How many calls the watcher of a sweep makes, and how late it knows of an end, on a simulated
+clock and platform.
 
     .venv/bin/python benchmarks/watch_calls.py [--seed 1] [--output FILE.json]
 
-Each case runs a sweep's jobs as flows/stages/sweep.py does: up to `parallel` at once, a new watch after each end.
-Counted are the calls of the watch alone, each of which takes 0.1 s. The exit code is 1 where a case makes more calls in
-any 60 s than the burst and one a second.
+Each case runs a sweep's jobs as flows/stages/sweep.py does: up to `parallel` at once, a new watch
+after each end. Counted are the calls of the watch alone, each of which takes 0.1 s. The exit code
+is 1 where a case makes more calls in any 60 s than the burst and one a second.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ class SimulatedJob:
         changed_at, state = self.step_at(seconds)
         steps = [(at, state) for at, state in self.steps if at <= seconds]
         transitions = [
-            {"Status": state, "StartTime": START + timedelta(seconds=at), "StatusMessage": f"it is {state}"}
+            {
+                "Status": state,
+                "StartTime": START + timedelta(seconds=at),
+                "StatusMessage": f"it is {state}",
+            }
             for at, state in steps
         ]
         return {
@@ -82,12 +87,16 @@ class SimulatedJob:
 
 
 class SimulatedPlatform:
-    """The calls of SageMaker and CloudWatch Logs that a watch makes; `calls` has (seconds, operation) of each."""
+    """The calls of SageMaker and CloudWatch Logs that a watch makes; `calls` has (seconds,
+    operation) of each.
+    """
 
     class exceptions:
         ClientError = ClientError
 
-    def __init__(self, time: SimulatedTime, call_seconds: float = 0.1, stop_seconds: float = 30.0) -> None:
+    def __init__(
+        self, time: SimulatedTime, call_seconds: float = 0.1, stop_seconds: float = 30.0
+    ) -> None:
         self.time, self._call_seconds, self._stop_seconds = time, call_seconds, stop_seconds
         self.jobs: dict[str, SimulatedJob] = {}
         self.calls: list[tuple[float, str]] = []
@@ -108,7 +117,9 @@ class SimulatedPlatform:
         now = self._count("DescribeTrainingJob")
         self.described.append(TrainingJobName)
         if TrainingJobName not in self.jobs:
-            missing: Any = {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}}
+            missing: Any = {
+                "Error": {"Code": "ValidationException", "Message": "Requested resource not found."}
+            }
             raise ClientError(missing, "DescribeTrainingJob")
         return self.jobs[TrainingJobName].describe(now)
 
@@ -124,15 +135,22 @@ class SimulatedPlatform:
         return {"events": []}
 
 
-def busiest_window(calls: Sequence[tuple[float, str]], window_seconds: float = _WINDOW_SECONDS) -> int:
+def busiest_window(
+    calls: Sequence[tuple[float, str]], window_seconds: float = _WINDOW_SECONDS
+) -> int:
     """The most calls that begin in any window of that length."""
     times = [at for at, _ in calls]
-    return max((bisect_right(times, at + window_seconds) - place for place, at in enumerate(times)), default=0)
+    return max(
+        (bisect_right(times, at + window_seconds) - place for place, at in enumerate(times)),
+        default=0,
+    )
 
 
 @dataclass(frozen=True)
 class Case:
-    """A sweep to watch: so many points of `nodes` in turn, with this pace, and jobs that train for so long."""
+    """A sweep to watch: so many points of `nodes` in turn, with this pace, and jobs that train for
+    so long.
+    """
 
     title: str
     jobs: int
@@ -153,7 +171,9 @@ CASES = (
 
 
 def run_case(case: Case, seed: int) -> dict[str, Any]:
-    """Calls by operation and per job, the busiest minute, and the delays from an end to its being known."""
+    """Calls by operation and per job, the busiest minute, and the delays from an end to its being
+    known.
+    """
     random.seed(seed)  # of the pauses' jitter
     draw, sweep_time = random.Random(seed), SimulatedTime()
     platform = SimulatedPlatform(sweep_time)
@@ -166,10 +186,17 @@ def run_case(case: Case, seed: int) -> dict[str, Any]:
         while waiting and len(active) < case.parallel:
             queued, trained = draw.uniform(*case.queue_seconds), draw.uniform(*case.train_seconds)
             steps = ((0.0, "Starting"), (queued / 2, "Downloading"), (queued, "Training"))
-            platform.add(waiting[0], *steps, (queued + trained, "Uploading"), (queued + trained + 5, "Completed"))
+            platform.add(
+                waiting[0],
+                *steps,
+                (queued + trained, "Uploading"),
+                (queued + trained + 5, "Completed"),
+            )
             active.append(waiting.pop(0))
         follower.begin(active, sweep_time.now())
-        ended = watch(platform, active, case.poll_seconds, _LIMITS, sweep_time.clock, budget, follower.poll)
+        ended = watch(
+            platform, active, case.poll_seconds, _LIMITS, sweep_time.clock, budget, follower.poll
+        )
         for description in ended:
             active.remove(description["TrainingJobName"])
             delays.append((sweep_time.now() - description["LastModifiedTime"]).total_seconds())
@@ -195,7 +222,9 @@ def _job_name(case: Case, place: int) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Simulate, print, store."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(argv)
@@ -204,7 +233,9 @@ def main(argv: Sequence[str]) -> int:
     if options.output:
         date = time.strftime("%Y-%m-%d", time.gmtime())
         bounds = {"calls_per_second": CALLS_PER_SECOND, "burst_calls": BURST_CALLS}
-        options.output.write_bytes(pretty_json({"date": date, "seed": options.seed, "bounds": bounds, "cases": cases}))
+        options.output.write_bytes(
+            pretty_json({"date": date, "seed": options.seed, "bounds": bounds, "cases": cases})
+        )
     allowed = BURST_CALLS + CALLS_PER_SECOND * _WINDOW_SECONDS
     return 0 if all(case["busiest_minute_calls"] <= allowed for case in cases) else 1
 

@@ -1,4 +1,6 @@
-"""`nodesweep compare`: the reports that A and B name, read from this machine or the bucket. Runs no flow."""
+"""`nodesweep compare`: the reports that A and B name, read from this machine or the bucket. Runs no
+flow.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,19 @@ from scaling.report.model import ScalingReport
 from scaling.trend.report_file import ReportUnreadable, parse_report
 
 
-def find_report(reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]) -> ScalingReport:
+def find_report(
+    reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]
+) -> ScalingReport:
     """The report that a sweep id, a report.json or the folder of one names.
 
-    A sweep id is looked for under `directory`, then in the bucket of `platform_of(id)`. Raises ReportUnreadable, and
-    what `platform_of` raises.
+    A sweep id is looked for under `directory`, then in the bucket of `platform_of(id)`. Raises
+    ReportUnreadable, and what `platform_of` raises.
     """
     if names.is_sweep_id(reference):
         path = directory / reference / names.REPORT_JSON
-        return read_report(path) if path.is_file() else _from_bucket(reference, platform_of(reference))
+        return (
+            read_report(path) if path.is_file() else _from_bucket(reference, platform_of(reference))
+        )
     path = Path(reference)
     try:
         if path.is_dir():
@@ -54,5 +60,7 @@ def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
         body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     origin = f"s3://{platform.bucket}/{key}"
     if body is None:
-        raise ReportUnreadable(f"{origin}: no report of sweep {sweep} there; make it with `nodesweep report {sweep}`")
+        raise ReportUnreadable(
+            f"{origin}: no report of sweep {sweep} there; make it with `nodesweep report {sweep}`"
+        )
     return parse_report(body, origin)

@@ -14,17 +14,26 @@ from configs import INIT_CONFIG
 
 
 @click.command("init")
-@click.option("--script", type=click.Path(path_type=Path), help="Your training script; without it, an example is made.")
+@click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    help="Your training script; without it, an example is made.",
+)
 @click.option("--output", default=INIT_CONFIG, show_default=True, type=click.Path(dir_okay=False, path_type=Path),
               help="Config to write.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @guarded
 def init_own_script(script: Path | None, output: Path, force: bool) -> None:
-    """Make a config that measures your own script on this machine, with a word on each field that matters."""
+    """Make a config that measures your own script on this machine, with a word on each field that
+    matters.
+    """
     from cli.init_config import init_script
 
     program = init_script(script, output, force)
-    print_text(f"{output} is written for {program}; next: nodesweep plan {output}, then nodesweep run {output}")
+    print_text(
+        f"{output} is written for {program}; next: nodesweep plan {output}, then nodesweep run"
+        f" {output}"
+    )
 
 
 @click.group("config")
@@ -33,18 +42,38 @@ def config_group() -> None:
 
 
 @config_group.command("init")
-@click.option("--from-stack", "stack", required=True, metavar="NAME", help="A deployed stack; see docs/aws.md.")
-@click.option("--region", metavar="REGION", help="The stack's region, if not that of your AWS set-up.")
-@click.option("--endpoint-url", metavar="URL", help="Endpoint for every AWS call, if not AWS itself.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write; without it, stdout.")
+@click.option(
+    "--from-stack",
+    "stack",
+    required=True,
+    metavar="NAME",
+    help="A deployed stack; see docs/aws.md.",
+)
+@click.option(
+    "--region", metavar="REGION", help="The stack's region, if not that of your AWS set-up."
+)
+@click.option(
+    "--endpoint-url", metavar="URL", help="Endpoint for every AWS call, if not AWS itself."
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; without it, stdout.",
+)
 @click.option("--force", is_flag=True, help="Replace the file where it exists.")
 @guarded
-def init(stack: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool) -> None:
+def init(
+    stack: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool
+) -> None:
     """Make a config of a first sweep on the account that a stack was deployed into."""
     from cli.init_config import init_config
 
     text = init_config(stack, region, endpoint_url, output, force)
-    print_text(text.rstrip("\n") if output is None else f"{output} is written; next: nodesweep plan {output} --online")
+    print_text(
+        text.rstrip("\n")
+        if output is None
+        else f"{output} is written; next: nodesweep plan {output} --online"
+    )
 
 
 @config_group.command()
@@ -54,7 +83,10 @@ def init(stack: str, region: str | None, endpoint_url: str | None, output: Path 
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config file; says everything that is wrong with it."""
     benchmark = read_config_to_run(config, overrides)
-    print_text(f"{config} is valid: benchmark {benchmark.name}, node counts {list(benchmark.sweep.node_counts)}")
+    print_text(
+        f"{config} is valid: benchmark {benchmark.name}, node counts"
+        f" {list(benchmark.sweep.node_counts)}"
+    )
 
 
 @config_group.command()

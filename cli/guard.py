@@ -1,6 +1,8 @@
-"""What the commands share: exit codes, arguments, and errors that become one message. Imports nothing heavy.
+"""What the commands share: exit codes, arguments, and errors that become one message. Imports
+nothing heavy.
 
-Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3 preflight refused.
+Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
+preflight refused.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ set_option = click.option(
     help="Override one value of the config (YAML); repeatable.",
 )
 sweep_config_option = click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweep ran, if not from here."
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the sweep ran, if not from here.",
 )
 output_option = click.option(
     "--output",
@@ -37,7 +41,9 @@ output_option = click.option(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the errors that are meant for a person into one message and their exit code; bugs keep their traceback."""
+    """Turn the errors that are meant for a person into one message and their exit code; bugs keep
+    their traceback.
+    """
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -76,7 +82,14 @@ def explain(error: Exception) -> tuple[str, int]:
         error_code,
     )
 
-    bad_input = (ConfigError, MeasuredTableError, InvalidExpectations, DatasetMissing, InputsChanged, SweepNotNamed)
+    bad_input = (
+        ConfigError,
+        MeasuredTableError,
+        InvalidExpectations,
+        DatasetMissing,
+        InputsChanged,
+        SweepNotNamed,
+    )
     if isinstance(error, bad_input):
         return str(error), BAD_INPUT
     if isinstance(error, PreflightRefused):
@@ -84,18 +97,42 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, NodesweepError | LocalPlatformError | MixedOutcomesError):
         return str(error), RUN_FAILED
     if isinstance(error, BotoCoreError | ClientError):
-        hint = "; renew the credentials, then go on with --resume" if error_code(error) in EXPIRED_CODES else ""
+        hint = (
+            "; renew the credentials, then go on with --resume"
+            if error_code(error) in EXPIRED_CODES
+            else ""
+        )
         return f"AWS call failed: {error}{hint}", RUN_FAILED
     prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
     if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
         return f"PREFECT_API_URL is not a URL: {prefect_error}", BAD_INPUT
-    if isinstance(prefect_error, httpx.HTTPStatusError) and prefect_error.response.status_code == 401:
-        return "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md", RUN_FAILED
-    if isinstance(prefect_error, httpx.HTTPError):  # boto3 speaks no httpx: only Prefect's API is called by it
+    if (
+        isinstance(prefect_error, httpx.HTTPStatusError)
+        and prefect_error.response.status_code == 401
+    ):
+        return (
+            (
+                "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+                " docs/production.md"
+            ),
+            RUN_FAILED,
+        )
+    if isinstance(
+        prefect_error, httpx.HTTPError
+    ):  # boto3 speaks no httpx: only Prefect's API is called by it
         reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
-        return f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it", RUN_FAILED
+        return (
+            f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it",
+            RUN_FAILED,
+        )
     if isinstance(error, pydantic.ValidationError) and error.title == "Settings":
-        return f"a PREFECT_ setting can't be used: {error.errors()[0]['msg'].removeprefix('Value error, ')}", BAD_INPUT
+        return (
+            (
+                "a PREFECT_ setting can't be used:"
+                f" {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+            ),
+            BAD_INPUT,
+        )
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
     raise error

@@ -1,4 +1,6 @@
-"""`nodesweep history`: the trend of one benchmark from the bucket, as a table and a plot. Runs no flow."""
+"""`nodesweep history`: the trend of one benchmark from the bucket, as a table and a plot. Runs no
+flow.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,33 @@ _PLOT_EXTENSIONS = ("svg", "png")
 def show_history(config: BenchmarkConfig, benchmark: str, nodes: int | None) -> None:
     """Print the tables and write the plot to config.report.directory.
 
-    Raises HistoryError where the bucket has no history of that name, none that can be read or none of that node count.
+    Raises HistoryError where the bucket has no history of that name, none that can be read or none
+    of that node count.
     """
     with running_platform(config.platform):
         files = _files(aws_client("s3", config.platform), config, benchmark)
     trends = read_history(_readable(files), nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
-        raise HistoryError(f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(files)}")
+        raise HistoryError(
+            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(files)}"
+        )
     print_rendered(render_history_terminal(benchmark, trends))
     paths = write_plots(Path(config.report.directory), benchmark, trends)
-    print_text("\n".join(f"plot: {path}" for path in paths) or "no plot: no two sweeps of the same conditions")
+    print_text(
+        "\n".join(f"plot: {path}" for path in paths)
+        or "no plot: no two sweeps of the same conditions"
+    )
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:
     """history-NAME.svg and .png; nothing where no trend has two sweeps."""
-    bodies = {extension: history_plot(benchmark, trends, extension) for extension in _PLOT_EXTENSIONS}
-    paths = {directory / f"history-{benchmark}.{extension}": body for extension, body in bodies.items()}
+    bodies = {
+        extension: history_plot(benchmark, trends, extension) for extension in _PLOT_EXTENSIONS
+    }
+    paths = {
+        directory / f"history-{benchmark}.{extension}": body for extension, body in bodies.items()
+    }
     written = {path: body for path, body in paths.items() if body is not None}
     for path, body in written.items():
         write_atomic(path, body)
@@ -52,7 +64,8 @@ def _files(s3: Any, config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]
     if not files:
         known = ", ".join(list_benchmarks(s3, config.platform)) or "none"
         raise HistoryError(
-            f"no history of {benchmark!r} in s3://{config.platform.bucket}; benchmarks with one: {known}"
+            f"no history of {benchmark!r} in s3://{config.platform.bucket}; benchmarks with one:"
+            f" {known}"
         )
     return files
 

@@ -1,4 +1,6 @@
-"""`nodesweep init` and `nodesweep config init`: a config for a script, and for a deployed stack. Runs no flow."""
+"""`nodesweep init` and `nodesweep config init`: a config for a script, and for a deployed stack.
+Runs no flow.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,28 @@ SCRIPT_TEMPLATE = _CONFIGS / "own_script.yaml"
 
 
 def init_config(
-    stack_name: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool = False
+    stack_name: str,
+    region: str | None,
+    endpoint_url: str | None,
+    output: Path | None,
+    force: bool = False,
 ) -> str:
-    """The config's text, also written to `output` where one is given; its paths are relative to that file.
+    """The config's text, also written to `output` where one is given; its paths are relative to
+    that file.
 
-    Raises ConfigError for an unknown stack, one of another template, and an `output` that exists (less with `force`).
+    Raises ConfigError for an unknown stack, one of another template, and an `output` that exists
+    (less with `force`).
     """
     if output is not None and output.exists() and not force:
         raise ConfigError(f"{output} exists; choose another --output, or replace it with --force")
     client = stack_client(region, endpoint_url)
-    stack = Stack.from_outputs(stack_name, client.meta.region_name, read_outputs(client, stack_name))
+    stack = Stack.from_outputs(
+        stack_name, client.meta.region_name, read_outputs(client, stack_name)
+    )
     folder = Path.cwd() if output is None else output.resolve().parent
-    text = fill_template(TEMPLATE.read_text(encoding="utf-8"), stack, endpoint_url, TEMPLATE.parent, folder)
+    text = fill_template(
+        TEMPLATE.read_text(encoding="utf-8"), stack, endpoint_url, TEMPLATE.parent, folder
+    )
     parse_config(parse_yaml(text), origin=f"the config made of the stack {stack_name}")
     if output is not None:
         write_atomic(output, text.encode())
@@ -38,8 +50,8 @@ def init_config(
 def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
     """Write a config that measures `script` on this machine; returns the script's path.
 
-    Without a script, the example is written as code/train.py beside the config. Raises ConfigError for a script that is
-    not there and, less with `force`, for a file that is.
+    Without a script, the example is written as code/train.py beside the config. Raises ConfigError
+    for a script that is not there and, less with `force`, for a file that is.
     """
     example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
     program = script or output.parent / "code" / "train.py"
@@ -49,7 +61,9 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
         if path.exists() and not force:
             raise ConfigError(f"{path} exists; choose another --output, or replace it with --force")
     template, folder = SCRIPT_TEMPLATE.read_text(encoding="utf-8"), output.resolve().parent
-    text = fill_script(template, name_of(program), program.resolve(), SCRIPT_TEMPLATE.parent, folder)
+    text = fill_script(
+        template, name_of(program), program.resolve(), SCRIPT_TEMPLATE.parent, folder
+    )
     parse_config(parse_yaml(text), origin=f"the config made for {program}")
     if script is None:
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""What the commands are given: a config, a sweep, the goals of a report. Imports nothing heavy until it is needed."""
+"""What the commands are given: a config, a sweep, the goals of a report. Imports nothing heavy
+until it is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,18 @@ if TYPE_CHECKING:
     from configs.models import BenchmarkConfig, ReportConfig
 
 
-def read_config(path: Path, overrides: tuple[str, ...] = (), output: Path | None = None) -> BenchmarkConfig:
+def read_config(
+    path: Path, overrides: tuple[str, ...] = (), output: Path | None = None
+) -> BenchmarkConfig:
     """Load a config; --output wins over report.directory."""
     from configs.load import load_config
 
     return _with_output(load_config(path, overrides), output)
 
 
-def read_config_to_run(path: Path, overrides: tuple[str, ...], output: Path | None = None) -> BenchmarkConfig:
+def read_config_to_run(
+    path: Path, overrides: tuple[str, ...], output: Path | None = None
+) -> BenchmarkConfig:
     """Load a config whose directories (dataset, build context, code) are there."""
     from configs.load import check_directories
 
@@ -34,12 +40,16 @@ def _with_output(config: BenchmarkConfig, output: Path | None) -> BenchmarkConfi
     return (
         config
         if output is None
-        else config.model_copy(update={"report": config.report.model_copy(update={"directory": str(output)})})
+        else config.model_copy(
+            update={"report": config.report.model_copy(update={"directory": str(output)})}
+        )
     )
 
 
 def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> BenchmarkConfig:
-    """The config a sweep was started with: from --config, else from what this machine remembers of it."""
+    """The config a sweep was started with: from --config, else from what this machine remembers of
+    it.
+    """
     if path is not None:
         return read_config(path, output=output)
     from configs.load import ConfigError, parse_config
@@ -48,20 +58,24 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
     record = (output or Path("reports")) / sweep_id / SWEEP_RECORD
     if not record.is_file():
         raise ConfigError(
-            f"{record}: this machine does not know sweep {sweep_id}; say where it runs with --config FILE"
+            f"{record}: this machine does not know sweep {sweep_id}; say where it runs with"
+            " --config FILE"
         )
     try:
         config = json.loads(record.read_bytes())["config"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(
-            f"{record}: damaged, not the record of a sweep; say where the sweep runs with --config FILE"
+            f"{record}: damaged, not the record of a sweep; say where the sweep runs with --config"
+            " FILE"
         ) from None
     benchmark = parse_config(config, origin=str(record))
     return _with_output(benchmark, output or Path("reports"))
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
-    """Raise click.UsageError for an argument with bytes that are no text: records, reports and keys hold text alone."""
+    """Raise click.UsageError for an argument with bytes that are no text: records, reports and keys
+    hold text alone.
+    """
     for name, value in arguments.items():
         for part in value if isinstance(value, tuple) else (value,):
             try:
@@ -74,11 +88,15 @@ def check_sweep_id(sweep_id: str | None) -> None:
     from scaling.names import is_sweep_id
 
     if sweep_id is None or not is_sweep_id(sweep_id):
-        raise click.BadParameter(f"{sweep_id!r} is not a sweep id; they look like local-20261120191500-1a2b3c4d")
+        raise click.BadParameter(
+            f"{sweep_id!r} is not a sweep id; they look like local-20261120191500-1a2b3c4d"
+        )
 
 
 def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
-    """The report's rules with the goals of the command line. Raises click.UsageError for one out of bounds."""
+    """The report's rules with the goals of the command line. Raises click.UsageError for one out of
+    bounds.
+    """
     from pydantic import ValidationError
 
     from configs.models import RecommendationConfig
@@ -92,9 +110,15 @@ def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
 
 
 def with_tolerance(rules: ReportConfig, tolerance: float | None) -> ReportConfig:
-    """The report's rules with that tolerance of the final metric. Raises click.UsageError for one below zero."""
+    """The report's rules with that tolerance of the final metric. Raises click.UsageError for one
+    below zero.
+    """
     if tolerance is None:
         return rules
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise click.UsageError(f"--tolerance: got {tolerance}; expected a number from 0 on, in the metric's unit")
-    return rules.model_copy(update={"parity": rules.parity.model_copy(update={"tolerance": tolerance})})
+        raise click.UsageError(
+            f"--tolerance: got {tolerance}; expected a number from 0 on, in the metric's unit"
+        )
+    return rules.model_copy(
+        update={"parity": rules.parity.model_copy(update={"tolerance": tolerance})}
+    )

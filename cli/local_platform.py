@@ -1,4 +1,6 @@
-"""The embedded platform: started when a config asks for it and nothing answers at its endpoint; used by URL alone."""
+"""The embedded platform: started when a config asks for it and nothing answers at its endpoint;
+used by URL alone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ logger = logging.getLogger("nodesweep.platform")
 _START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
 _NOT_KEPT = 3  # exit code of `leave`; this floor reaches infra by process calls alone
 _ANSWER_SECONDS = 2.0
-_STOP_SECONDS = 200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
+_STOP_SECONDS = (
+    200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
+)
 
 
 class LocalPlatformError(Exception):
@@ -27,24 +31,35 @@ class LocalPlatformError(Exception):
 
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[None]:
-    """Inside, something answers at the endpoint; what a run started is stopped when the last run that uses it ends.
+    """Inside, something answers at the endpoint; what a run started is stopped when the last run
+    that uses it ends.
 
-    Raises LocalPlatformError where it does not start, and at the end where its disk was full: not all that the run
-    left there is kept. One that does not stop is logged: the work is done by then, and the platform ends with this
-    process anyway.
+    Raises LocalPlatformError where it does not start, and at the end where its disk was full: not
+    all that the run left there is kept. One that does not stop is logged: the work is done by then,
+    and the platform ends with this process anyway.
     """
     if not platform.autostart:
         yield
         return
     port = urlparse(platform.endpoint_url or "").port
     # The platform watches its owners and ends with the last of them, however they end.
-    arguments = ["--port", str(port), "--state-dir", platform.state_directory, "--owner-pid", str(os.getpid())]
-    is_owner = answers(platform) and _call("join", *arguments, seconds=_START_SECONDS).returncode == 0
+    arguments = [
+        "--port",
+        str(port),
+        "--state-dir",
+        platform.state_directory,
+        "--owner-pid",
+        str(os.getpid()),
+    ]
+    is_owner = (
+        answers(platform) and _call("join", *arguments, seconds=_START_SECONDS).returncode == 0
+    )
     if not answers(platform):
         started = _call("start", *arguments, seconds=_START_SECONDS)
         if started.returncode != 0:
             raise LocalPlatformError(
-                f"the local platform did not start at {platform.endpoint_url}:\n{started.stderr.strip()}"
+                "the local platform did not start at"
+                f" {platform.endpoint_url}:\n{started.stderr.strip()}"
             )
         is_owner = True
     try:
@@ -67,17 +82,23 @@ def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
     if left.returncode == _NOT_KEPT:
         return f"the local platform at {platform.endpoint_url} has stopped: {left.stderr.strip()}"
     if left.returncode != 0:
-        logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, left.stderr.strip())
+        logger.warning(
+            "the local platform at %s did not stop: %s", platform.endpoint_url, left.stderr.strip()
+        )
     return None
 
 
 def answers(platform: PlatformConfig) -> bool:
-    """Whether a local platform is up at the endpoint: one on its way out is not, nor is any other program."""
+    """Whether a local platform is up at the endpoint: one on its way out is not, nor is any other
+    program.
+    """
     return _is_up(platform, where_silent=False)
 
 
 def is_over(platform: PlatformConfig) -> bool:
-    """Whether no local platform is up at the endpoint; one that does not answer in time may be busy, and is up."""
+    """Whether no local platform is up at the endpoint; one that does not answer in time may be
+    busy, and is up.
+    """
     return not _is_up(platform, where_silent=True)
 
 
@@ -96,5 +117,6 @@ def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise LocalPlatformError(
-            f"`{shlex.join(['python', '-m', 'infra.local', *arguments])}` gave no answer within {seconds:g} s"
+            f"`{shlex.join(['python', '-m', 'infra.local', *arguments])}` gave no answer within"
+            f" {seconds:g} s"
         ) from None

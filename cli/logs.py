@@ -1,7 +1,8 @@
 """`nodesweep logs`: the logs of a sweep's jobs, line by line with time, job and node. Runs no flow.
 
-Jobs that have ended are read from the files beside the report, and kept there first where they are not; those that run
-are read from CloudWatch Logs. A platform that this machine started and that has ended since is not started for it.
+Jobs that have ended are read from the files beside the report, and kept there first where they are
+not; those that run are read from CloudWatch Logs. A platform that this machine started and that has
+ended since is not started for it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,14 @@ class Wanted:
 
 
 def show_logs(
-    config: BenchmarkConfig, sweep: str, wanted: Wanted, follow_seconds: float | None, clock: Clock | None = None
+    config: BenchmarkConfig,
+    sweep: str,
+    wanted: Wanted,
+    follow_seconds: float | None,
+    clock: Clock | None = None,
 ) -> None:
-    """Print them, with `follow_seconds` also what is new until the sweep ends or so many seconds have passed.
+    """Print them, with `follow_seconds` also what is new until the sweep ends or so many seconds
+    have passed.
 
     Raises SweepNotFound where there is no log that fits.
     """
@@ -66,13 +72,17 @@ def show_logs(
         if follow_seconds is None or _is_over(config, sweep, jobs):
             break
         if clock.monotonic() >= deadline:
-            raise RunFailed(f"sweep {sweep} has not ended after {follow_seconds:g} s (--deadline); it runs on")
+            raise RunFailed(
+                f"sweep {sweep} has not ended after {follow_seconds:g} s (--deadline); it runs on"
+            )
         clock.sleep(next(pauses))
     shown.refuse_none()
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether no job runs and nobody will start one: the report is made since the last job, or the owner is gone."""
+    """Whether no job runs and nobody will start one: the report is made since the last job, or the
+    owner is gone.
+    """
     if any(job["TrainingJobStatus"] not in TERMINAL for job in jobs):
         return False
     platform, s3 = config.platform, aws_client("s3", config.platform)
@@ -91,7 +101,9 @@ class _Shown:
     def __init__(self, config: BenchmarkConfig, sweep: str, wanted: Wanted) -> None:
         self._config, self._sweep, self._wanted = config, sweep, wanted
         self._folder = Path(config.report.directory) / sweep / names.LOGS
-        self._processes = processes_per_node(config, load_catalogue().get(config.training.instance_type))
+        self._processes = processes_per_node(
+            config, load_catalogue().get(config.training.instance_type)
+        )
         self._follower: LogFollower | None = None
         self._followed: set[str] = set()
         self._done: set[str] = set()
@@ -102,7 +114,9 @@ class _Shown:
         self._print_files(sorted(self._folder.glob("*.log")))
 
     def show(self, jobs: Iterable[Mapping[str, Any]]) -> None:
-        """What is new of these jobs: all of one that has ended and was not followed, the new lines of one that runs."""
+        """What is new of these jobs: all of one that has ended and was not followed, the new lines
+        of one that runs.
+        """
         for job in jobs:
             name = job["TrainingJobName"]
             if not self._wanted.has(name) or name in self._done:
@@ -119,7 +133,8 @@ class _Shown:
     def refuse_none(self) -> None:
         if not self._files and not self._followed:
             raise SweepNotFound(
-                f"sweep {self._sweep} has no log that fits: none is kept in {self._folder}, and the platform shows none"
+                f"sweep {self._sweep} has no log that fits: none is kept in {self._folder}, and the"
+                " platform shows none"
             )
 
     def _logs(self) -> Any:
@@ -138,7 +153,9 @@ class _Shown:
                 self._print(place, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
-        """Page by page until there is none; a job that is followed is asked from where it was left."""
+        """Page by page until there is none; a job that is followed is asked from where it was
+        left.
+        """
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)
         self._followed.add(name)

@@ -1,6 +1,8 @@
-"""nodesweep: a thin layer of commands over the flows. Imports nothing heavy until a command needs it.
+"""nodesweep: a thin layer of commands over the flows. Imports nothing heavy until a command needs
+it.
 
-Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3 preflight refused.
+Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
+preflight refused.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
 def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
     print_in_any_encoding()
-    atexit.register(gc.freeze)  # else Python looks through all that was imported as it ends, for 2 s
+    atexit.register(
+        gc.freeze
+    )  # else Python looks through all that was imported as it ends, for 2 s
 
 
 @main.command()
@@ -58,20 +62,35 @@ def main() -> None:
     help="Continue a sweep instead of starting one; without an id, the latest of this config if unfinished.",
 )  # fmt: skip
 @click.option(
-    "--as-started", is_flag=True, help="With --resume: go on with the code, data and image the sweep was started with."
+    "--as-started",
+    is_flag=True,
+    help="With --resume: go on with the code, data and image the sweep was started with.",
 )
-@click.option("--detach", is_flag=True, help="Return once the jobs are accepted; `collect` makes the report later.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Return once the jobs are accepted; `collect` makes the report later.",
+)
 @output_option
 @guarded
 def run(
-    config: Path, overrides: tuple[str, ...], resume: str | None, as_started: bool, detach: bool, output: Path | None
+    config: Path,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    as_started: bool,
+    detach: bool,
+    output: Path | None,
 ) -> None:
     """Run a benchmark to its report."""
     if as_started and resume is None:
-        raise click.UsageError("--as-started goes with --resume; a new sweep starts with what is here")
+        raise click.UsageError(
+            "--as-started goes with --resume; a new sweep starts with what is here"
+        )
     if detach and resume is not None:
         raise click.UsageError("--detach starts a sweep; it does not go with --resume")
-    read = read_config_to_run if resume is None else read_config  # a sweep that goes on has its inputs already
+    read = (
+        read_config_to_run if resume is None else read_config
+    )  # a sweep that goes on has its inputs already
     benchmark = read(config, overrides, output)
     if detach:
         return run_detached(benchmark)
@@ -99,8 +118,8 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
 
     if benchmark.platform.autostart and not answers(benchmark.platform):
         fail(
-            "--detach: a platform that this command starts (platform.autostart) ends with it, and its jobs too; start "
-            "it first: nodesweep local start",
+            "--detach: a platform that this command starts (platform.autostart) ends with it, and"
+            " its jobs too; start it first: nodesweep local start",
             PREFLIGHT_REFUSED,
         )
     with flow_session(benchmark.platform, autostart=False):
@@ -108,10 +127,14 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
 
         sweep = start_detached_sweep(benchmark)
     print_text("\n".join(sweep.job_names))
-    print_text(f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}")
+    print_text(
+        f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}"
+    )
     if sweep.refused:
         fail(
-            f"{len(sweep.refused)} jobs were not accepted:\n" + "\n".join(sweep.refused) + "\nsend them again when the "
+            f"{len(sweep.refused)} jobs were not accepted:\n"
+            + "\n".join(sweep.refused)
+            + "\nsend them again when the "
             f"others have ended: nodesweep run CONFIG --resume {sweep.sweep_id}",
             RUN_FAILED,
         )
@@ -123,7 +146,9 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
 @output_option
 @guarded
 def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """The report of a sweep that was left to itself (`run --detach`), once its last job has ended."""
+    """The report of a sweep that was left to itself (`run --detach`), once its last job has
+    ended.
+    """
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.session import flow_session, run_flow
@@ -133,7 +158,10 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
         collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
-        fail(f"sweep {sweep_id} has jobs that still run; collect it again when they have ended", RUN_FAILED)
+        fail(
+            f"sweep {sweep_id} has jobs that still run; collect it again when they have ended",
+            RUN_FAILED,
+        )
     show(collected.report, collected.folder)
     from flows.scaling_benchmark import check_points
 
@@ -144,11 +172,15 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 @config_argument
 @set_option
 @click.option(
-    "--online", is_flag=True, help="Ask the account too: quotas, network, role, bucket, image, current price."
+    "--online",
+    is_flag=True,
+    help="Ask the account too: quotas, network, role, bucket, image, current price.",
 )
 @guarded
 def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
-    """Show what would run and what it can cost; starts nothing, and asks the account only with --online."""
+    """Show what would run and what it can cost; starts nothing, and asks the account only with
+    --online.
+    """
     from cli.plan import describe_plan, plan_of
     from flows.stages.preflight import check_account, refuse
 
@@ -168,8 +200,8 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
 def requests(config: Path, overrides: tuple[str, ...]) -> None:
     """Print the CreateTrainingJob request of every point as a JSON array; sends nothing.
 
-    The image's digest, the sweep id and a local dataset's upload are made by a run; here they are spelled from what
-    is known without one.
+    The image's digest, the sweep id and a local dataset's upload are made by a run; here they are
+    spelled from what is known without one.
     """
     from cli.plan import plan_of, requests_of
     from flows.stages.preflight import refuse
@@ -183,18 +215,32 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @main.command()
 @click.argument("sweep_id", required=False)
 @click.option(
-    "--csv", "table", type=click.Path(dir_okay=False, path_type=Path), help="A table of measured times instead."
+    "--csv",
+    "table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A table of measured times instead.",
 )
 @sweep_config_option
-@click.option("--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have.")
 @click.option(
-    "--goal", type=click.Choice(["maximize", "minimize"]), help="With --csv: which final metric is the better one."
+    "--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have."
 )
 @click.option(
-    "--tolerance", type=float, metavar="FLOAT", help="With --csv: how much worse a final metric may be; else 0.02."
+    "--goal",
+    type=click.Choice(["maximize", "minimize"]),
+    help="With --csv: which final metric is the better one.",
 )
-@click.option("--deadline", type=float, metavar="SECONDS", help="Recommend the cheapest count that meets it.")
-@click.option("--budget", type=float, metavar="USD", help="Recommend no count whose run costs more.")
+@click.option(
+    "--tolerance",
+    type=float,
+    metavar="FLOAT",
+    help="With --csv: how much worse a final metric may be; else 0.02.",
+)
+@click.option(
+    "--deadline", type=float, metavar="SECONDS", help="Recommend the cheapest count that meets it."
+)
+@click.option(
+    "--budget", type=float, metavar="USD", help="Recommend no count whose run costs more."
+)
 @output_option
 @guarded
 def report(
@@ -228,7 +274,9 @@ def report(
         if region is not None:
             raise click.UsageError("--region goes with --csv; a sweep knows its region")
         if goal is not None or tolerance is not None:
-            raise click.UsageError("--goal and --tolerance go with --csv; a sweep has them from its program and config")
+            raise click.UsageError(
+                "--goal and --tolerance go with --csv; a sweep has them from its program and config"
+            )
         check_sweep_id(sweep_id)
         benchmark = config_of_sweep(str(sweep_id), config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
@@ -250,7 +298,9 @@ def report(
     help="Where the sweep runs, if not from here.",
 )
 @click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), help="Reports directory the sweep was started with."
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Reports directory the sweep was started with.",
 )
 @guarded
 def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
@@ -261,22 +311,31 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     from cli.session import flow_session, run_flow
 
     if benchmark.platform.autostart and is_over(benchmark.platform):
-        print_text(f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of {sweep_id}")
+        print_text(
+            f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of"
+            f" {sweep_id}"
+        )
         return
     with flow_session(benchmark.platform, autostart=False):
         from flows.stop import stop_sweep
 
         stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)
-    print_text("\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job")
+    print_text(
+        "\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job"
+    )
 
 
 @main.command()
 @click.argument("sweep_id")
 @click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
 @click.option(
-    "--rank", type=click.IntRange(min=0), help="Only the node that this rank ran on, and no other rank's lines."
+    "--rank",
+    type=click.IntRange(min=0),
+    help="Only the node that this rank ran on, and no other rank's lines.",
 )
-@click.option("--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline.")
+@click.option(
+    "--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline."
+)
 @click.option(
     "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True, metavar="SECONDS",
     help="With --follow: the longest to wait for the sweep's end.",
@@ -293,7 +352,9 @@ def logs(
     config: Path | None,
     output: Path | None,
 ) -> None:
-    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs, of the others as they are kept."""
+    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs, of the others as
+    they are kept.
+    """
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.logs import Wanted, show_logs
@@ -304,13 +365,31 @@ def logs(
 @main.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--tolerance", type=float, default=0.05, show_default=True, help="Share by which B may be slower.")
-@click.option("--allow", "allowed", multiple=True, metavar="CONDITION", help="A condition that may differ; repeatable.")
+@click.option(
+    "--tolerance",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Share by which B may be slower.",
+)
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="CONDITION",
+    help="A condition that may differ; repeatable.",
+)
 @click.option("--force", is_flag=True, help="Compare whatever differs; the result is labelled.")
 @click.option(
-    "--config", type=click.Path(dir_okay=False, path_type=Path), help="Where the sweeps ran, if not from here."
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the sweeps ran, if not from here.",
 )
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Reports directory of the sweeps.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Reports directory of the sweeps.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @guarded
 def compare(
@@ -323,7 +402,8 @@ def compare(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Is sweep B slower than sweep A? Exit code 1 where a regression is established, or no run of B completed.
+    """Is sweep B slower than sweep A? Exit code 1 where a regression is established, or no run of B
+    completed.
 
     A and B are each a sweep id, a report.json or the folder of one.
     """
@@ -334,7 +414,9 @@ def compare(
     directory = output or Path(read_config(config).report.directory if config else "reports")
     try:
         before, after = (
-            find_report(reference, directory, lambda sweep: config_of_sweep(sweep, config, output).platform)
+            find_report(
+                reference, directory, lambda sweep: config_of_sweep(sweep, config, output).platform
+            )
             for reference in (a, b)
         )
         comparison = compare_reports(before, after, tolerance, frozenset(allowed), force)
@@ -353,7 +435,10 @@ def compare(
 @main.command()
 @click.argument("name")
 @click.option(
-    "--config", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Whose bucket holds the history."
+    "--config",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Whose bucket holds the history.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
 @output_option

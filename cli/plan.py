@@ -30,12 +30,20 @@ def describe_plan(checked: Checked) -> str:
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     lines = [
-        f"{config.name}: {len(plan.points)} jobs on {training.instance_type}, "
-        f"{plan.processes_per_node} process(es) per node, {sweep.order} order (seed {sweep.order_seed})",
-        f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once, {training.max_runtime_seconds} s each",
+        (
+            f"{config.name}: {len(plan.points)} jobs on {training.instance_type},"
+            f" {plan.processes_per_node} process(es) per node, {sweep.order} order (seed"
+            f" {sweep.order_seed})"
+        ),
+        (
+            f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once,"
+            f" {training.max_runtime_seconds} s each"
+        ),
         "",
-        f"{'job':>4} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13} {'per replica':>12} "
-        f"{'learning rate':>14}",
+        (
+            f"{'job':>4} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13}"
+            f" {'per replica':>12} {'learning rate':>14}"
+        ),
     ]
     lines += [
         f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} "
@@ -45,7 +53,11 @@ def describe_plan(checked: Checked) -> str:
     ]
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
-    lines += [] if checked.findings.problems else [f"packages: {text}" for text in _packages(checked.facts)]
+    lines += (
+        []
+        if checked.findings.problems
+        else [f"packages: {text}" for text in _packages(checked.facts)]
+    )
     lines += [f"hint: {hint}" for hint in checked.findings.hints]
     return "\n".join(lines)
 
@@ -58,15 +70,31 @@ def _packages(facts: Facts) -> list[str]:
     if packages.at_start is not None:
         return [at_start_text(packages.at_start)]
     config = facts.config
-    is_sure = config.platform.create_missing or config.image.uri is None  # else preflight refuses, or there is no layer
-    where = "" if is_sure else f", where ECR has {config.image.repository} (image.repository): ask by plan --online"
-    return [f"{packages.path} becomes a layer of the image, built once for its content and that image{where}"]
+    is_sure = (
+        config.platform.create_missing or config.image.uri is None
+    )  # else preflight refuses, or there is no layer
+    where = (
+        ""
+        if is_sure
+        else f", where ECR has {config.image.repository} (image.repository): ask by plan --online"
+    )
+    return [
+        f"{packages.path} becomes a layer of the image, built once for its content and that"
+        f" image{where}"
+    ]
 
 
 def _policy(training: TrainingConfig) -> str:
-    batch = "batch size left to the program" if training.batch is None else POLICY_LABELS[training.batch.policy]
+    batch = (
+        "batch size left to the program"
+        if training.batch is None
+        else POLICY_LABELS[training.batch.policy]
+    )
     rate = training.learning_rate
-    return f"{batch}, {'learning rate left to the program' if rate is None else f'learning-rate rule {rate.rule}'}"
+    return (
+        f"{batch},"
+        f" {'learning rate left to the program' if rate is None else f'learning-rate rule {rate.rule}'}"
+    )
 
 
 def _number(value: float | None) -> str:
@@ -75,20 +103,26 @@ def _number(value: float | None) -> str:
 
 
 def requests_of(config: BenchmarkConfig, checked: Checked) -> list[dict[str, Any]]:
-    """Every point's request without its secrets; the image's digest, not known yet, is spelled as zeros."""
+    """Every point's request without its secrets; the image's digest, not known yet, is spelled as
+    zeros.
+    """
     platform, facts = config.platform, checked.facts
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
         image_uri=_container(config, facts) or _unbuilt_image(config, registry),
         **_dataset_place(config),
-        source_uri=code_uri(config, not facts.files.has_layer) if config.training.source_dir else None,
+        source_uri=(
+            code_uri(config, not facts.files.has_layer) if config.training.source_dir else None
+        ),
     )
     return [hide_secrets(build_request(config, point, inputs)) for point in facts.plan.points]
 
 
 def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
-    """The image that is there already, as the config names it; a run names AWS's container by its digest."""
+    """The image that is there already, as the config names it; a run names AWS's container by its
+    digest.
+    """
     uri = facts.config.image.uri
     if uri is None:
         read_context(config.image)
@@ -100,7 +134,9 @@ def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
 
 
 def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
-    """dataset_uri and dataset_folders of the inputs; folders that lie in S3 only are spelled `<folder>`."""
+    """dataset_uri and dataset_folders of the inputs; folders that lie in S3 only are spelled
+    `<folder>`.
+    """
     section, platform = config.dataset, config.platform
     if section is None:
         return {"dataset_uri": None}

@@ -1,7 +1,8 @@
-"""The Prefect API of a command: the one the user has configured, or a server that starts and ends with the command.
+"""The Prefect API of a command: the one the user has configured, or a server that starts and ends
+with the command.
 
-The server is the one that Prefect itself would start. But Prefect imports all of the server to do so, 4 s on two cores,
-and waits for it before it goes on; here both processes start side by side.
+The server is the one that Prefect itself would start. But Prefect imports all of the server to do
+so, 4 s on two cores, and waits for it before it goes on; here both processes start side by side.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ except OSError:
 
 
 def connect_prefect(modules: Sequence[str] = ()) -> None:
-    """See that there is a Prefect API; `modules` are imported while a server starts. Raises RunFailed."""
+    """See that there is a Prefect API; `modules` are imported while a server starts. Raises
+    RunFailed.
+    """
     from prefect.settings import PREFECT_API_URL
 
     if PREFECT_API_URL.value():
@@ -68,7 +71,9 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
 
 
 def _check_home() -> None:
-    """The server keeps its database in Prefect's home, below the user's own. Raises RunFailed where it can't be."""
+    """The server keeps its database in Prefect's home, below the user's own. Raises RunFailed where
+    it can't be.
+    """
     from prefect.settings import get_current_settings
 
     settings = get_current_settings()
@@ -80,13 +85,16 @@ def _check_home() -> None:
             file.write(b"a byte")
     except OSError as error:
         raise RunFailed(
-            f"Prefect keeps its record of runs in {settings.home}, which can't be written ({error.strerror or error}); "
-            "set PREFECT_HOME to a folder that can, or PREFECT_API_URL to a server that runs"
+            f"Prefect keeps its record of runs in {settings.home}, which can't be written"
+            f" ({error.strerror or error}); set PREFECT_HOME to a folder that can, or"
+            " PREFECT_API_URL to a server that runs"
         ) from error
 
 
 def _import(modules: Sequence[str]) -> None:
-    """Import them without a look for garbage in between: there is none, and looking takes a third of the time."""
+    """Import them without a look for garbage in between: there is none, and looking takes a third
+    of the time.
+    """
     gc.disable()
     try:
         for module in modules:
@@ -97,25 +105,49 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _start(port: int, password: str) -> subprocess.Popen[bytes]:
-    """Start a server that ends with this process, kill -9 included; Ctrl-C on its terminal does not reach it.
+    """Start a server that ends with this process, kill -9 included; Ctrl-C on its terminal does not
+    reach it.
 
-    It answers to the password alone: any user of this machine, and any page in a browser here, can reach its port.
+    It answers to the password alone: any user of this machine, and any page in a browser here, can
+    reach its port.
     """
     import prefect
     from prefect.settings import get_current_settings
 
-    own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-    environment = {**os.environ, **own, **get_current_settings().to_environment_variables(exclude_unset=True)}
-    environment |= {"PREFECT_SERVER_API_AUTH_STRING": password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "null"}
+    own = {
+        "PREFECT_UI_ENABLED": "0",
+        "PREFECT__SERVER_EPHEMERAL": "1",
+        "PREFECT__SERVER_FINAL": "1",
+    }
+    environment = {
+        **os.environ,
+        **own,
+        **get_current_settings().to_environment_variables(exclude_unset=True),
+    }
+    environment |= {
+        "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "null",
+    }
     application = ["--factory", "prefect.server.api.server:create_app"]
     place = ["--app-dir", str(prefect.__module_path__.parent), "--host", _HOST, "--port", str(port)]
     server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", *application, *place, "--log-level", "error", "--lifespan", "on"],
+        [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            *application,
+            *place,
+            "--log-level",
+            "error",
+            "--lifespan",
+            "on",
+        ],
         env=environment,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    # Before Prefect's own exit handlers are registered, so that it runs after them: they send the last log lines.
+    # Before Prefect's own exit handlers are registered, so that it runs after them: they send the
+    # last log lines.
     atexit.register(_stop, server)
     tether = [sys.executable, "-c", _TETHER, str(server.pid)]
     subprocess.Popen(tether, stdin=subprocess.PIPE, start_new_session=True)
@@ -123,7 +155,9 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
 
 
 def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server answers; False where it ended, or did not within Prefect's own limit."""
+    """Wait until the server answers; False where it ended, or did not within Prefect's own
+    limit.
+    """
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,4 +1,6 @@
-"""What a flow needs around it when it is run from a terminal: a platform, a Prefect API, progress lines, signals."""
+"""What a flow needs around it when it is run from a terminal: a platform, a Prefect API, progress
+lines, signals.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ _Result = TypeVar("_Result")
 # Set before Prefect is imported; whatever the user has set already wins.
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # 15-20 s on two quiet cores, more on busy ones
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": (
+        "120"
+    ),  # 15-20 s on two quiet cores, more on busy ones
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # The command prints an error once, in its own words; Prefect's record of the run keeps the traceback.
+    # The command prints an error once, in its own words; Prefect's record of the run keeps the
+    # traceback.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_CLI_WELCOME_MESSAGE": "false",
     "DO_NOT_TRACK": "1",
@@ -48,8 +53,11 @@ class _Elapsed(logging.Formatter):
 
 
 @contextmanager
-def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequence[str] = ()) -> Iterator[None]:
-    """Progress on stderr, SIGTERM ends like Ctrl-C, and the platform up where `autostart` allows it.
+def flow_session(
+    platform: PlatformConfig, autostart: bool = True, modules: Sequence[str] = ()
+) -> Iterator[None]:
+    """Progress on stderr, SIGTERM ends like Ctrl-C, and the platform up where `autostart` allows
+    it.
 
     `modules` are those the flow needs, for connect_prefect().
     """
@@ -58,7 +66,9 @@ def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequ
     warnings.filterwarnings("ignore", module="prefect")
     show_progress()
     signals = EndSignals()
-    previous = {number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {
+        number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     try:
@@ -73,9 +83,11 @@ def flow_session(platform: PlatformConfig, autostart: bool = True, modules: Sequ
 
 
 def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:
-    """Run a flow with a config that a command has read; every field of the form that is not given is empty.
+    """Run a flow with a config that a command has read; every field of the form that is not given
+    is empty.
 
-    Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty field is kept.
+    Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty
+    field is kept.
     """
     from flows.stages.form import EMPTY
 

@@ -1,4 +1,6 @@
-"""CloudFormation: the outputs of a deployed stack. Plain functions, so that the command needs no Prefect."""
+"""CloudFormation: the outputs of a deployed stack. Plain functions, so that the command needs no
+Prefect.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tasks.answers import heed_answers
 from tasks.errors import error_code
 from tasks.local_keys import local_session
 
-_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20)
+_CONFIG = Config(
+    retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
+)
 _DEPLOYED = frozenset(
     {"CREATE_COMPLETE", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE", "UPDATE_COMPLETE",
      "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE"}
@@ -21,13 +25,16 @@ _DEPLOYED = frozenset(
 
 
 def stack_client(region: str | None, endpoint_url: str | None) -> Any:
-    """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError where it has none.
+    """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError
+    where it has none.
 
     Raises what local_session() does where an endpoint is named.
     """
     session = boto3.Session(region_name=region)
     if session.region_name is None:
-        raise ConfigError("no region is known; name the stack's with --region, e.g. --region us-east-1")
+        raise ConfigError(
+            "no region is known; name the stack's with --region, e.g. --region us-east-1"
+        )
     if endpoint_url is None:
         return heed_answers(session.client("cloudformation", config=_CONFIG))
     own = local_session(endpoint_url, session.region_name)
@@ -36,20 +43,23 @@ def stack_client(region: str | None, endpoint_url: str | None) -> Any:
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:
-    """Output key -> value of a stack. Raises ConfigError for one that does not exist or is not deployed."""
+    """Output key -> value of a stack. Raises ConfigError for one that does not exist or is not
+    deployed.
+    """
     region = cloudformation.meta.region_name
     try:
         stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
     except ClientError as error:
         if error_code(error) == "ValidationError" and "does not exist" in str(error):
             raise ConfigError(
-                f"no CloudFormation stack {name!r} in {region}; deploy infra/aws/nodesweep.yaml first (docs/aws.md), "
-                "or name the region it is in with --region"
+                f"no CloudFormation stack {name!r} in {region}; deploy infra/aws/nodesweep.yaml"
+                " first (docs/aws.md), or name the region it is in with --region"
             ) from None
         raise
     status = stack["StackStatus"]
     if status not in _DEPLOYED:
         raise ConfigError(
-            f"the stack {name} in {region} is {status}; see its events, and try again once it is deployed"
+            f"the stack {name} in {region} is {status}; see its events, and try again once it is"
+            " deployed"
         )
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}

@@ -1,4 +1,6 @@
-"""`nodesweep report --csv`: the report of a table of anyone's measured times. Runs no flow, needs no Prefect."""
+"""`nodesweep report --csv`: the report of a table of anyone's measured times. Runs no flow, needs
+no Prefect.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,22 @@ def report_table(
 ) -> tuple[ScalingReport, Path]:
     """The report of a CSV of measured times, under <directory>/<folder named after the file>.
 
-    Nodes of a catalogued instance type have a price in a known region: the table's own, else `region`. `goal` says
-    which final metric is the better one; without it, any other than the baseline's counts as worse. Raises
-    MeasuredTableError.
+    Nodes of a catalogued instance type have a price in a known region: the table's own, else
+    `region`. `goal` says which final metric is the better one; without it, any other than the
+    baseline's counts as worse. Raises MeasuredTableError.
     """
     name, region = names.report_folder_name(table.stem), _readable_region(region)
     report = _analyse(name, table, region, rules or ReportConfig(), goal)
-    from scaling.report.render import render_files  # slow to import: a table that is refused is refused at once
+    from scaling.report.render import (
+        render_files,
+    )  # slow to import: a table that is refused is refused at once
 
     return report, write_files(directory, name, render_files(report))
 
 
-def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None) -> ScalingReport:
+def _analyse(
+    name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None
+) -> ScalingReport:
     from scaling.analysis.speedup import choose_train_clock
     from scaling.report import analyse
 
@@ -52,21 +58,30 @@ def _analyse(name: str, table: Path, region: str | None, rules: ReportConfig, go
             "final_metric: the table has none, so there is nothing for a goal or tolerance to judge"
         )
     price = _table_price(outcomes, region)
-    if rules.recommendation.deadline_seconds is not None and choose_train_clock(outcomes) == "throughput":
-        raise MeasuredTableError("samples_per_second: a rate meets no deadline; give train_seconds instead")
+    if (
+        rules.recommendation.deadline_seconds is not None
+        and choose_train_clock(outcomes) == "throughput"
+    ):
+        raise MeasuredTableError(
+            "samples_per_second: a rate meets no deadline; give train_seconds instead"
+        )
     source = {"source": _printable(table.name)}
     return analyse(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
 
 
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:
-    """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises MeasuredTableError."""
+    """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises
+    MeasuredTableError.
+    """
     try:
         with table.open("rb") as stream:
             head = stream.read(HEAD_BYTES)
             refuse_other_files(head)
             body = head + stream.read(MAX_TABLE_BYTES + 1 - len(head))
     except OSError as error:
-        raise MeasuredTableError(f"{_printable(str(table))}: cannot be read: {error.strerror}") from None
+        raise MeasuredTableError(
+            f"{_printable(str(table))}: cannot be read: {error.strerror}"
+        ) from None
     return read_measured(body, goal, _printable(str(table)))
 
 
@@ -80,10 +95,14 @@ def _readable_region(region: str | None) -> str | None:
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
     """The catalogue's price of the table's nodes, or the reason why there is none."""
-    instance_type = next((outcome.instance_type for outcome in outcomes if outcome.instance_type), None)
+    instance_type = next(
+        (outcome.instance_type for outcome in outcomes if outcome.instance_type), None
+    )
     given = next((outcome.region for outcome in outcomes if outcome.region), None)
     if given is not None and region not in (None, given):
-        raise MeasuredTableError(f"region: the table says {given}, but {region} was asked for; give one of them")
+        raise MeasuredTableError(
+            f"region: the table says {given}, but {region} was asked for; give one of them"
+        )
     if instance_type is None:
         return unknown_price(None, "the table has no instance_type")
     region = given or region

@@ -1,10 +1,12 @@
-"""The instance catalogue: what each training instance type is made of and what it costs, with source and date.
+"""The instance catalogue: what each training instance type is made of and what it costs, with
+source and date.
 
     load_catalogue().get("ml.p3.16xlarge").accelerators     # 8
 
-The hardware of every type that the API knows is in configs/instance_types.json, which configs/make_instance_types.py
-makes out of installed packages. Prices, emulated types and facts that no package holds are kept by hand in
-configs/instances.yaml, whose facts win. A number nobody could date is None, which means unknown; nothing is guessed.
+The hardware of every type that the API knows is in configs/instance_types.json, which
+configs/make_instance_types.py makes out of installed packages. Prices, emulated types and facts
+that no package holds are kept by hand in configs/instances.yaml, whose facts win. A number nobody
+could date is None, which means unknown; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class _Row(BaseModel):
 class Source(_Row):
     """Where numbers were read, and when."""
 
-    url: str = Field(min_length=1, description="Public page or file. Change it together with `date`.")
+    url: str = Field(
+        min_length=1, description="Public page or file. Change it together with `date`."
+    )
     date: datetime.date = Field(description="Day the numbers were true or read (ISO).")
     note: str = Field(min_length=1, description="What was read and what to beware of.")
 
@@ -55,43 +59,65 @@ class InstanceType(_Row):
         pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="SageMaker's name, e.g. ml.p3.16xlarge."
     )
     emulated: bool = Field(
-        default=False, description="True for ml.local.*: a node of infra/local, not an AWS instance."
+        default=False,
+        description="True for ml.local.*: a node of infra/local, not an AWS instance.",
     )
     accelerator: str | None = Field(
-        description="Model of the accelerators, e.g. A100; null: unknown, or none on a CPU instance."
+        description=(
+            "Model of the accelerators, e.g. A100; null: unknown, or none on a CPU instance."
+        )
     )
     accelerators: int | None = Field(
         ge=0, le=64, description="Accelerators per node, 0 on a CPU instance; null: unknown."
     )
     accelerator_memory_gib: float | None = Field(
-        gt=0, description="Memory of one accelerator, GiB; null: unknown, or none on a CPU instance."
+        gt=0,
+        description="Memory of one accelerator, GiB; null: unknown, or none on a CPU instance.",
     )
     devices_per_accelerator: int | None = Field(
         ge=1,
         le=8,
-        description="Devices the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per Trainium chip; null: "
-        "unknown (Trainium2's are paired as the job says), or none on a CPU instance.",
+        description=(
+            "Devices the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per Trainium"
+            " chip; null: unknown (Trainium2's are paired as the job says), or none on a CPU"
+            " instance."
+        ),
     )
     vcpus: float | None = Field(
         gt=0,
-        description="vCPUs per node; on an emulated node its CPU quota, which may be a fraction. Null: unknown.",
+        description=(
+            "vCPUs per node; on an emulated node its CPU quota, which may be a fraction. Null:"
+            " unknown."
+        ),
     )
     memory_gib: float | None = Field(
-        gt=0, description="Main memory per node, GiB; null: unknown, or not limited (emulated nodes)."
+        gt=0,
+        description="Main memory per node, GiB; null: unknown, or not limited (emulated nodes).",
     )
     network_gbit_per_second: float | None = Field(
         gt=0,
-        description="Line rate of all network cards together, Gbit/s; null: unknown, or no network of its own "
-        "(emulated nodes).",
+        description=(
+            "Line rate of all network cards together, Gbit/s; null: unknown, or no network of its"
+            " own (emulated nodes)."
+        ),
     )
     network_burst: bool | None = Field(
-        description='True where AWS says "up to": the rate is a burst, the baseline is lower. Null: unknown.'
+        description=(
+            'True where AWS says "up to": the rate is a burst, the baseline is lower. Null:'
+            " unknown."
+        )
     )
-    efa: bool | None = Field(description="Whether the type has an Elastic Fabric Adapter; null: unknown.")
+    efa: bool | None = Field(
+        description="Whether the type has an Elastic Fabric Adapter; null: unknown."
+    )
     architecture: Literal["x86_64", "arm64"] | None = Field(
-        description="Instruction set of the CPUs; null: unknown, or this machine's (emulated nodes)."
+        description=(
+            "Instruction set of the CPUs; null: unknown, or this machine's (emulated nodes)."
+        )
     )
-    instance_store: bool | None = Field(description="Whether the type has disks of its own; null: unknown.")
+    instance_store: bool | None = Field(
+        description="Whether the type has disks of its own; null: unknown."
+    )
     specs_source: str = Field(description="URL the facts about the hardware were read from.")
     specs_date: datetime.date = Field(description="Day of that reading.")
     other_sources: dict[str, Source] = Field(
@@ -100,10 +126,17 @@ class InstanceType(_Row):
     on_demand_usd_per_hour: float | None = Field(
         gt=0,
         le=1000,
-        description="USD per node-hour of training, on demand, in price_region; null: unknown, see price_note.",
+        description=(
+            "USD per node-hour of training, on demand, in price_region; null: unknown, see"
+            " price_note."
+        ),
     )
-    price_region: str | None = Field(default=None, description="AWS region of the price; null without a price.")
-    price_source: str | None = Field(default=None, description="URL the price was read from; null without a price.")
+    price_region: str | None = Field(
+        default=None, description="AWS region of the price; null without a price."
+    )
+    price_source: str | None = Field(
+        default=None, description="URL the price was read from; null without a price."
+    )
     price_date: datetime.date | None = Field(
         default=None, description="Day of the price. Refresh both when older than a few months."
     )
@@ -118,7 +151,9 @@ class InstanceType(_Row):
 
     @property
     def devices(self) -> int | None:
-        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance; None: unknown."""
+        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance; None:
+        unknown.
+        """
         if self.accelerators == 0:
             return 0
         if self.accelerators is None or self.devices_per_accelerator is None:
@@ -127,29 +162,40 @@ class InstanceType(_Row):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        accelerator_facts = (self.accelerator, self.accelerator_memory_gib, self.devices_per_accelerator)
+        accelerator_facts = (
+            self.accelerator,
+            self.accelerator_memory_gib,
+            self.devices_per_accelerator,
+        )
         if self.accelerators == 0 and any(fact is not None for fact in accelerator_facts):
             raise ValueError(
-                f"{self.instance_type}: accelerators is 0, but accelerator, accelerator_memory_gib and "
-                f"devices_per_accelerator are {accelerator_facts}; a CPU instance has three nulls"
+                f"{self.instance_type}: accelerators is 0, but accelerator, accelerator_memory_gib"
+                f" and devices_per_accelerator are {accelerator_facts}; a CPU instance has three"
+                " nulls"
             )
         price_facts = (self.price_region, self.price_source, self.price_date)
         if any((fact is None) != (self.on_demand_usd_per_hour is None) for fact in price_facts):
             raise ValueError(
-                f"{self.instance_type}: on_demand_usd_per_hour is {self.on_demand_usd_per_hour}, but price_region, "
-                f"price_source and price_date are {tuple(map(str, price_facts))}; a price needs all three"
+                f"{self.instance_type}: on_demand_usd_per_hour is {self.on_demand_usd_per_hour},"
+                " but price_region, price_source and price_date are"
+                f" {tuple(map(str, price_facts))}; a price needs all three"
             )
         if self.on_demand_usd_per_hour is None and not self.price_note:
             raise ValueError(f"{self.instance_type}: no price; say why in price_note")
         if self.emulated != self.instance_type.startswith("ml.local."):
-            raise ValueError(f"{self.instance_type}: emulated is {self.emulated}; true for ml.local.* and only there")
+            raise ValueError(
+                f"{self.instance_type}: emulated is {self.emulated}; true for ml.local.* and only"
+                " there"
+            )
         return self
 
 
 class Catalogue(_Row):
     """All known instance types."""
 
-    instances: tuple[InstanceType, ...] = Field(min_length=1, description="One row per type, in families.")
+    instances: tuple[InstanceType, ...] = Field(
+        min_length=1, description="One row per type, in families."
+    )
 
     @property
     def local(self) -> tuple[InstanceType, ...]:
@@ -191,13 +237,16 @@ def _load(path: Path) -> Catalogue:
     by_hand = _table(parse_yaml(path.read_text(encoding="utf-8")), path)
     generated = _table(json.loads(INSTANCE_TYPES.read_text(encoding="utf-8")), INSTANCE_TYPES)
     sources = {
-        name: Source.model_validate(entry) for name, entry in (generated["sources"] | by_hand["sources"]).items()
+        name: Source.model_validate(entry)
+        for name, entry in (generated["sources"] | by_hand["sources"]).items()
     }
     hand_rows = _by_name(by_hand["instances"])
     rows = _by_name(generated["instances"])
     rows = {name: {} for name in hand_rows if name not in rows} | rows  # emulated ones first
     merged = (_merged(row, hand_rows.get(name, {}), path) for name, row in rows.items())
-    return Catalogue.model_validate({"instances": [_with_sources(row, sources, path) for row in merged]})
+    return Catalogue.model_validate(
+        {"instances": [_with_sources(row, sources, path) for row in merged]}
+    )
 
 
 def _table(raw: Any, path: Path) -> dict[str, Any]:
@@ -218,7 +267,8 @@ def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> d
     corrected = [fact for fact in SPECS if fact in by_hand]
     if generated and corrected and "specs_source" not in by_hand:
         raise ValueError(
-            f"{path}: {by_hand['instance_type']}: {', '.join(corrected)} without specs_source; name where it was read"
+            f"{path}: {by_hand['instance_type']}: {', '.join(corrected)} without specs_source; name"
+            " where it was read"
         )
     merged = generated | by_hand
     if any(generated.get(fact) is not None and fact not in by_hand for fact in SPECS):
@@ -236,9 +286,14 @@ def _with_sources(row: dict[str, Any], sources: dict[str, Source], path: Path) -
     for field, name in named:
         if name is not None and name not in sources:
             raise ValueError(
-                f"{path}: {row.get('instance_type')}: {field} {name!r} is not one of {', '.join(sorted(sources))}"
+                f"{path}: {row.get('instance_type')}: {field} {name!r} is not one of"
+                f" {', '.join(sorted(sources))}"
             )
-    resolved = row | {"other_sources": {fact: sources[name] for fact, name in row.get("other_sources", {}).items()}}
+    resolved = row | {
+        "other_sources": {
+            fact: sources[name] for fact, name in row.get("other_sources", {}).items()
+        }
+    }
     for kind in ("specs", "price"):
         if source := sources.get(row.get(f"{kind}_source") or ""):
             resolved |= {f"{kind}_source": source.url, f"{kind}_date": source.date}

@@ -10,18 +10,26 @@ from configs.job import ChannelName, InputMode
 from configs.locations import DatasetSource
 from configs.section import Section, is_finite
 
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)]
+Slug = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)
+]
 
 
 class ExpectationConfig(Section):
     """One Great Expectations expectation, in its own spelling."""
 
     type: str = Field(
-        description="A built-in expectation, e.g. expect_column_values_to_be_between; an unknown one is refused."
+        description=(
+            "A built-in expectation, e.g. expect_column_values_to_be_between; an unknown one is"
+            " refused."
+        )
     )
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="The expectation's own arguments.")
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="The expectation's own arguments."
+    )
     severity: Literal["critical", "warning", "info"] = Field(
-        default="critical", description="critical stops the run; warning and info are reported and let it go on."
+        default="critical",
+        description="critical stops the run; warning and info are reported and let it go on.",
     )
 
     @field_validator("kwargs")
@@ -37,15 +45,24 @@ class DatasetConfig(Section):
 
     name: Slug = Field(description="Short name, part of the S3 prefix. Change it with the dataset.")
     source: DatasetSource = Field(
-        description="A directory (relative to the config file) or an s3://bucket/prefix that holds the files."
+        description=(
+            "A directory (relative to the config file) or an s3://bucket/prefix that holds the"
+            " files."
+        )
     )
     format: Literal["parquet", "csv", "files"] = Field(
-        description="parquet or csv: tables, every *.parquet or *.csv under source; files: whatever lies there."
+        description=(
+            "parquet or csv: tables, every *.parquet or *.csv under source; files: whatever lies"
+            " there."
+        )
     )
     channel: ChannelName | None = Field(
         default="training",
-        description="SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects. null, for "
-        "format files: each folder directly under source is a channel of its own name.",
+        description=(
+            "SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects."
+            " null, for format files: each folder directly under source is a channel of its own"
+            " name."
+        ),
     )
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
         default="FullyReplicated",
@@ -53,12 +70,17 @@ class DatasetConfig(Section):
     )
     input_mode: InputMode = Field(
         default="File",
-        description="File: copied to every node before training; FastFile: files read on demand; Pipe: a stream, which "
-        "the program must read as one.",
+        description=(
+            "File: copied to every node before training; FastFile: files read on demand; Pipe: a"
+            " stream, which the program must read as one."
+        ),
     )
     expectations: tuple[ExpectationConfig, ...] = Field(
         default=(),
-        description="Checked on every table; at least one, since an empty suite always succeeds. Not for format files.",
+        description=(
+            "Checked on every table; at least one, since an empty suite always succeeds. Not for"
+            " format files."
+        ),
     )
     min_rows: int | None = Field(
         default=None, ge=1, description="Fewest rows over all files together; null: not checked."
@@ -68,7 +90,10 @@ class DatasetConfig(Section):
     )
     unique_columns: tuple[str, ...] = Field(
         default=(),
-        description="Columns whose values, taken together, may occur once over all files. Empty: not checked.",
+        description=(
+            "Columns whose values, taken together, may occur once over all files. Empty: not"
+            " checked."
+        ),
     )
     max_age_days: float | None = Field(
         default=None,
@@ -79,8 +104,15 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _some_count_of_rows_fits(self) -> Self:
-        if self.min_rows is not None and self.max_rows is not None and self.min_rows > self.max_rows:
-            raise ValueError(f"min_rows is {self.min_rows} and max_rows is {self.max_rows}: no dataset has such rows")
+        if (
+            self.min_rows is not None
+            and self.max_rows is not None
+            and self.min_rows > self.max_rows
+        ):
+            raise ValueError(
+                f"min_rows is {self.min_rows} and max_rows is {self.max_rows}: no dataset has such"
+                " rows"
+            )
         return self
 
     @property
@@ -102,16 +134,23 @@ class DatasetConfig(Section):
         if self.is_table:
             if not self.expectations:
                 raise ValueError(
-                    f"expectations: there is none, and tables ({self.format}) are not used unchecked; add at least "
-                    "one, or use format: files"
+                    f"expectations: there is none, and tables ({self.format}) are not used"
+                    " unchecked; add at least one, or use format: files"
                 )
             if self.channel is None:
-                raise ValueError(f"channel: null makes channels of folders, for format files; {self.format} has one")
+                raise ValueError(
+                    f"channel: null makes channels of folders, for format files; {self.format}"
+                    " has one"
+                )
             return self
-        given = [name for name in ("expectations", "min_rows", "max_rows", "unique_columns") if getattr(self, name)]
+        given = [
+            name
+            for name in ("expectations", "min_rows", "max_rows", "unique_columns")
+            if getattr(self, name)
+        ]
         if given:
             raise ValueError(
-                f"{', '.join(given)}: format files is not read, so its rows can't be checked; leave them out, or use "
-                "format: parquet or csv"
+                f"{', '.join(given)}: format files is not read, so its rows can't be checked; leave"
+                " them out, or use format: parquet or csv"
             )
         return self

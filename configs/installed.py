@@ -1,4 +1,5 @@
-"""What installed packages know, read from their files: to import them takes seconds, and configs/ imports no botocore.
+"""What installed packages know, read from their files: to import them takes seconds, and configs/
+imports no botocore.
 
 tests/configs/test_installed.py holds both against what the packages themselves say.
 """
@@ -30,19 +31,23 @@ def region_problem(region: str) -> str | None:
     if region in known:
         return None
     return (
-        f"no region {region!r}; nearest: {_nearest(region, known)}. For a newer one update boto3; beside "
-        "platform.endpoint_url any name is taken"
+        f"no region {region!r}; nearest: {_nearest(region, known)}. For a newer one update boto3;"
+        " beside platform.endpoint_url any name is taken"
     )
 
 
 def expectation_problem(kind: str) -> str | None:
     """Why an expectation is none of Great Expectations', or None."""
     known = _expectations()
-    return None if kind in known else f"no expectation {cut(kind)!r}; nearest: {_nearest(kind, known)}"
+    return (
+        None if kind in known else f"no expectation {cut(kind)!r}; nearest: {_nearest(kind, known)}"
+    )
 
 
 def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
-    """Which arguments an expectation lacks or does not take, or None; None also where no schema is shipped for it."""
+    """Which arguments an expectation lacks or does not take, or None; None also where no schema is
+    shipped for it.
+    """
     schema = _schema(kind)
     if schema is None:
         return None
@@ -50,13 +55,24 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
     problems = [f"{name} is missing" for name in sorted(required - set(arguments))]
     if unknown := sorted(str(name) for name in set(arguments) - (allowed - _OURS)):
         problems.append(f"unknown {cut(', '.join(unknown))}")
-    return "; ".join([*problems, f"allowed: {', '.join(sorted(allowed - _HOUSEKEEPING))}"]) if problems else None
+    return (
+        "; ".join([*problems, f"allowed: {', '.join(sorted(allowed - _HOUSEKEEPING))}"])
+        if problems
+        else None
+    )
 
 
 @lru_cache(maxsize=1)
 def _regions() -> frozenset[str]:
-    partitions = json.loads((_folder("botocore") / "data" / "partitions.json").read_bytes())["partitions"]
-    return frozenset(name for partition in partitions for name in partition["regions"] if not name.endswith("-global"))
+    partitions = json.loads((_folder("botocore") / "data" / "partitions.json").read_bytes())[
+        "partitions"
+    ]
+    return frozenset(
+        name
+        for partition in partitions
+        for name in partition["regions"]
+        if not name.endswith("-global")
+    )
 
 
 @lru_cache(maxsize=1)
@@ -67,7 +83,9 @@ def _expectations() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _schema(kind: str) -> tuple[frozenset[str], frozenset[str]] | None:
-    """(required arguments, all arguments) by the JSON Schema that is shipped for the expectation."""
+    """(required arguments, all arguments) by the JSON Schema that is shipped for the
+    expectation.
+    """
     name = kind.replace("_", "").lower() + ".json"
     for path in (_core_expectations() / "schemas").iterdir():
         if path.name.lower() == name:

@@ -1,4 +1,6 @@
-"""Reads a benchmark's YAML, applies --set overrides, and says in one message everything wrong that it finds."""
+"""Reads a benchmark's YAML, applies --set overrides, and says in one message everything wrong that
+it finds.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +34,27 @@ class ConfigError(ValueError):
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
-    """Read `path`, apply `a.b.c=value` overrides, validate; local paths become absolute. Raises ConfigError."""
+    """Read `path`, apply `a.b.c=value` overrides, validate; local paths become absolute. Raises
+    ConfigError.
+    """
     raw = _read_yaml(path)
     for override in overrides:
         _apply_override(raw, override)
     folder = path.resolve().parent
     if not _is_text(str(folder)):
-        raise ConfigError(f"{path}: the name of its directory is not UTF-8, and records hold it as text; rename it")
+        raise ConfigError(
+            f"{path}: the name of its directory is not UTF-8, and records hold it as text;"
+            " rename it"
+        )
     return parse_config(raw, origin=str(path)).with_absolute_paths(folder)
 
 
 def check_directories(config: BenchmarkConfig) -> None:
-    """What a run reads on this machine is there. Raises ConfigError naming every directory that is not.
+    """What a run reads on this machine is there. Raises ConfigError naming every directory that is
+    not.
 
-    Not asked where a sweep that is there already is reported, collected or stopped: that needs none of them.
+    Not asked where a sweep that is there already is reported, collected or stopped: that needs none
+    of them.
     """
     wanted = {"training.source_dir": config.training.source_dir}
     if config.dataset is not None and not config.dataset.is_remote:
@@ -62,7 +71,8 @@ def check_directories(config: BenchmarkConfig) -> None:
 
 
 def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
-    """Validate a plain mapping, also by the catalogue and by what installed packages know of regions and expectations.
+    """Validate a plain mapping, also by the catalogue and by what installed packages know of
+    regions and expectations.
 
     Raises ConfigError naming `origin`.
     """
@@ -80,7 +90,9 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
 
 
 def _in(raw: Any, *names: str) -> Any:
-    """What stands below these names in the raw mapping, where other mistakes must not hide one; None: nothing."""
+    """What stands below these names in the raw mapping, where other mistakes must not hide one;
+    None: nothing.
+    """
     for name in names:
         raw = raw.get(name) if isinstance(raw, Mapping) else None
     return raw
@@ -88,7 +100,11 @@ def _in(raw: Any, *names: str) -> Any:
 
 def _region_problems(raw: Any) -> list[str]:
     region = _in(raw, "platform", "region")
-    if not isinstance(region, str) or not re.match(REGION, region) or _in(raw, "platform", "endpoint_url") is not None:
+    if (
+        not isinstance(region, str)
+        or not re.match(REGION, region)
+        or _in(raw, "platform", "endpoint_url") is not None
+    ):
         return []
     problem = region_problem(region)
     return [f"  platform.region: {problem}"] if problem else []
@@ -125,7 +141,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = _read_text(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; the shipped ones are in configs/, e.g. configs/local.yaml") from None
+        raise ConfigError(
+            f"{path}: no such file; the shipped ones are in configs/, e.g. configs/local.yaml"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -135,44 +153,60 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {cut(str(error), 1000)}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected a mapping with the sections of a benchmark, got {type(raw).__name__}")
+        raise ConfigError(
+            f"{path}: expected a mapping with the sections of a benchmark, got {type(raw).__name__}"
+        )
     return raw
 
 
 def _read_text(path: Path) -> str:
-    """A regular file's text, to the limit. A pipe without a writer would never open, /dev/zero never end."""
+    """A regular file's text, to the limit. A pipe without a writer would never open, /dev/zero
+    never end.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{path}: a directory, a device or a pipe; give a file")
         content = file.read(4 * MAX_CHARACTERS + 1)
     if len(content) > 4 * MAX_CHARACTERS:
-        raise ConfigError(f"{path}: a config has at most {MAX_CHARACTERS} characters; this file is larger")
+        raise ConfigError(
+            f"{path}: a config has at most {MAX_CHARACTERS} characters; this file is larger"
+        )
     return content.decode()
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Set one dotted key in place; the value is read as YAML, so 3, true, [1, 2] and null mean what they say."""
+    """Set one dotted key in place; the value is read as YAML, so 3, true, [1, 2] and null mean what
+    they say.
+    """
     key, equals, text = override.partition("=")
     parts = key.split(".")
     shown = cut(key)
     if not equals or not all(parts):
-        raise ConfigError(f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]")
+        raise ConfigError(
+            f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]"
+        )
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"--set {shown}=…: a name of {len(parts)} parts; at most {MAX_DEPTH}")
     if not _is_text(key):
-        raise ConfigError(f"--set {key!r}=…: the name holds half a character (a byte that is not UTF-8)")
+        raise ConfigError(
+            f"--set {key!r}=…: the name holds half a character (a byte that is not UTF-8)"
+        )
     try:
         value = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {shown}=…: the value is not valid YAML: {cut(str(error), 1000)}") from None
+        raise ConfigError(
+            f"--set {shown}=…: the value is not valid YAML: {cut(str(error), 1000)}"
+        ) from None
     node: Any = raw
     for depth, part in enumerate(parts[:-1], start=1):
         if node.get(part) is None:  # an empty section is null in YAML
             node[part] = {}
         node = node[part]
         if not isinstance(node, dict):
-            raise ConfigError(f"--set {shown}=…: {cut('.'.join(parts[:depth]))} is a value, not a section")
+            raise ConfigError(
+                f"--set {shown}=…: {cut('.'.join(parts[:depth]))} is a value, not a section"
+            )
     node[parts[-1]] = value
 
 
@@ -183,18 +217,25 @@ def _explain(error: ValidationError) -> list[str]:
         path, section, kinds = _locate(problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = f"unknown key; allowed here: {', '.join(section) or '(see nodesweep config schema)'}"
+            message = (
+                "unknown key; allowed here:"
+                f" {', '.join(section) or '(see nodesweep config schema)'}"
+            )
         elif problem["type"].startswith("union_tag_"):
             tag = problem["ctx"]["discriminator"].strip("'")
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
-        is_shown = problem["type"] not in ("missing", "extra_forbidden") and tuple(path[:2]) not in _HIDDEN_FIELDS
+        is_shown = (
+            problem["type"] not in ("missing", "extra_forbidden")
+            and tuple(path[:2]) not in _HIDDEN_FIELDS
+        )
         got = f" (got {_short(problem['input'])})" if is_shown else ""
         lines.append(f"  {'.'.join(map(cut, path)) or '(whole config)'}: {cut(message, 600)}{got}")
     return lines
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]]:
-    """(names down to a problem as they stand in the YAML, the field names allowed beside the last, its possible kinds).
+    """(names down to a problem as they stand in the YAML, the field names allowed beside the last,
+    its possible kinds).
 
     pydantic puts the kind of a choice into the path, where the YAML has none.
     """
@@ -219,21 +260,31 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]
 
 
 def _models(annotation: Any) -> dict[str, Any]:
-    """The sections a field may hold, by the value that chooses among them; "" where there is no choice."""
+    """The sections a field may hold, by the value that chooses among them; "" where there is no
+    choice.
+    """
     if get_origin(annotation) is Annotated:
         return _models(get_args(annotation)[0])
-    found = [model for model in (annotation, *get_args(annotation)) if hasattr(model, "model_fields")]
+    found = [
+        model for model in (annotation, *get_args(annotation)) if hasattr(model, "model_fields")
+    ]
     if len(found) < 2:
         return {"": found[0]} if found else {}
     tag = "kind" if "kind" in found[0].model_fields else "type"
-    return {value: model for model in found for value in get_args(model.model_fields[tag].annotation)}
+    return {
+        value: model for model in found for value in get_args(model.model_fields[tag].annotation)
+    }
 
 
 def _short(value: object) -> str:
-    """The value as it was given, cut to a line; what stands before the @ of a URL may be a password."""
+    """The value as it was given, cut to a line; what stands before the @ of a URL may be a
+    password.
+    """
     return cut(_USER_INFO.sub("…@", repr(value)))
 
 
 def _is_text(text: str) -> bool:
-    """Whether it holds whole characters; the system hands bytes that are not UTF-8 on as halves of one."""
+    """Whether it holds whole characters; the system hands bytes that are not UTF-8 on as halves of
+    one.
+    """
     return not any("\ud800" <= character <= "\udfff" for character in text)

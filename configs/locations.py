@@ -1,4 +1,6 @@
-"""What a config may give as a directory of this machine, a dataset, an image or an endpoint's URL."""
+"""What a config may give as a directory of this machine, a dataset, an image or an endpoint's
+URL.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from configs.section import cut
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
-"""Limits of Linux (PATH_MAX less its final NUL, NAME_MAX); a config's directory is added to a relative path."""
+"""Limits of Linux (PATH_MAX less its final NUL, NAME_MAX); a config's directory is added to a
+relative path.
+"""
 MAX_S3_KEY_BYTES = 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
@@ -28,10 +32,14 @@ def _check_directory(path: str) -> str:
 def _check_source(source: str) -> str:
     if not source.startswith("s3://"):
         if _URL.match(source):
-            raise ValueError(f"{cut(source)!r} is a URL; give a directory of this machine or s3://BUCKET/PREFIX")
+            raise ValueError(
+                f"{cut(source)!r} is a URL; give a directory of this machine or s3://BUCKET/PREFIX"
+            )
         return _check_path(source)
     if not _S3.fullmatch(source):
-        raise ValueError("expected s3://BUCKET/PREFIX; a bucket's name is 3 to 63 of a-z, 0-9, '.' and '-'")
+        raise ValueError(
+            "expected s3://BUCKET/PREFIX; a bucket's name is 3 to 63 of a-z, 0-9, '.' and '-'"
+        )
     if len(source.encode()) > len("s3://") + 63 + 1 + MAX_S3_KEY_BYTES:
         raise ValueError(f"a prefix of more than {MAX_S3_KEY_BYTES} bytes, S3's limit of a key")
     return source
@@ -50,14 +58,17 @@ def _check_path(path: str) -> str:
 def _check_image(reference: str) -> str:
     if _URL.match(reference) or re.search(r"\s", reference):
         raise ValueError(
-            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, without https:// or blanks"
+            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, without https://"
+            " or blanks"
         )
     return reference
 
 
 LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
 DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
-ImageReference = Annotated[str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)]
+ImageReference = Annotated[
+    str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)
+]
 
 
 def url_problem(url: str) -> str | None:
@@ -75,14 +86,20 @@ def url_problem(url: str) -> str | None:
         return "port 0 is no port to call"
     if "@" in parts.netloc:
         return "no user or password here (platform.credentials says which keys are used)"
-    return "a query or fragment has no place in an endpoint" if parts.query or parts.fragment else None
+    return (
+        "a query or fragment has no place in an endpoint" if parts.query or parts.fragment else None
+    )
 
 
 def is_loopback_with_port(url: str | None) -> bool:
-    """Whether a URL is http on this machine's loopback, with its port: where a platform can be started."""
+    """Whether a URL is http on this machine's loopback, with its port: where a platform can be
+    started.
+    """
     parts = urlsplit(url or "")
     try:
-        loopback = parts.hostname == "localhost" or ipaddress.IPv4Address(parts.hostname or "").is_loopback
+        loopback = (
+            parts.hostname == "localhost" or ipaddress.IPv4Address(parts.hostname or "").is_loopback
+        )
     except ipaddress.AddressValueError:
         return False
     return parts.scheme == "http" and loopback and parts.port is not None

@@ -1,11 +1,13 @@
-"""Make configs/instance_types.json: the hardware of every SageMaker training instance type, out of installed packages.
+"""Make configs/instance_types.json: the hardware of every SageMaker training instance type, out of
+installed packages.
 
     python -m configs.make_instance_types              # after an update of botocore, moto or sagemaker-core
 
-Which types there are comes from botocore's model of the API. What each is made of comes from EC2's own answers to
-DescribeInstanceTypes, which moto carries as a recording, under the same name without `ml.`. Where moto has none,
-sagemaker-core still knows the number of GPUs and their memory. What none of the three knows is null; nothing is worked
-out from a name. Facts from elsewhere (and all prices) are kept by hand in configs/instances.yaml.
+Which types there are comes from botocore's model of the API. What each is made of comes from EC2's
+own answers to DescribeInstanceTypes, which moto carries as a recording, under the same name without
+`ml.`. Where moto has none, sagemaker-core still knows the number of GPUs and their memory. What
+none of the three knows is null; nothing is worked out from a name. Facts from elsewhere (and all
+prices) are kept by hand in configs/instances.yaml.
 """
 
 from __future__ import annotations
@@ -41,10 +43,15 @@ def instance_types(date: datetime.date) -> dict[str, Any]:
         if ec2 := recorded.get(name.removeprefix("ml.")):
             rows.append({"instance_type": name, "specs_source": "moto", **_of_ec2(ec2)})
         elif name in gpus:
-            rows.append({"instance_type": name, "specs_source": "sagemaker-core", **_of_sdk(gpus[name])})
+            rows.append(
+                {"instance_type": name, "specs_source": "sagemaker-core", **_of_sdk(gpus[name])}
+            )
         else:
             rows.append({"instance_type": name, "specs_source": "botocore"})
-    return {"sources": _sources(date), "instances": [_whole(row) for row in sorted(rows, key=_in_families)]}
+    return {
+        "sources": _sources(date),
+        "instances": [_whole(row) for row in sorted(rows, key=_in_families)],
+    }
 
 
 def as_text(table: Mapping[str, Any]) -> str:
@@ -62,7 +69,9 @@ def _of_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
         **_accelerators(ec2),
         "vcpus": ec2["VCpuInfo"]["DefaultVCpus"],
         "memory_gib": _gib(ec2["MemoryInfo"]["SizeInMiB"]),
-        "network_gbit_per_second": _plain(float(rate["gbit"]) * int(rate["cards"] or 1)) if rate else None,
+        "network_gbit_per_second": (
+            _plain(float(rate["gbit"]) * int(rate["cards"] or 1)) if rate else None
+        ),
         "network_burst": bool(rate["burst"]) if rate else None,
         "efa": network["EfaSupported"],
         "architecture": _only(ec2["ProcessorInfo"]["SupportedArchitectures"]),
@@ -77,11 +86,17 @@ def _accelerators(ec2: Mapping[str, Any]) -> dict[str, Any]:
     elif "NeuronInfo" in ec2:
         chip = _only(ec2["NeuronInfo"]["NeuronDevices"])
         cores = chip["CoreInfo"]
-        # From Trainium2 on the job says how many physical cores make a logical one (NEURON_LOGICAL_NC_CONFIG, Neuron
-        # documentation, "Logical NeuronCore configuration"), and it is the logical ones that a framework sees.
+        # From Trainium2 on the job says how many physical cores make a logical one
+        # (NEURON_LOGICAL_NC_CONFIG, Neuron documentation, "Logical NeuronCore configuration"), and
+        # it is the logical ones that a framework sees.
         devices = cores["Count"] if cores["Version"] <= _NEURON_V2 else None
     else:
-        return {"accelerator": None, "accelerators": 0, "accelerator_memory_gib": None, "devices_per_accelerator": None}
+        return {
+            "accelerator": None,
+            "accelerators": 0,
+            "accelerator_memory_gib": None,
+            "devices_per_accelerator": None,
+        }
     return {
         "accelerator": chip["Name"],
         "accelerators": chip["Count"],
@@ -115,7 +130,10 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
         ),
         "moto": (
             f"https://github.com/getmoto/moto/blob/{{version}}/{_RECORDED}",
-            "Answers of EC2 DescribeInstanceTypes for the type of the same name, as recorded in moto.",
+            (
+                "Answers of EC2 DescribeInstanceTypes for the type of the same name, as recorded in"
+                " moto."
+            ),
         ),
         "sagemaker-core": (
             "https://pypi.org/project/sagemaker-core/{version}/",
@@ -123,13 +141,18 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
         ),
     }
     return {
-        name: {"url": url.format(version=distribution(name).version), "date": date.isoformat(), "note": note}
+        name: {
+            "url": url.format(version=distribution(name).version),
+            "date": date.isoformat(),
+            "note": note,
+        }
         for name, (url, note) in facts.items()
     }
 
 
 def _packaged(package: str, path: str) -> Any:
-    """A JSON file that an installed package carries, packed or not; the package itself is not imported.
+    """A JSON file that an installed package carries, packed or not; the package itself is not
+    imported.
 
     Raises SystemExit where the package or the file is missing.
     """

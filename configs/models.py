@@ -1,6 +1,7 @@
 """The typed form of a benchmark's YAML: what was asked, nothing about how it is done.
 
-Every model is frozen and refuses unknown keys; every field says when to change it, its unit and its bound.
+Every model is frozen and refuses unknown keys; every field says when to change it, its unit and its
+bound.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ import os.path
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, field_serializer, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from configs.dataset import DatasetConfig, Slug
 from configs.locations import ImageReference, LocalDirectory, is_loopback_with_port, url_problem
@@ -21,7 +29,9 @@ MAX_JOBS = 1000
 
 
 class FrameworkConfig(Section):
-    """An AWS Deep Learning Container by what is in it: for a sweep that moves between regions or device kinds."""
+    """An AWS Deep Learning Container by what is in it: for a sweep that moves between regions or
+    device kinds.
+    """
 
     version: str = Field(
         pattern=r"^\d+\.\d+(\.\d+)?$",
@@ -30,48 +40,67 @@ class FrameworkConfig(Section):
     python: str | None = Field(
         default=None,
         pattern=r"^py3\d{1,2}$",
-        description="Python of the container, e.g. py311; null: the only one of that version. None may be given from "
-        "2.11 on.",
+        description=(
+            "Python of the container, e.g. py311; null: the only one of that version. None may be"
+            " given from 2.11 on."
+        ),
     )
     accelerator: Literal["cpu", "gpu", "neuron"] | None = Field(
-        default=None, description="Device the container is made for; null: that of training.instance_type."
+        default=None,
+        description="Device the container is made for; null: that of training.instance_type.",
     )
 
 
 class ImageConfig(Section):
-    """The training image: a build context, an AWS container as it is, or an image that already exists."""
+    """The training image: a build context, an AWS container as it is, or an image that already
+    exists.
+    """
 
     repository: str = Field(
         default="nodesweep",
         pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$",
         max_length=256,
-        description="ECR repository the image is pushed to. A repository whose tags can be moved is refused.",
+        description=(
+            "ECR repository the image is pushed to. A repository whose tags can be moved is"
+            " refused."
+        ),
     )
     context: LocalDirectory | None = Field(
         default=None,
-        description="Build context directory, relative to the config file. Null: ../infra/image; but where "
-        "training.source_dir brings the code and base_image or framework names a container, nothing is built and the "
-        "jobs run in that container as it is.",
+        description=(
+            "Build context directory, relative to the config file. Null: ../infra/image; but where"
+            " training.source_dir brings the code and base_image or framework names a container,"
+            " nothing is built and the jobs run in that container as it is."
+        ),
     )
     base_image: ImageReference | None = Field(
         default=None,
-        description="BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the Dockerfile's. One in "
-        "ECR is built on by its digest. Without a build (see context): the image itself.",
+        description=(
+            "BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the"
+            " Dockerfile's. One in ECR is built on by its digest. Without a build (see context):"
+            " the image itself."
+        ),
     )
     framework: FrameworkConfig | None = Field(
         default=None,
-        description="Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up for "
-        "platform.region; under kind smp_v2 the SMP container.",
+        description=(
+            "Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up"
+            " for platform.region; under kind smp_v2 the SMP container."
+        ),
     )
-    build_args: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
+    build_args: dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str
+    ] = Field(
         default_factory=dict,
         repr=False,
         description="Further build arguments. They enter the image's identity; no secrets here.",
     )
     builder: Annotated[Literal["codebuild", "docker"], NOT_MEASURED] = Field(
         default="codebuild",
-        description="Who builds: codebuild sends the context to S3 and starts a CodeBuild build; docker runs Docker, "
-        "or else podman, where the flow runs.",
+        description=(
+            "Who builds: codebuild sends the context to S3 and starts a CodeBuild build; docker"
+            " runs Docker, or else podman, where the flow runs."
+        ),
     )
     codebuild_project: Annotated[str, NOT_MEASURED] = Field(
         default="nodesweep-image",
@@ -83,7 +112,10 @@ class ImageConfig(Section):
     )
     uri: ImageReference | None = Field(
         default=None,
-        description="Full URI of an image that already exists; set, nothing is built. Pin it by digest (…@sha256:…).",
+        description=(
+            "Full URI of an image that already exists; set, nothing is built. Pin it by digest"
+            " (…@sha256:…)."
+        ),
     )
 
     _hidden = field_serializer("build_args", when_used="json")(hide_values)
@@ -104,32 +136,46 @@ class SweepConfig(Section):
     """Which points are measured, how often and in which order."""
 
     node_counts: tuple[Annotated[int, Field(ge=1, le=512)], ...] = Field(
-        min_length=1, max_length=512, description="Node counts to measure; the smallest is the baseline N0."
+        min_length=1,
+        max_length=512,
+        description="Node counts to measure; the smallest is the baseline N0.",
     )
-    repeats: int = Field(default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval.")
+    repeats: int = Field(
+        default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval."
+    )
     order: Literal["shuffled", "ascending", "descending"] = Field(
-        default="shuffled", description="Order within each repeat; shuffled keeps drift out of the curve."
+        default="shuffled",
+        description="Order within each repeat; shuffled keeps drift out of the curve.",
     )
-    order_seed: int = Field(default=1, ge=0, description="Seed of the shuffle; recorded with the report.")
+    order_seed: int = Field(
+        default=1, ge=0, description="Seed of the shuffle; recorded with the report."
+    )
     max_parallel_jobs: Annotated[int, NOT_MEASURED] = Field(
         default=1,
         ge=1,
         le=MAX_JOBS,
-        description="Jobs in flight at once; your instance quota must hold their nodes together. `run --detach` starts "
-        "all jobs of a sweep at once, and needs as many here.",
+        description=(
+            "Jobs in flight at once; your instance quota must hold their nodes together. `run"
+            " --detach` starts all jobs of a sweep at once, and needs as many here."
+        ),
     )
     budget_usd: Annotated[float | None, NOT_MEASURED] = Field(
         default=None,
         gt=0,
-        description="USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No attempt is "
-        "started that could pass it together with what the sweep's jobs cost; null: no limit.",
+        description=(
+            "USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No"
+            " attempt is started that could pass it together with what the sweep's jobs cost; null:"
+            " no limit."
+        ),
     )
     poll_interval_seconds: Annotated[float, NOT_MEASURED] = Field(
         default=15.0,
         ge=0.2,
         le=300,
-        description="Time between two looks at the jobs; backs off to 4x while nothing changes. "
-        "platform.calls_per_second bounds what looks cost.",
+        description=(
+            "Time between two looks at the jobs; backs off to 4x while nothing changes. "
+            "platform.calls_per_second bounds what looks cost."
+        ),
     )
     queue_deadline_seconds: Annotated[int, NOT_MEASURED] = Field(
         default=7200,
@@ -141,36 +187,53 @@ class SweepConfig(Section):
         default=2,
         ge=1,
         le=10,
-        description="Attempts per point; only lack of capacity and internal errors get another one.",
+        description=(
+            "Attempts per point; only lack of capacity and internal errors get another one."
+        ),
     )
     max_retries: Annotated[int | None, NOT_MEASURED] = Field(
         default=50,
         ge=0,
         le=1000,
-        description="Attempts beyond each point's first that the whole sweep may make, those of resumes and retried "
-        "runs included; after them a failed point stays failed. Null: no limit but max_attempts.",
+        description=(
+            "Attempts beyond each point's first that the whole sweep may make, those of resumes and"
+            " retried runs included; after them a failed point stays failed. Null: no limit but"
+            " max_attempts."
+        ),
     )
     concurrency_limit: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
         min_length=1,
-        description="A Prefect global concurrency limit with one slot per instance of your quota; each job holds one "
-        "per node, so that several sweeps stay within it together. Null: only SageMaker's own quota stands.",
+        description=(
+            "A Prefect global concurrency limit with one slot per instance of your quota; each job"
+            " holds one per node, so that several sweeps stay within it together. Null: only"
+            " SageMaker's own quota stands."
+        ),
     )
     min_points: Annotated[int | None, NOT_MEASURED] = Field(
         default=None,
         ge=1,
-        description="Points (jobs) with a completed run that a sweep needs to count as done; null: all of them.",
+        description=(
+            "Points (jobs) with a completed run that a sweep needs to count as done; null: all of"
+            " them."
+        ),
     )
     smoke: Annotated[Literal["auto", "never"], NOT_MEASURED] = Field(
         default="auto",
-        description="auto: where the code never completed a point, jobs run one at a time, the smallest first, until "
-        "one has reached its first step (a line of a metric definition, or step=N) or completed; never: in the "
-        "planned order at once. Turn it off where a first job at the smallest count takes very long.",
+        description=(
+            "auto: where the code never completed a point, jobs run one at a time, the smallest"
+            " first, until one has reached its first step (a line of a metric definition, or"
+            " step=N) or completed; never: in the planned order at once. Turn it off where a first"
+            " job at the smallest count takes very long."
+        ),
     )
     on_cancel: Annotated[Literal["stop", "leave"], NOT_MEASURED] = Field(
         default="stop",
-        description="What a cancelled run does to its running jobs: stop: they are stopped; leave: they run on, and "
-        "`--resume` or `collect` takes their results. A run that crashes always leaves them.",
+        description=(
+            "What a cancelled run does to its running jobs: stop: they are stopped; leave: they run"
+            " on, and `--resume` or `collect` takes their results. A run that crashes always leaves"
+            " them."
+        ),
     )
 
     @field_validator("node_counts")
@@ -178,22 +241,27 @@ class SweepConfig(Section):
     def _distinct_and_sorted(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(value)) != len(value):
             raise ValueError(
-                f"node counts {list(value)} repeat a number; use sweep.repeats to measure one several times"
+                f"node counts {list(value)} repeat a number; use sweep.repeats to measure one"
+                " several times"
             )
         return tuple(sorted(value))
 
     @model_validator(mode="after")
     def _points_are_in_bounds(self) -> Self:
-        counts, repeats, points = len(self.node_counts), self.repeats, len(self.node_counts) * self.repeats
+        counts, repeats, points = (
+            len(self.node_counts),
+            self.repeats,
+            len(self.node_counts) * self.repeats,
+        )
         if points > MAX_JOBS:
             raise ValueError(
-                f"{counts} node counts x {repeats} repeats are {points} jobs; at most {MAX_JOBS} in one sweep, the "
-                "most that was tried: leave out node counts or repeats"
+                f"{counts} node counts x {repeats} repeats are {points} jobs; at most {MAX_JOBS} in"
+                " one sweep, the most that was tried: leave out node counts or repeats"
             )
         if self.min_points is not None and self.min_points > points:
             raise ValueError(
-                f"min_points is {self.min_points}, and {counts} node counts x {repeats} repeats are {points} points; "
-                f"set it to at most {points}, or leave it out for all of them"
+                f"min_points is {self.min_points}, and {counts} node counts x {repeats} repeats are"
+                f" {points} points; set it to at most {points}, or leave it out for all of them"
             )
         return self
 
@@ -204,11 +272,17 @@ class ParityConfig(Section):
     tolerance: float = Field(
         default=0.02,
         ge=0,
-        description="Largest absolute difference of a point's final metric from the baseline's; in the metric's unit.",
+        description=(
+            "Largest absolute difference of a point's final metric from the baseline's; in the"
+            " metric's unit."
+        ),
     )
     target_metric: float | None = Field(
         default=None,
-        description="A final metric that counts as reached, whatever the baseline's; null: only the baseline counts.",
+        description=(
+            "A final metric that counts as reached, whatever the baseline's; null: only the"
+            " baseline counts."
+        ),
     )
 
 
@@ -219,7 +293,10 @@ class RecommendationConfig(Section):
         default=0.75, gt=0, le=1, description="Smallest efficiency E of the recommended point; 0–1."
     )
     min_doubling_ratio: float = Field(
-        default=1.5, ge=1, le=2, description="Smallest gain D = S(2N)/S(N) that pays for twice the nodes; 1–2."
+        default=1.5,
+        ge=1,
+        le=2,
+        description="Smallest gain D = S(2N)/S(N) that pays for twice the nodes; 1–2.",
     )
     budget_usd_per_run: float | None = Field(
         default=None, gt=0, description="The most one training run may cost, USD; null: no limit."
@@ -227,24 +304,33 @@ class RecommendationConfig(Section):
     deadline_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Set, the cheapest node count that meets it is recommended: from submission to end where every run "
-        "knows that, else by train time; null: no deadline.",
+        description=(
+            "Set, the cheapest node count that meets it is recommended: from submission to end"
+            " where every run knows that, else by train time; null: no deadline."
+        ),
     )
 
 
 class ReportConfig(Section):
     """Where the report goes, what it is called and by what it judges the points."""
 
-    title: str | None = Field(default=None, max_length=120, description="Heading; null: the benchmark's name.")
+    title: str | None = Field(
+        default=None, max_length=120, description="Heading; null: the benchmark's name."
+    )
     directory: LocalDirectory = Field(
         default="reports",
-        description="Local directory (relative to where the command runs); <sweep_id>/ and latest are made in it.",
+        description=(
+            "Local directory (relative to where the command runs); <sweep_id>/ and latest are made"
+            " in it."
+        ),
     )
     parity: ParityConfig = Field(
-        default_factory=ParityConfig, description="When a point counts as trained as well as the baseline."
+        default_factory=ParityConfig,
+        description="When a point counts as trained as well as the baseline.",
     )
     recommendation: RecommendationConfig = Field(
-        default_factory=RecommendationConfig, description="What a node count must hold to be recommended."
+        default_factory=RecommendationConfig,
+        description="What a node count must hold to be recommended.",
     )
 
 
@@ -253,7 +339,9 @@ class PlatformConfig(Section):
 
     region: str = Field(
         pattern=REGION,
-        description="AWS region, e.g. us-east-1; one that botocore knows, or any name beside endpoint_url.",
+        description=(
+            "AWS region, e.g. us-east-1; one that botocore knows, or any name beside endpoint_url."
+        ),
     )
     bucket: str = Field(
         pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
@@ -265,7 +353,8 @@ class PlatformConfig(Section):
         description="Key prefix of everything written to the bucket.",
     )
     role_arn: str = Field(
-        pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$", description="Execution role that SageMaker assumes."
+        pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
+        description="Execution role that SageMaker assumes.",
     )
     endpoint_url: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
@@ -274,22 +363,33 @@ class PlatformConfig(Section):
     )
     credentials: Annotated[Literal["chain", "platform"], NOT_MEASURED] = Field(
         default="chain",
-        description="chain: boto3's usual search; platform: the key of the local platform at endpoint_url, which lies "
-        "in its state folder for its own user.",
+        description=(
+            "chain: boto3's usual search; platform: the key of the local platform at endpoint_url,"
+            " which lies in its state folder for its own user."
+        ),
     )
     calls_per_second: Annotated[float | None, NOT_MEASURED] = Field(
         default=1.0,
         ge=0.1,
-        description="How often a run asks SageMaker and CloudWatch Logs about its jobs, at most, after a burst of 20 "
-        "calls: they share the account's rate with its consoles and pipelines. Null: no limit, for a local platform.",
+        description=(
+            "How often a run asks SageMaker and CloudWatch Logs about its jobs, at most, after a"
+            " burst of 20 calls: they share the account's rate with its consoles and pipelines."
+            " Null: no limit, for a local platform."
+        ),
     )
     create_missing: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
-        description="Create the bucket and the ECR repository if missing. Leave off where CloudFormation owns them.",
+        description=(
+            "Create the bucket and the ECR repository if missing. Leave off where CloudFormation"
+            " owns them."
+        ),
     )
     autostart: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
-        description="Start the platform of infra/local at endpoint_url when nothing answers there; stop it afterwards.",
+        description=(
+            "Start the platform of infra/local at endpoint_url when nothing answers there; stop it"
+            " afterwards."
+        ),
     )
     state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(
         default=".nodesweep/platform",
@@ -300,7 +400,9 @@ class PlatformConfig(Section):
     @classmethod
     def _usable_url(cls, value: str | None) -> str | None:
         if value is not None and (problem := url_problem(value)):
-            raise ValueError(f"{problem}; expected http(s)://HOST[:PORT], e.g. http://127.0.0.1:4570")
+            raise ValueError(
+                f"{problem}; expected http(s)://HOST[:PORT], e.g. http://127.0.0.1:4570"
+            )
         return value
 
     @model_validator(mode="after")
@@ -309,8 +411,8 @@ class PlatformConfig(Section):
             raise ValueError("credentials 'platform' needs an endpoint_url; for AWS use 'chain'")
         if self.autostart and not is_loopback_with_port(self.endpoint_url):
             raise ValueError(
-                "autostart needs an endpoint_url on loopback with its port (http://127.0.0.1:PORT), "
-                f"got {self.endpoint_url!r}"
+                "autostart needs an endpoint_url on loopback with its port"
+                f" (http://127.0.0.1:PORT), got {self.endpoint_url!r}"
             )
         return self
 
@@ -323,12 +425,20 @@ class BenchmarkConfig(Section):
     """One benchmark: a dataset, an image, a training job and the node counts to run it on."""
 
     name: Slug = Field(
-        description="Name of the benchmark; every sweep, job and report carries it. At most 20 characters."
+        description=(
+            "Name of the benchmark; every sweep, job and report carries it. At most 20 characters."
+        )
     )
     dataset: Annotated[
         DatasetConfig | None,
-        BeforeValidator(_none_is_null, json_schema_input_type=DatasetConfig | Literal["none"] | None),
-    ] = Field(description="The training data; none: the program brings its own, or reads further channels alone.")
+        BeforeValidator(
+            _none_is_null, json_schema_input_type=DatasetConfig | Literal["none"] | None
+        ),
+    ] = Field(
+        description=(
+            "The training data; none: the program brings its own, or reads further channels alone."
+        )
+    )
     image: ImageConfig = Field(default_factory=ImageConfig)
     training: TrainingConfig
     sweep: SweepConfig
@@ -337,26 +447,43 @@ class BenchmarkConfig(Section):
 
     @property
     def runs_container_as_it_is(self) -> bool:
-        """Whether the jobs run the user's code in an existing container, named by framework or base_image: no build."""
-        image, named = self.image, self.image.base_image is not None or self.image.framework is not None
-        return named and image.uri is None and image.context is None and self.training.source_dir is not None
+        """Whether the jobs run the user's code in an existing container, named by framework or
+        base_image: no build.
+        """
+        image, named = (
+            self.image,
+            self.image.base_image is not None or self.image.framework is not None,
+        )
+        return (
+            named
+            and image.uri is None
+            and image.context is None
+            and self.training.source_dir is not None
+        )
 
     @model_validator(mode="after")
     def _build_has_a_context(self) -> Self:
         if self.runs_container_as_it_is and self.image.build_args:
             raise ValueError(
-                "image.build_args go with a build, and none is made: training.source_dir runs in the container of "
-                "image.framework or base_image as it is; leave out build_args, or set image.context to have one built"
+                "image.build_args go with a build, and none is made: training.source_dir runs in"
+                " the container of image.framework or base_image as it is; leave out build_args, or"
+                " set image.context to have one built"
             )
         return self
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
-        """The same config with its local paths resolved against `base`, the directory of its file."""
+        """The same config with its local paths resolved against `base`, the directory of its
+        file.
+        """
         dataset = self.dataset
         if dataset is not None and not dataset.is_remote:
             dataset = dataset.model_copy(update={"source": os.path.realpath(base / dataset.source)})
         source_dir = self.training.source_dir and os.path.realpath(base / self.training.source_dir)
-        context = None if self.runs_container_as_it_is else os.path.realpath(base / self.image.build_context)
+        context = (
+            None
+            if self.runs_container_as_it_is
+            else os.path.realpath(base / self.image.build_context)
+        )
         return self.model_copy(
             update={
                 "dataset": dataset,

@@ -1,4 +1,6 @@
-"""The configs of this checkout by name, and what a form may change in one: what a deployment has in place of a file."""
+"""The configs of this checkout by name, and what a form may change in one: what a deployment has in
+place of a file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _NO_BENCHMARKS = frozenset({"instances"})
 
 
 def preset_names() -> list[str]:
-    """Every benchmark under configs/ by its path without `.yaml`, e.g. `local`, `examples/mpi_g5`; sorted."""
+    """Every benchmark under configs/ by its path without `.yaml`, e.g. `local`, `examples/mpi_g5`;
+    sorted.
+    """
     files = (path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts)
     found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in files)
     return sorted(name for name in found if name not in _NO_BENCHMARKS)
@@ -28,5 +32,7 @@ def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig
     """
     if preset not in preset_names():
         raise ConfigError(f"preset: got {preset!r}; expected one of {', '.join(preset_names())}")
-    overrides = [f"{name}={json.dumps(value)}" for name, value in changes.items() if value is not None]
+    overrides = [
+        f"{name}={json.dumps(value)}" for name, value in changes.items() if value is not None
+    ]
     return load_config(PRESETS_DIRECTORY / f"{preset}.yaml", overrides)

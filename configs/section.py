@@ -12,16 +12,21 @@ from pydantic import BaseModel, ConfigDict, SerializationInfo, field_validator, 
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
-"""Context of a dump that is written nowhere: model_dump(mode="json", context=WITH_SECRETS) has the values too."""
+"""Context of a dump that is written nowhere: model_dump(mode="json", context=WITH_SECRETS) has the
+values too.
+"""
 
 
 SHOWN = ("CUDA_", "FI_", "GLOO_", "NCCL_", "OMP_", "RDMAV_", "TORCH_")
-"""What the names of settings of CUDA, libfabric, gloo, NCCL, OpenMP, RDMA and PyTorch begin with: no secrets, and two
-sweeps compare only where they are equal."""
+"""What the names of settings of CUDA, libfabric, gloo, NCCL, OpenMP, RDMA and PyTorch begin with:
+no secrets, and two sweeps compare only where they are equal.
+"""
 
 
 def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str, str]:
-    """Serialises a mapping whose values may be secrets: JSON of a config is what Prefect, records and reports keep."""
+    """Serialises a mapping whose values may be secrets: JSON of a config is what Prefect, records
+    and reports keep.
+    """
     if (info.context or {}).get("with_secrets"):
         return value
     return {name: text if name.startswith(SHOWN) else HIDDEN for name, text in value.items()}
@@ -37,14 +42,18 @@ def is_finite(value: Any) -> bool:
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line separators, and those that turn the direction of the text around them."""
+"""Control characters, line separators, and those that turn the direction of the text around
+them.
+"""
 
 
 def refuse_control_characters(text: str) -> None:
     """Raise ValueError for a text that can't be shown on a terminal or in a report as it is."""
     if found := _CONTROL.search(text):
         advice = "; in YAML, begin a folded text with >-" if found.group() == "\n" else ""
-        raise ValueError(f"{found.group()!r} is a control character, which may not stand here{advice}")
+        raise ValueError(
+            f"{found.group()!r} is a control character, which may not stand here{advice}"
+        )
 
 
 def cut(text: str, most: int = 80) -> str:
@@ -62,14 +71,18 @@ def _spelled(value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of every section: frozen; unknown keys, infinities, NaN and control characters refused."""
+    """Base of every section: frozen; unknown keys, infinities, NaN and control characters
+    refused.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, raw: Any) -> Any:
-        """pydantic takes true for 1, and YAML yes for true: a number's field is given the word, which is no number."""
+        """pydantic takes true for 1, and YAML yes for true: a number's field is given the word,
+        which is no number.
+        """
         if not isinstance(raw, dict):
             return raw
         changed = dict(raw)
@@ -77,14 +90,20 @@ class Section(BaseModel):
             kinds = _kinds(field.annotation) if name in raw else set()
             if kinds & {int, float} and bool not in kinds:
                 value = raw[name]
-                changed[name] = [_spelled(entry) for entry in value] if isinstance(value, list) else _spelled(value)
+                changed[name] = (
+                    [_spelled(entry) for entry in value]
+                    if isinstance(value, list)
+                    else _spelled(value)
+                )
         return changed
 
     @field_validator("*")
     @classmethod
     def _no_control_characters(cls, value: Any) -> Any:
         """In texts and lists of texts; what a mapping holds is mostly the program's own."""
-        for text in [value] if isinstance(value, str) else value if isinstance(value, tuple) else ():
+        for text in (
+            [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
+        ):
             if isinstance(text, str):
                 refuse_control_characters(text)
         return value
@@ -97,12 +116,18 @@ class Mark:
     meaning: str
 
 
-NOT_MEASURED = Mark("bounds, paces or only names the work: with another value the same points are measured")
-NOT_COMPARED = Mark("two sweeps compare where it differs, or another condition of theirs says the same")
+NOT_MEASURED = Mark(
+    "bounds, paces or only names the work: with another value the same points are measured"
+)
+NOT_COMPARED = Mark(
+    "two sweeps compare where it differs, or another condition of theirs says the same"
+)
 
 
 def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd; of a marked section its own name alone."""
+    """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd; of a marked section its
+    own name alone.
+    """
     for name, field in section.model_fields.items():
         if mark in field.metadata:
             yield prefix + name

@@ -1,8 +1,9 @@
 """YAML that means what it says, within limits, from whoever it comes.
 
-Repeated keys, circular references, bottomless nesting and numbers that readers of YAML take differently (010, 1:30)
-are refused by line. So is a document that is large, or that becomes large when its aliases are written out: seven
-levels of ten aliases are 300 characters and ten million values.
+Repeated keys, circular references, bottomless nesting and numbers that readers of YAML take
+differently (010, 1:30) are refused by line. So is a document that is large, or that becomes large
+when its aliases are written out: seven levels of ten aliases are 300 characters and ten million
+values.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ import yaml
 MAX_DEPTH = 50
 MAX_CHARACTERS = 1 << 18
 MAX_NODES = 20_000
-"""Values and keys of the document with every alias written out. The largest shipped file has some 2,000 and 10,000
-characters; PyYAML reads 20,000 values in a second."""
+"""Values and keys of the document with every alias written out. The largest shipped file has some
+2,000 and 10,000 characters; PyYAML reads 20,000 values in a second.
+"""
 MAX_NUMBER_CHARACTERS = 40
-"""Enough for 128 bits. Python multiplies a number of base 60 out, which takes minutes for a long one."""
+"""Enough for 128 bits. Python multiplies a number of base 60 out, which takes minutes for a long
+one.
+"""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TAGS = frozenset(
-    f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
+    f"tag:yaml.org,2002:{name}"
+    for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
 )
 """What YAML's other tags make (bytes, sets, pairs) is nothing that a config holds."""
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
@@ -30,17 +35,23 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str) -> Any:
-    """The document as plain Python values, none shared. Raises yaml.YAMLError, which mostly names line and column."""
+    """The document as plain Python values, none shared. Raises yaml.YAMLError, which mostly names
+    line and column.
+    """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
     if found := _SURROGATE.search(text):
         line = text.count("\n", 0, found.start()) + 1
-        raise yaml.YAMLError(f"line {line} holds half a character (a lone surrogate, or a byte that is not UTF-8)")
+        raise yaml.YAMLError(
+            f"line {line} holds half a character (a lone surrogate, or a byte that is not UTF-8)"
+        )
     return _unshared(yaml.load(text, Loader=_StrictLoader))
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """yaml.SafeLoader keeps the last of two equal keys and recurses as deep as a file asks it to; this one refuses."""
+    """yaml.SafeLoader keeps the last of two equal keys and recurses as deep as a file asks it to;
+    this one refuses.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -78,9 +89,15 @@ class _StrictLoader(yaml.SafeLoader):
         self._check_scalar(node)
         try:
             return super().construct_object(node, deep)
-        except (ValueError, OverflowError) as error:  # of Python's own int, float or date: 2026-13-01
+        except (
+            ValueError,
+            OverflowError,
+        ) as error:  # of Python's own int, float or date: 2026-13-01
             raise _error(f"this is no {_short(node.tag)}: {error}", node.start_mark) from None
-        except (LookupError, AttributeError):  # PyYAML expects what it has resolved itself: !!bool x, !!int ""
+        except (
+            LookupError,
+            AttributeError,
+        ):  # PyYAML expects what it has resolved itself: !!bool x, !!int ""
             raise _error(f"this is no {_short(node.tag)}", node.start_mark) from None
 
     def _check_scalar(self, node: yaml.Node) -> None:
@@ -92,28 +109,38 @@ class _StrictLoader(yaml.SafeLoader):
         text = node.value
         if len(text) > MAX_NUMBER_CHARACTERS:
             raise _error(
-                f"a number of {len(text)} characters; at most {MAX_NUMBER_CHARACTERS}, or put it in quotes as a text",
+                f"a number of {len(text)} characters; at most {MAX_NUMBER_CHARACTERS}, or put it in"
+                " quotes as a text",
                 node.start_mark,
             )
         if ":" in text:
             raise _error(
-                f"{text} is a number of base 60 to some readers of YAML, a text to others; put a text in quotes",
+                f"{text} is a number of base 60 to some readers of YAML, a text to others; put a"
+                " text in quotes",
                 node.start_mark,
             )
         if _short(node.tag) == "!!int" and _OCTAL.fullmatch(text):
             octal, decimal = int(text, 8), int(text)
             raise _error(
-                f"{text} is {octal} to some readers of YAML and {decimal} to others; write {octal} or {decimal}",
+                f"{text} is {octal} to some readers of YAML and {decimal} to others; write {octal}"
+                f" or {decimal}",
                 node.start_mark,
             )
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG]
+        keys = [
+            key
+            for key, _ in node.value
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE_TAG
+        ]
         counts = Counter((key.tag, key.value) for key in keys)
         for key in reversed(keys):
             if counts[key.tag, key.value] > 1:
-                raise _error(f"the key {key.value[:80]!r} stands more than once in this section", key.start_mark)
+                raise _error(
+                    f"the key {key.value[:80]!r} stands more than once in this section",
+                    key.start_mark,
+                )
         return node
 
 
@@ -122,24 +149,36 @@ def _short(tag: str) -> str:
 
 
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """(values, levels) of a node with its aliases written out. Each is measured once, so that a bomb costs nothing."""
+    """(values, levels) of a node with its aliases written out. Each is measured once, so that a
+    bomb costs nothing.
+    """
     measured = known.get(id(node))
     if measured is None:
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
         pairs = isinstance(node, yaml.MappingNode)
-        parts = [_measure(part, known) for child in children for part in (child if pairs else (child,))]
+        parts = [
+            _measure(part, known) for child in children for part in (child if pairs else (child,))
+        ]
         values = 1 + sum(values for values, _ in parts)
         levels = 1 + max((levels for _, levels in parts), default=0)
         if values > MAX_NODES:
-            raise _error(f"with its aliases written out this is more than {MAX_NODES} values", node.start_mark)
+            raise _error(
+                f"with its aliases written out this is more than {MAX_NODES} values",
+                node.start_mark,
+            )
         if levels > MAX_DEPTH + 1:
-            raise _error(f"with its aliases written out this is more than {MAX_DEPTH} levels deep", node.start_mark)
+            raise _error(
+                f"with its aliases written out this is more than {MAX_DEPTH} levels deep",
+                node.start_mark,
+            )
         measured = known[id(node)] = values, levels
     return measured
 
 
 def _unshared(value: Any) -> Any:
-    """The value with a copy in place of every alias, so that a change of one section is not one of its twin."""
+    """The value with a copy in place of every alias, so that a change of one section is not one of
+    its twin.
+    """
     if isinstance(value, dict):
         return {key: _unshared(entry) for key, entry in value.items()}
     return [_unshared(entry) for entry in value] if isinstance(value, list) else value

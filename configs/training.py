@@ -21,7 +21,9 @@ PLACEHOLDERS = frozenset(
 )  # fmt: skip
 """What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 MAX_SAMPLES = 1 << 53
-"""Whole numbers up to here are the same as floating-point ones, which learning rates and speeds are made of."""
+"""Whole numbers up to here are the same as floating-point ones, which learning rates and speeds are
+made of.
+"""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _NO_MESSAGES = re2.Options()
 _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the exception
@@ -33,7 +35,8 @@ def compile_metric(regex: str) -> Any:
     """A metric definition's expression, ready to search a line of a log. Raises re2.error.
 
     By RE2, whose time to search a line grows with the line's length alone, whatever the expression
-    (https://github.com/google/re2/wiki/WhyRE2). Python's own `re` may take years over a line of 40 characters.
+    (https://github.com/google/re2/wiki/WhyRE2). Python's own `re` may take years over a line of 40
+    characters.
     """
     return re2.compile(regex, _NO_MESSAGES)
 
@@ -42,18 +45,26 @@ class BatchConfig(Section):
     """The batch policy: a mandatory choice, since it decides what the speedup means."""
 
     policy: Annotated[Literal["fixed_global", "fixed_per_replica"], NOT_COMPARED] = Field(
-        description="fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it grows with N."
+        description=(
+            "fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it"
+            " grows with N."
+        )
     )
     size: int = Field(
         ge=1,
         le=MAX_SAMPLES,
-        description="Samples: the global batch under fixed_global, the per-replica batch under fixed_per_replica.",
+        description=(
+            "Samples: the global batch under fixed_global, the per-replica batch under"
+            " fixed_per_replica."
+        ),
     )
     accumulate_grad_batches: int = Field(
         default=1,
         ge=1,
         le=MAX_SAMPLES,
-        description="Micro-batches per optimiser step; more saves memory. Counts into the global batch.",
+        description=(
+            "Micro-batches per optimiser step; more saves memory. Counts into the global batch."
+        ),
     )
 
 
@@ -62,7 +73,10 @@ class LearningRateConfig(Section):
 
     value: float = Field(gt=0, description="Learning rate at the smallest node count.")
     rule: Annotated[Literal["none", "linear", "sqrt"], NOT_COMPARED] = Field(
-        description="none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root (Adam-like)."
+        description=(
+            "none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root"
+            " (Adam-like)."
+        )
     )
 
 
@@ -77,29 +91,45 @@ class TrainingConfig(JobFeatures):
     )
     source_dir: Annotated[LocalDirectory | None, NOT_COMPARED] = Field(
         default=None,
-        description="Directory of your own code, relative to the config file; null: the code in the image.",
+        description=(
+            "Directory of your own code, relative to the config file; null: the code in the image."
+        ),
     )
     hyperparameters: dict[str, Scalar] = Field(
         default_factory=dict,
         max_length=90,
-        description="Arguments of the program; may hold placeholders, e.g. {learning_rate}; see docs/config.md.",
+        description=(
+            "Arguments of the program; may hold placeholders, e.g. {learning_rate}; see"
+            " docs/config.md."
+        ),
     )
-    distribution: DistributionConfig = Field(description="Launcher and processes per node; see docs/distribution.md.")
+    distribution: DistributionConfig = Field(
+        description="Launcher and processes per node; see docs/distribution.md."
+    )
     instance_type: Annotated[str, NOT_COMPARED] = Field(
-        description="SageMaker training instance type; one of the catalogue's (configs/instance_types.json)."
+        description=(
+            "SageMaker training instance type; one of the catalogue's"
+            " (configs/instance_types.json)."
+        )
     )
     max_runtime_seconds: Annotated[int, NOT_COMPARED] = Field(
-        ge=60, le=432_000, description="A job is stopped after this; it also bounds the cost. 60 s – 5 days."
+        ge=60,
+        le=432_000,
+        description="A job is stopped after this; it also bounds the cost. 60 s – 5 days.",
     )
     volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
     batch: BatchConfig | None = Field(
         default=None,
-        description="Batch policy and size, handed to the program; null: the program has its own, and the report "
-        "claims no policy.",
+        description=(
+            "Batch policy and size, handed to the program; null: the program has its own, and the"
+            " report claims no policy."
+        ),
     )
     learning_rate: LearningRateConfig | None = Field(
         default=None,
-        description="Learning rate and its rule, handed to the program; null: the program has its own.",
+        description=(
+            "Learning rate and its rule, handed to the program; null: the program has its own."
+        ),
     )
     seed: Annotated[int, NOT_COMPARED] = Field(
         default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1."
@@ -108,14 +138,19 @@ class TrainingConfig(JobFeatures):
         default_factory=dict,
         max_length=90,
         repr=False,
-        description="Environment variables of the container; who may describe the job sees them. A value ${NAME} is "
-        "that variable of the process that runs the flow: no record has more than the name.",
+        description=(
+            "Environment variables of the container; who may describe the job sees them. A value"
+            " ${NAME} is that variable of the process that runs the flow: no record has more than"
+            " the name."
+        ),
     )
     metric_definitions: Annotated[dict[str, str], NOT_COMPARED] = Field(
         default_factory=dict,
         max_length=40,
-        description="Metric name to regular expression (of RE2: no lookaround, no backreference) with one group around "
-        "the number, applied to each line of the log.",
+        description=(
+            "Metric name to regular expression (of RE2: no lookaround, no backreference) with one"
+            " group around the number, applied to each line of the log."
+        ),
     )
 
     _hidden = field_serializer("environment", when_used="json")(hide_values)
@@ -126,10 +161,15 @@ class TrainingConfig(JobFeatures):
         for key, scalar in value.items():
             refuse_control_characters(key)
             if key.startswith("sagemaker_"):
-                raise ValueError(f"hyperparameter {key!r}: names that begin with sagemaker_ are set by nodesweep")
-            if isinstance(scalar, str) and (unknown := set(_PLACEHOLDER.findall(scalar)) - PLACEHOLDERS):
                 raise ValueError(
-                    f"hyperparameter {key!r}: unknown placeholder {sorted(unknown)}; allowed: {sorted(PLACEHOLDERS)}"
+                    f"hyperparameter {key!r}: names that begin with sagemaker_ are set by nodesweep"
+                )
+            if isinstance(scalar, str) and (
+                unknown := set(_PLACEHOLDER.findall(scalar)) - PLACEHOLDERS
+            ):
+                raise ValueError(
+                    f"hyperparameter {key!r}: unknown placeholder {sorted(unknown)}; allowed:"
+                    f" {sorted(PLACEHOLDERS)}"
                 )
         return value
 
@@ -140,18 +180,24 @@ class TrainingConfig(JobFeatures):
             named = set(_PLACEHOLDER.findall(scalar)) if isinstance(scalar, str) else set()
             if self.batch is None and named & _OF_BATCH:
                 raise ValueError(
-                    f"hyperparameter {key!r}: {scalar!r} is filled from training.batch, which is not given; set "
-                    "training.batch, or write the number that the program is to get"
+                    f"hyperparameter {key!r}: {scalar!r} is filled from training.batch, which is"
+                    " not given; set training.batch, or write the number that the program is"
+                    " to get"
                 )
             if self.learning_rate is None and "learning_rate" in named:
                 raise ValueError(
-                    f"hyperparameter {key!r}: {scalar!r} is filled from training.learning_rate, which is not given; "
-                    "set training.learning_rate, or write the number that the program is to get"
+                    f"hyperparameter {key!r}: {scalar!r} is filled from training.learning_rate,"
+                    " which is not given; set training.learning_rate, or write the number that the"
+                    " program is to get"
                 )
-        if self.batch is None and self.learning_rate is not None and self.learning_rate.rule != "none":
+        if (
+            self.batch is None
+            and self.learning_rate is not None
+            and self.learning_rate.rule != "none"
+        ):
             raise ValueError(
-                f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, and training.batch is not "
-                "given; set training.batch, or use rule: none"
+                f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, and"
+                " training.batch is not given; set training.batch, or use rule: none"
             )
         return self
 
@@ -172,17 +218,22 @@ class TrainingConfig(JobFeatures):
             try:
                 groups = re.compile(pattern).groups
             except (re.error, OverflowError) as error:
-                raise ValueError(f"metric {name!r}: {shown} is not a regular expression: {error}") from error
+                raise ValueError(
+                    f"metric {name!r}: {shown} is not a regular expression: {error}"
+                ) from error
             except RecursionError:
-                raise ValueError(f"metric {name!r}: {shown} nests too deep for a regular expression") from None
+                raise ValueError(
+                    f"metric {name!r}: {shown} nests too deep for a regular expression"
+                ) from None
             if groups < 1:
                 raise ValueError(f"metric {name!r}: {shown} has no group around the number")
             try:
                 compile_metric(pattern)
             except re2.error as error:
                 raise ValueError(
-                    f"metric {name!r}: {shown} is none that RE2 can search: {_words_of(error)}; write it without "
-                    "lookaround, backreferences and counts above 1,000 (https://github.com/google/re2/wiki/Syntax)"
+                    f"metric {name!r}: {shown} is none that RE2 can search: {_words_of(error)};"
+                    " write it without lookaround, backreferences and counts above 1,000"
+                    " (https://github.com/google/re2/wiki/Syntax)"
                 ) from error
         return value
 

@@ -16,8 +16,11 @@ logger = logging.getLogger("nodesweep.collect")
 
 
 @flow(name="collect-sweep", flow_run_name="collect-{sweep_id}")
-def collect_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY) -> SweepResult | None:
-    """The report of a sweep that was left to itself, once its last job has ended; null while jobs still run.
+def collect_sweep(
+    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+) -> SweepResult | None:
+    """The report of a sweep that was left to itself, once its last job has ended; null while jobs
+    still run.
 
     What was measured is read from the sweep's own record.
 
@@ -32,9 +35,15 @@ def collect_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Setting
     sweep = names.sweep_of_job(sweep_id) or sweep_id
     jobs = jobs_of_sweep(config_of_run({"preset": preset, "settings": settings}), sweep)
     if jobs.running:
-        logger.info("%d jobs of %s still run: %s", len(jobs.running), sweep, ", ".join(jobs.running))
+        logger.info(
+            "%d jobs of %s still run: %s", len(jobs.running), sweep, ", ".join(jobs.running)
+        )
         return None
     if jobs.config.training.keep_alive_seconds:
-        release_warm_pools(jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes])
+        release_warm_pools(
+            jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
+        )
     report, folder = report_of_jobs(sweep, jobs)
-    return SweepResult(sweep, report, folder, len(jobs.plan.points), missing_points(jobs.plan, jobs.outcomes))
+    return SweepResult(
+        sweep, report, folder, len(jobs.plan.points), missing_points(jobs.plan, jobs.outcomes)
+    )

@@ -42,7 +42,8 @@ class DetachedSweep:
 def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """Start every job of a sweep and return once they are accepted. No failed point is tried again.
 
-    Where the code is new (sweep.smoke) the smallest job comes first, and the others once it has reached its first step.
+    Where the code is new (sweep.smoke) the smallest job comes first, and the others once it has
+    reached its first step.
 
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
@@ -64,7 +65,9 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     accepted: list[str] = []
     refused: list[str] = []
     points, failed = list(plan.points), None
-    is_new = needs_smoke(config) and not is_code_proven(config.platform, code_digest(config, inputs))
+    is_new = needs_smoke(config) and not is_code_proven(
+        config.platform, code_digest(config, inputs)
+    )
     if is_new:
         points.sort(key=lambda point: point.nodes)
     try:
@@ -85,25 +88,32 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
-    if is_sweep_stopped(config.platform, sweep):  # perhaps before SageMaker knew the last job that was accepted
+    if is_sweep_stopped(
+        config.platform, sweep
+    ):  # perhaps before SageMaker knew the last job that was accepted
         stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(
-            f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)} of its jobs had started"
+            f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)} of its jobs had"
+            " started"
         )
     if failed is not None:
         raise RunFailed(
-            f"sweep {sweep}: its first job, {accepted[0]}, failed, and no further one was started: {failed}. Its log: "
-            f"nodesweep logs {sweep}"
+            f"sweep {sweep}: its first job, {accepted[0]}, failed, and no further one was started:"
+            f" {failed}. Its log: nodesweep logs {sweep}"
         )
     return DetachedSweep(sweep, tuple(accepted), tuple(refused))
 
 
 def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str) -> str | None:
-    """Wait until the first job of new code has reached its first step or has ended; why its program failed, or None."""
+    """Wait until the first job of new code has reached its first step or has ended; why its program
+    failed, or None.
+    """
     logger.info("the code is new: the other jobs start once %s has reached its first step", name)
     seconds, patterns = config.sweep.poll_interval_seconds, config.training.metric_definitions
     limits, since = job_limits(config), utc_now()
-    for ended in watch_training_jobs(config.platform, sweep, [name], seconds, limits, since, None, patterns):
+    for ended in watch_training_jobs(
+        config.platform, sweep, [name], seconds, limits, since, None, patterns
+    ):
         if ended["TrainingJobStatus"] in TERMINAL:
             outcome = collect_outcome(config, sweep, point, 1, ended)
             if is_programs_fault(outcome):
@@ -117,6 +127,6 @@ def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
     if jobs <= at_once:
         return
     raise PreflightRefused(
-        f"sweep.max_parallel_jobs: is {at_once}, and --detach starts all {jobs} jobs at once; set it to {jobs} "
-        "where the quota holds their nodes together, or run without --detach"
+        f"sweep.max_parallel_jobs: is {at_once}, and --detach starts all {jobs} jobs at once; set"
+        f" it to {jobs} where the quota holds their nodes together, or run without --detach"
     )

@@ -1,4 +1,6 @@
-"""Stops training jobs whose sweep nobody runs any more: a killed orchestrator must not cost the night."""
+"""Stops training jobs whose sweep nobody runs any more: a killed orchestrator must not cost the
+night.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ def reaper(
     dry_run: bool = False,
     settings: Settings = EMPTY,
 ) -> list[str]:
-    """Stop the running jobs of sweeps that nobody has run for longer than the grace; returns their names.
+    """Stop the running jobs of sweeps that nobody has run for longer than the grace; returns their
+    names.
 
-    Only jobs with a nodesweep name and tag, of a sweep in the platform's bucket, are touched; a sweep that was left
-    running on purpose (`--detach`, `sweep.on_cancel: leave`) is spared.
+    Only jobs with a nodesweep name and tag, of a sweep in the platform's bucket, are touched; a
+    sweep that was left running on purpose (`--detach`, `sweep.on_cancel: leave`) is spared.
 
     Args:
         preset: The config whose platform is looked at: a file of configs/ without its ending.
@@ -37,5 +40,9 @@ def reaper(
     platform = config_of_run({"preset": preset, "settings": settings}).platform
     orphans = find_orphans(platform, grace_minutes * 60)
     for name in orphans:
-        logger.warning("%s: its sweep has no owner%s", name, "; dry run, left alone" if dry_run else ", stopping it")
+        logger.warning(
+            "%s: its sweep has no owner%s",
+            name,
+            "; dry run, left alone" if dry_run else ", stopping it",
+        )
     return orphans if dry_run else stop_training_jobs(platform, orphans)

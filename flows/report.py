@@ -46,7 +46,9 @@ def make_report(
 ) -> tuple[ScalingReport, Path]:
     """Build the report and keep it: in the bucket, on this machine, as a Prefect artifact."""
     sweep = inputs.sweep_id
-    instance, notices = look_up_price(config.platform, load_catalogue().get(config.training.instance_type))
+    instance, notices = look_up_price(
+        config.platform, load_catalogue().get(config.training.instance_type)
+    )
     for notice in notices:
         logger.info("notice: %s", notice)
     if any(outcome.completed for outcome in outcomes):
@@ -54,14 +56,18 @@ def make_report(
     price = price_of(instance, config.platform.region)
     report = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
     files = render_files(report)
-    keys = {names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()}
+    keys = {
+        names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
+    }
     # The bucket first and this machine last: a disk that is full here must lose nothing.
     put_objects(config.platform, keys)
     publish_report(config.platform, sweep, files[names.REPORT_MARKDOWN].decode())
     materialize_assets(config.platform, sweep, provenance)
     try:
         append_history(config.platform, report, config.name)
-    except Exception as error:  # the report is made; `nodesweep report` writes a missing history file anew
+    except (
+        Exception
+    ) as error:  # the report is made; `nodesweep report` writes a missing history file anew
         logger.warning("the history of %s was not written: %s", config.name, error)
     folder = _write_here(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
@@ -69,9 +75,13 @@ def make_report(
 
 
 def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
-    """What the sweep's jobs were made of, as its record has it; one of before dataset.channel: null has no folders."""
+    """What the sweep's jobs were made of, as its record has it; one of before dataset.channel: null
+    has no folders.
+    """
     inputs = record["inputs"]
-    return ResolvedInputs(**{**inputs, "sweep_id": sweep, "dataset_folders": tuple(inputs.get("dataset_folders", ()))})
+    return ResolvedInputs(
+        **{**inputs, "sweep_id": sweep, "dataset_folders": tuple(inputs.get("dataset_folders", ()))}
+    )
 
 
 def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
@@ -81,21 +91,26 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
     except OSError as error:
         place = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
         raise ReportNotWritten(
-            f"{error.filename or config.report.directory}: {error.strerror or error}. The report is made: "
-            f"s3://{config.platform.bucket}/{place}. For a copy here make room, then nodesweep report {sweep}"
+            f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
+            f" made: s3://{config.platform.bucket}/{place}. For a copy here make room, then"
+            f" nodesweep report {sweep}"
         ) from error
 
 
 @flow(name="report-sweep", flow_run_name="report-{sweep_id}")
-def report_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY) -> tuple[ScalingReport, Path]:
-    """Make the report of a sweep anew from what the platform knows of its jobs; running ones are left out.
+def report_sweep(
+    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+) -> tuple[ScalingReport, Path]:
+    """Make the report of a sweep anew from what the platform knows of its jobs; running ones are
+    left out.
 
     What was measured is read from the sweep's own record.
 
     Args:
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
         preset: The config whose platform has the sweep: a file of configs/ without its ending.
-        settings: Any field of the config by its dotted name, e.g. {"report.recommendation.deadline_seconds": 3600}.
+        settings: Any field of the config by its dotted name, e.g.
+            {"report.recommendation.deadline_seconds": 3600}.
 
     Raises SweepNotFound where no job has ended.
     """
@@ -119,7 +134,9 @@ class SweepJobs:
 
 
 def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
-    """Every job of the sweep that the platform knows. Raises SweepNotFound where there is no such sweep."""
+    """Every job of the sweep that the platform knows. Raises SweepNotFound where there is no such
+    sweep.
+    """
     record = read_sweep_record(given.platform, sweep_id)
     config = _recorded_config(record, given, sweep_id)
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
@@ -136,17 +153,25 @@ def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
         point = next((p for p in plan.points if (p.nodes, p.repeat) == (nodes, repeat)), None)
         if point is not None:
             outcomes.append(collect_outcome(config, sweep_id, point, attempt, description))
-    return SweepJobs(config, recorded_inputs(sweep_id, record), plan, record["provenance"], outcomes, running)
+    return SweepJobs(
+        config, recorded_inputs(sweep_id, record), plan, record["provenance"], outcomes, running
+    )
 
 
 def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]:
     """The report of the jobs that have ended. Raises SweepNotFound where none has."""
     if not jobs.outcomes:
-        raise SweepNotFound(f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`")
+        raise SweepNotFound(
+            f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`"
+        )
     return make_report(jobs.config, jobs.inputs, jobs.plan, jobs.outcomes, jobs.provenance)
 
 
-def _recorded_config(record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str) -> BenchmarkConfig:
-    """The config the sweep was started with, on the platform and with the report rules that are given now."""
+def _recorded_config(
+    record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str
+) -> BenchmarkConfig:
+    """The config the sweep was started with, on the platform and with the report rules that are
+    given now.
+    """
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
     return recorded.model_copy(update={"platform": given.platform, "report": given.report})

@@ -1,4 +1,6 @@
-"""The benchmark, end to end: preflight -> (validate -> upload) beside (find or build the image) -> sweep -> report."""
+"""The benchmark, end to end: preflight -> (validate -> upload) beside (find or build the image) ->
+sweep -> report.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,14 @@ from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
 from scaling.secrets import hide_in_config
-from tasks.errors import InputsChanged, PointsMissing, PreflightRefused, SweepNotFound, SweepStopped, best_effort
+from tasks.errors import (
+    InputsChanged,
+    PointsMissing,
+    PreflightRefused,
+    SweepNotFound,
+    SweepStopped,
+    best_effort,
+)
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
@@ -55,7 +64,13 @@ from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned
-from tasks.sweeps.records import find_latest_sweep, has_record, latest_sweep, read_sweep_record, sweep_exists
+from tasks.sweeps.records import (
+    find_latest_sweep,
+    has_record,
+    latest_sweep,
+    read_sweep_record,
+    sweep_exists,
+)
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -96,7 +111,8 @@ def scaling_benchmark(
 ) -> SweepResult:
     """Measure how a training job scales over node counts, and what it costs. Ends with a report.
 
-    Fields left empty are the preset's. A run that is retried goes on with its own sweep, and runs only what is missing.
+    Fields left empty are the preset's. A run that is retried goes on with its own sweep, and runs
+    only what is missing.
 
     Args:
         preset: The benchmark to start from: a file of configs/ without its ending.
@@ -106,17 +122,20 @@ def scaling_benchmark(
         distribution: How a job is distributed. Options of a kind go into `settings`.
         dataset: A directory (relative to configs/) or an s3://bucket/prefix with the training data.
         budget_usd: The run is refused where its jobs could cost more, USD.
-        settings: Any further field of the config by its dotted name, e.g. {"training.max_runtime_seconds": 7200}.
+        settings: Any further field of the config by its dotted name, e.g.
+            {"training.max_runtime_seconds": 7200}.
         sweep_id: A sweep of this config to continue, instead of a new one.
-        compare_tolerance: Set, the run fails where this sweep is slower than the last good one of this config by more
-            than this share, e.g. 0.05, and the difference is established.
-        as_started: With sweep_id or resume: go on with the code, data and image that the sweep was started with, though
-            they have changed here since; else the run fails and says what has.
-        resume: Continue the latest sweep of this config, where it is unfinished, instead of a new one.
+        compare_tolerance: Set, the run fails where this sweep is slower than the last good one of
+            this config by more than this share, e.g. 0.05, and the difference is established.
+        as_started: With sweep_id or resume: go on with the code, data and image that the sweep was
+            started with, though they have changed here since; else the run fails and says what has.
+        resume: Continue the latest sweep of this config, where it is unfinished, instead of a new
+            one.
 
-    Raises PointsMissing where fewer points than sweep.min_points have a completed run, RegressionEstablished,
-    SweepNotNamed where the latest sweep is finished or was never recorded, and SweepStopped, once the report is made,
-    where `nodesweep stop` kept planned points from running.
+    Raises PointsMissing where fewer points than sweep.min_points have a completed run,
+    RegressionEstablished, SweepNotNamed where the latest sweep is finished or was never recorded,
+    and SweepStopped, once the report is made, where `nodesweep stop` kept planned points from
+    running.
     """
     config = config_of_run(dict(locals()))
     goes_on = resume or sweep_id is not None
@@ -131,15 +150,21 @@ def scaling_benchmark(
 
 
 def run_benchmark(
-    config: BenchmarkConfig, sweep_id: str | None = None, resume: bool = False, as_started: bool = False
+    config: BenchmarkConfig,
+    sweep_id: str | None = None,
+    resume: bool = False,
+    as_started: bool = False,
 ) -> SweepResult:
     """A sweep and its report, within a flow run; a retried flow run continues its own sweep.
 
     Args:
         config: The benchmark; see configs/models.py.
-        sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made from the time).
-        resume: Continue a sweep (the latest of this config where no id is given) instead of starting one.
-        as_started: With `resume`: go on with what the sweep began with, whatever has changed here since.
+        sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made
+            from the time).
+        resume: Continue a sweep (the latest of this config where no id is given) instead of
+            starting one.
+        as_started: With `resume`: go on with what the sweep began with, whatever has changed here
+            since.
     """
     STOP.clear()
     with ended_once():
@@ -150,25 +175,37 @@ def run_benchmark(
             raise
 
 
-def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, as_started: bool) -> SweepResult:
+def _run_benchmark(
+    config: BenchmarkConfig, sweep_id: str | None, resume: bool, as_started: bool
+) -> SweepResult:
     sweep = _sweep_to_run(config, sweep_id, resume)
     begun_with: _EarlierRun | None = None
     try:
-        # Read before anything else: a stop that is given from here on is meant for this run, not for an earlier one.
+        # Read before anything else: a stop that is given from here on is meant for this run, not
+        # for an earlier one.
         begun_with = _earlier_run(config, sweep)
         if resume and sweep is not None and begun_with is not None:
             _check_config(config, sweep)
         plan = preflight(config)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
-        inputs, provenance = _continue_sweep(config, sweep, as_started) if resume else start_sweep(config, sweep)
+        inputs, provenance = (
+            _continue_sweep(config, sweep, as_started) if resume else start_sweep(config, sweep)
+        )
     except BaseException as error:
         is_ours = sweep is not None and names.sweep_matches(sweep, config)  # an id may be mistyped
-        if sweep is not None and is_ours and (resume or begun_with is not None) and is_cancel(error):
+        if (
+            sweep is not None
+            and is_ours
+            and (resume or begun_with is not None)
+            and is_cancel(error)
+        ):
             end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
     logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
-    if resume and begun_with is None:  # the platform did not answer then: the mark that is there is an earlier stop's
+    if (
+        resume and begun_with is None
+    ):  # the platform did not answer then: the mark that is there is an earlier stop's
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
@@ -187,13 +224,17 @@ def _run_benchmark(config: BenchmarkConfig, sweep_id: str | None, resume: bool, 
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """That the sweep has begun before this run, and the mark of its last stop, which this run goes on after."""
+    """That the sweep has begun before this run, and the mark of its last stop, which this run goes
+    on after.
+    """
 
     stop_mark: str | None
 
 
 def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
-    """The id of a sweep that has begun; None where it is a new one, or can't be told yet. Raises SweepNotNamed."""
+    """The id of a sweep that has begun; None where it is a new one, or can't be told yet. Raises
+    SweepNotNamed.
+    """
     if sweep_id is not None:
         return sweep_id
     with best_effort("whether the sweep has begun is not known yet"), suppress(SweepNotFound):
@@ -220,7 +261,8 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
     """A sweep that there is goes on with its own config alone; raises PreflightRefused."""
     if not names.sweep_matches(sweep, config):
         raise PreflightRefused(
-            f"--resume {sweep}: it was started with another config; restore that config or start anew"
+            f"--resume {sweep}: it was started with another config; restore that config or start"
+            " anew"
         )
 
 
@@ -231,16 +273,18 @@ def missing_points(plan: SweepPlan, outcomes: Sequence[JobOutcome]) -> int:
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
-    """Raises PointsMissing where the sweep was given up, or too few points have a completed run for it to be done."""
+    """Raises PointsMissing where the sweep was given up, or too few points have a completed run for
+    it to be done.
+    """
     done = result.planned_points - result.missing_points
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
     if done < wanted or result.given_up is not None:
         why = failure_lines(result.report)
         error = PointsMissing(
             (f"the sweep was given up: {result.given_up}; " if result.given_up else "")
-            + f"{result.missing_points} of the planned points have no completed run; the report "
-            f"says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or retry the flow run"
-            + "".join(f"\n{line}" for line in why)
+            + f"{result.missing_points} of the planned points have no completed run; the report"
+            f" says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or"
+            " retry the flow run" + "".join(f"\n{line}" for line in why)
         )
         error.result = result
         raise error
@@ -253,13 +297,17 @@ def _stopped(sweep: str, missing: int) -> SweepStopped:
     )
 
 
-def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[ResolvedInputs, dict[str, Any]]:
+def start_sweep(
+    config: BenchmarkConfig, sweep_id: str | None
+) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
     sweep = sweep_id or claim_sweep_id(config, *_this_run())
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     recorded = hide_in_config(config)
-    parse_config(recorded, origin=f"the record of {sweep}")  # as a report or a stop will, which need no secret
+    parse_config(
+        recorded, origin=f"the record of {sweep}"
+    )  # as a report or a stop will, which need no secret
     inputs, provenance = prepare_inputs(config, sweep)
     record = {
         "schema_version": 1,
@@ -267,7 +315,10 @@ def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Resolved
         "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
         "provenance": provenance,
     }
-    put_objects(config.platform, {names.sweep_config_key(config.platform.prefix, sweep): names.pretty_json(record)})
+    put_objects(
+        config.platform,
+        {names.sweep_config_key(config.platform.prefix, sweep): names.pretty_json(record)},
+    )
     remember_sweep(Path(config.report.directory), sweep, record)
     return inputs, provenance
 
@@ -275,7 +326,8 @@ def start_sweep(config: BenchmarkConfig, sweep_id: str | None) -> tuple[Resolved
 def _continue_sweep(
     config: BenchmarkConfig, sweep_id: str | None, as_started: bool
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """The recorded inputs of a sweep: the same code, image and data, whatever has changed here since.
+    """The recorded inputs of a sweep: the same code, image and data, whatever has changed here
+    since.
 
     That something has is said; raises InputsChanged where it was not asked for `as_started`.
     """
@@ -287,10 +339,11 @@ def _continue_sweep(
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:
         raise InputsChanged(
-            f"--resume {sweep} would go on with what it was started with, and that has changed here since:\n"
+            f"--resume {sweep} would go on with what it was started with, and that has changed here"
+            " since:\n"
             + "\n".join(f"  - {change}" for change in changes)
-            + "\nTo measure what is here now, start a new sweep: nodesweep run CONFIG. To go on with what was started: "
-            f"nodesweep run CONFIG --resume {sweep} --as-started"
+            + "\nTo measure what is here now, start a new sweep: nodesweep run CONFIG. To go on"
+            f" with what was started: nodesweep run CONFIG --resume {sweep} --as-started"
         )
     for change in changes:
         logger.warning("%s goes on as it was started; %s", sweep, change)

@@ -16,7 +16,9 @@ logger = logging.getLogger("nodesweep.stop")
 
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
-def stop_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY) -> list[str]:
+def stop_sweep(
+    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+) -> list[str]:
     """Keep a sweep from going on and ask its running jobs to stop; returns their names.
 
     Args:
@@ -27,14 +29,22 @@ def stop_sweep(sweep_id: SweepId, preset: Preset = "local", settings: Settings =
     log_to_run()
     platform = config_of_run({"preset": preset, "settings": settings}).platform
     running: list[str] = []
-    with best_effort(f"the running jobs of {sweep_id} can't be listed"):  # for the answer alone: others may stop them
+    with best_effort(
+        f"the running jobs of {sweep_id} can't be listed"
+    ):  # for the answer alone: others may stop them
         running = list_running_jobs(platform, sweep_id)
-    # The mark first: whoever runs the sweep either sees it before it sends a job, or has claimed that job by now.
-    with best_effort(f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further jobs"):
+    # The mark first: whoever runs the sweep either sees it before it sends a job, or has claimed
+    # that job by now.
+    with best_effort(
+        f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further"
+        " jobs"
+    ):
         mark_sweep_stopped(platform, sweep_id)
     with best_effort(f"whether sweep {sweep_id} has begun is not known"):
         if not sweep_exists(platform, sweep_id):
-            logger.warning("no sweep %s has begun; is the id right? One that begins submits no job", sweep_id)
+            logger.warning(
+                "no sweep %s has begun; is the id right? One that begins submits no job", sweep_id
+            )
     stopped = sorted({*running, *stop_sweep_jobs(platform, sweep_id)})
     for name in stopped:
         logger.info("%s was stopped, or is stopping", name)

@@ -27,7 +27,9 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_speedup(speedup: float | None) -> str:
-    """1.8x, as the reference benchmark prints it; below 0.1x two significant digits, so that it is never 0.0x."""
+    """1.8x, as the reference benchmark prints it; below 0.1x two significant digits, so that it is
+    never 0.0x.
+    """
     if speedup is None:
         return UNKNOWN
     return f"{speedup:.1f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
@@ -42,14 +44,18 @@ def format_ratio(ratio: float | None) -> str:
 
 
 def format_usd(usd: float | None) -> str:
-    """$12.30; below a dollar four decimals, since one emulated-size run costs fractions of a cent."""
+    """$12.30; below a dollar four decimals, since one emulated-size run costs fractions of a
+    cent.
+    """
     if usd is None:
         return UNKNOWN
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
 def format_interval(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """[45.9 s, 46.8 s], a 95 % interval; [45.9 s, 46.8 s] (75 %) where the level is another; "" where there is none."""
+    """[45.9 s, 46.8 s], a 95 % interval; [45.9 s, 46.8 s] (75 %) where the level is another; ""
+    where there is none.
+    """
     if interval is None:
         return ""
     level = "" if interval.level == LEVEL else f" ({_level(interval.level)})"

@@ -1,4 +1,6 @@
-"""The only place that spells a sweep id, a job name, an S3 key or a result file's name, and the digests in them."""
+"""The only place that spells a sweep id, a job name, an S3 key or a result file's name, and the
+digests in them.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,25 @@ LOGS = "logs"
 TAG_SWEEP_ID = "nodesweep:sweep-id"
 TAG_REQUEST_DIGEST = "nodesweep:request-digest"
 PlotKind = Literal["speedup", "efficiency", "cost", "phases"]
-_SWEEP_ID = re.compile(r"^(?P<name>[a-z0-9](-?[a-z0-9])*)-(?P<started>\d{14})-(?P<digest>[0-9a-f]{8})$")
+_SWEEP_ID = re.compile(
+    r"^(?P<name>[a-z0-9](-?[a-z0-9])*)-(?P<started>\d{14})-(?P<digest>[0-9a-f]{8})$"
+)
 
 
 def canonical_digest(value: Any) -> str:
     """SHA-256 (64 hex) of the value's JSON with sorted keys: equal values, equal digests."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def config_digest(config: BenchmarkConfig) -> str:
-    """Digest of what is measured; a sweep is resumed by a config of the same digest, whatever else was changed.
+    """Digest of what is measured; a sweep is resumed by a config of the same digest, whatever else
+    was changed.
 
-    Left out is what is marked NOT_MEASURED: with more budget or patience, say, the same points are measured.
-    Bucket, region and role count. Local paths count by their last part.
+    Left out is what is marked NOT_MEASURED: with more budget or patience, say, the same points are
+    measured. Bucket, region and role count. Local paths count by their last part.
     """
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
     for name in marked_fields(BenchmarkConfig, NOT_MEASURED):
@@ -49,7 +56,9 @@ def config_digest(config: BenchmarkConfig) -> str:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:
         asked["image"]["context"] = config.image.build_context.name
-    asked["training"]["source_dir"] = config.training.source_dir and PurePath(config.training.source_dir).name
+    asked["training"]["source_dir"] = (
+        config.training.source_dir and PurePath(config.training.source_dir).name
+    )
     return canonical_digest(asked)
 
 
@@ -63,7 +72,8 @@ def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
     """<benchmark>-<UTC yyyymmddhhmmss>-<8 hex of the config digest>, at most 44 characters.
 
-    Which second a sweep has is settled by tasks/sweeps/ids.py: its own start, or the next that no other run has taken.
+    Which second a sweep has is settled by tasks/sweeps/ids.py: its own start, or the next that no
+    other run has taken.
     """
     return f"{config.name}-{started.astimezone(UTC):%Y%m%d%H%M%S}-{config_digest(config)[:8]}"
 
@@ -75,7 +85,11 @@ def is_sweep_id(text: str) -> bool:
 def sweep_matches(candidate: str, config: BenchmarkConfig) -> bool:
     """Whether a sweep id belongs to this config (same name, same digest)."""
     match = _SWEEP_ID.fullmatch(candidate)
-    return match is not None and match["name"] == config.name and match["digest"] == config_digest(config)[:8]
+    return (
+        match is not None
+        and match["name"] == config.name
+        and match["digest"] == config_digest(config)[:8]
+    )
 
 
 def job_prefix(sweep: str) -> str:
@@ -84,15 +98,23 @@ def job_prefix(sweep: str) -> str:
 
 
 def job_name(sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str) -> str:
-    """At most 63 characters, SageMaker's limit: 44 + "-n512-r50-a10-" + 4 hex of the request digest."""
+    """At most 63 characters, SageMaker's limit: 44 + "-n512-r50-a10-" + 4 hex of the request
+    digest.
+    """
     return f"{job_prefix(sweep)}{nodes}-r{repeat}-a{attempt}-{request_digest[:4]}"
 
 
 def request_digest(request: Mapping[str, Any]) -> str:
-    """Digest of a CreateTrainingJob request without what only names it (job name, tags, the job's own folder)."""
-    described = {key: value for key, value in request.items() if key not in ("TrainingJobName", "Tags")}
+    """Digest of a CreateTrainingJob request without what only names it (job name, tags, the job's
+    own folder).
+    """
+    described = {
+        key: value for key, value in request.items() if key not in ("TrainingJobName", "Tags")
+    }
     if "CheckpointConfig" in described:
-        described["CheckpointConfig"] = {k: v for k, v in described["CheckpointConfig"].items() if k != "S3Uri"}
+        described["CheckpointConfig"] = {
+            k: v for k, v in described["CheckpointConfig"].items() if k != "S3Uri"
+        }
     hyperparameters = dict(described.get("HyperParameters", {}))
     hyperparameters.pop("sagemaker_job_name", None)
     return canonical_digest({**described, "HyperParameters": hyperparameters})
@@ -152,8 +174,12 @@ def owner_key(prefix: str, sweep: str) -> str:
 
 
 def claims_prefix(prefix: str, sweep: str, claimant: str | None = None) -> str:
-    """Below it an object for each job that somebody, or this claimant, sends: claims/<who>/<job>.json."""
-    return sweep_prefix(prefix, sweep) + "claims/" + (f"{claimant}/" if claimant is not None else "")
+    """Below it an object for each job that somebody, or this claimant, sends:
+    claims/<who>/<job>.json.
+    """
+    return (
+        sweep_prefix(prefix, sweep) + "claims/" + (f"{claimant}/" if claimant is not None else "")
+    )
 
 
 def claim_key(prefix: str, sweep: str, job: str, claimant: str) -> str:
@@ -184,7 +210,8 @@ def report_key(prefix: str, sweep: str, file_name: str) -> str:
 
 
 def report_folder_name(stem: str) -> str:
-    """Folder of a table's report, from the table's file stem: [A-Za-z0-9._-], not hidden, no sweep id, not `latest`.
+    """Folder of a table's report, from the table's file stem: [A-Za-z0-9._-], not hidden, no sweep
+    id, not `latest`.
 
     Stems that differ in other characters alone share a folder. No sweep id holds an underscore.
     """
@@ -204,7 +231,9 @@ def history_prefix(prefix: str) -> str:
 
 
 def history_key(prefix: str, benchmark: str, sweep: str, schema_version: int) -> str:
-    """One Parquet file per sweep, in a Hive partition per benchmark; every schema version is a table of its own."""
+    """One Parquet file per sweep, in a Hive partition per benchmark; every schema version is a
+    table of its own.
+    """
     return f"{history_prefix(prefix)}v{schema_version}/benchmark={benchmark}/{sweep}.parquet"
 
 
@@ -217,8 +246,12 @@ def image_uri(repository_uri: str, digest: str) -> str:
     return f"{repository_uri}@{digest}"
 
 
-_LOG_FILE = re.compile(r"n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}_(?P<host>[\w-]+)\.log")
-_JOB_NAME = re.compile(r"^(?P<sweep>.+)-n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$")
+_LOG_FILE = re.compile(
+    r"n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}_(?P<host>[\w-]+)\.log"
+)
+_JOB_NAME = re.compile(
+    r"^(?P<sweep>.+)-n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$"
+)
 
 
 def parse_job_name(name: str) -> tuple[int, int, int] | None:
@@ -228,7 +261,9 @@ def parse_job_name(name: str) -> tuple[int, int, int] | None:
 
 
 def log_file(job: str, host: str) -> str:
-    """The file in LOGS that keeps the log of one node of a job of ours: n4-r1-a2-ab12_algo-3.log."""
+    """The file in LOGS that keeps the log of one node of a job of ours:
+    n4-r1-a2-ab12_algo-3.log.
+    """
     return f"{job.removeprefix(f'{sweep_of_job(job)}-')}_{host}.log"
 
 
@@ -253,4 +288,7 @@ def console_url(bucket: str, key: str, region: str) -> str:
 
 def pretty_json(value: Any) -> bytes:
     """The bytes every JSON file of ours is written with: sorted keys, indented, a final newline."""
-    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return (
+        json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False).encode()
+        + b"\n"
+    )

@@ -1,9 +1,11 @@
-"""What must not be repeated: configs say "no secrets here", but reports, records and logs are passed around.
+"""What must not be repeated: configs say "no secrets here", but reports, records and logs are
+passed around.
 
-Hidden are (1) every value of a container's environment and of an image's build arguments, whatever its name; (2) every
-text under a name that looks like a secret's; (3) within any text, what has the shape of a secret. The shapes are those
-of detect-secrets 1.5.0 (its plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack,
-Stripe, Telegram) and of the issuers' own documents; the library itself reads files and brings an HTTP client.
+Hidden are (1) every value of a container's environment and of an image's build arguments, whatever
+its name; (2) every text under a name that looks like a secret's; (3) within any text, what has the
+shape of a secret. The shapes are those of detect-secrets 1.5.0 (its plugins for AWS, GitHub,
+GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack, Stripe, Telegram) and of the issuers'
+own documents; the library itself reads files and brings an HTTP client.
 """
 
 from __future__ import annotations
@@ -16,22 +18,63 @@ from typing import Any
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 
-_CLOSED_SECTIONS = frozenset({"environment", "Environment", "build_args", "environmentVariablesOverride"})
-"""Mappings of which no value is shown: of a config, and of the requests to SageMaker and CodeBuild."""
+_CLOSED_SECTIONS = frozenset(
+    {"environment", "Environment", "build_args", "environmentVariablesOverride"}
+)
+"""Mappings of which no value is shown: of a config, and of the requests to SageMaker and
+CodeBuild.
+"""
 
-# HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer, max_tokens and our own
-# platform.credentials ("chain") are not.
+# HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer, max_tokens
+# and our own platform.credentials ("chain") are not.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = frozenset(
-    {"token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey", "apikeys"}
-    | {"pat", "auth", "authorization", "bearer", "jwt", "cookie", "cookies", "webhook", "webhooks", "dsn", "pin"}
+    {
+        "token",
+        "secret",
+        "secrets",
+        "password",
+        "passwords",
+        "passwd",
+        "passphrase",
+        "pass",
+        "pwd",
+        "apikey",
+        "apikeys",
+    }
+    | {
+        "pat",
+        "auth",
+        "authorization",
+        "bearer",
+        "jwt",
+        "cookie",
+        "cookies",
+        "webhook",
+        "webhooks",
+        "dsn",
+        "pin",
+    }
 )
 _SECRET_ENDINGS = (
     "token", "secret", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey", "accesskey",
 )  # fmt: skip
-_OPEN_WORDS = frozenset({"compass", "bypass", "encompass", "surpass", "trespass", "underpass", "overpass"})
+_OPEN_WORDS = frozenset(
+    {"compass", "bypass", "encompass", "surpass", "trespass", "underpass", "overpass"}
+)
 _KEY_KINDS = frozenset(
-    {"api", "access", "private", "secret", "auth", "account", "encryption", "signing", "ssh", "deploy"}
+    {
+        "api",
+        "access",
+        "private",
+        "secret",
+        "auth",
+        "account",
+        "encryption",
+        "signing",
+        "ssh",
+        "deploy",
+    }
 )
 _OPEN_KEY_KINDS = frozenset(
     {
@@ -52,15 +95,16 @@ _OPEN_KEY_KINDS = frozenset(
 )
 """What FOO_KEY is about where it is an environment variable and no secret."""
 
-_IS_A_NUMBER = (
-    r"[\"']?\s*[=:]\s*[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)(?![^\s,;&\"'}\])])"
-)
-"""After "token": loss_per_token=0.5 and token: 17 are measurements; a number of ten digits and more may be a secret."""
+_IS_A_NUMBER = r"[\"']?\s*[=:]\s*[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)(?![^\s,;&\"'}\])])"
+"""After "token": loss_per_token=0.5 and token: 17 are measurements; a number of ten digits and more
+may be a secret.
+"""
 
 _SHAPES = tuple(
     (re.compile(pattern), shown)
     for pattern, shown in (
-        # user:password@ of a URL; a password that holds a slash is known by its colon, which no port follows
+        # user:password@ of a URL; a password that holds a slash is known by its colon, which no
+        # port follows
         (r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@", f"{HIDDEN}@"),
         (r"https://hooks\.slack\.com/(?:services|workflows)/\S+", HIDDEN),
         (r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\S+", HIDDEN),
@@ -75,7 +119,8 @@ _SHAPES = tuple(
             r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|account[_-]?key"
             r"|token(?!" + _IS_A_NUMBER + r")|authorization"
             r"|cookie)(?:\\{0,3}[\"'])?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)"
-            r"(?:\\{0,3}\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",  # the quotes of JSON within JSON have backslashes
+            # the quotes of JSON within JSON have backslashes
+            r"(?:\\{0,3}\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
             rf"\1{HIDDEN}",
         ),
         (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", HIDDEN),  # AWS
@@ -91,7 +136,10 @@ _SHAPES = tuple(
         (r"\bhf_[A-Za-z0-9]{16,}", HIDDEN),  # Hugging Face
         (r"\bnpm_[A-Za-z0-9]{20,}|\bpypi-[\w-]{20,}|\bdckr_pat_[\w-]{20,}", HIDDEN),
         (r"\bAIza[\w-]{30,}|\bya29\.[\w-]{10,}|\bGOCSPX-[\w-]{10,}", HIDDEN),  # Google
-        (r"\bSG\.[\w-]{10,}\.[\w-]{10,}|\bkey-[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b", HIDDEN),  # SendGrid, Mailgun, Twilio
+        (
+            r"\bSG\.[\w-]{10,}\.[\w-]{10,}|\bkey-[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b",
+            HIDDEN,
+        ),  # SendGrid, Mailgun, Twilio
         (r"\b\d{8,10}:[\w-]{35}\b", HIDDEN),  # Telegram
         (r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),  # JSON Web Token
     )
@@ -101,7 +149,9 @@ _SHAPES = tuple(
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\ \t\r\n"
 MAX_KEY_LINES = 256
-"""A private key of RSA with 16,384 bits has 200 lines of 64 characters. After so many a log is shown again."""
+"""A private key of RSA with 16,384 bits has 200 lines of 64 characters. After so many a log is
+shown again.
+"""
 
 
 def hide_secrets(value: Any) -> Any:
@@ -116,8 +166,9 @@ def hide_secrets(value: Any) -> Any:
 def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
     """The config's JSON for a record or a report, which is read back as a config.
 
-    The environment and build arguments are hidden by the model. Of the rest only those texts are touched that no more
-    than the training program and the validation read; buckets, names, tags, channels and patterns stay what they are.
+    The environment and build arguments are hidden by the model. Of the rest only those texts are
+    touched that no more than the training program and the validation read; buckets, names, tags,
+    channels and patterns stay what they are.
     """
     plain = config.model_dump(mode="json")
     training = plain["training"]
@@ -136,7 +187,8 @@ def hide_in_text(text: str) -> str:
 
 
 class LogHider:
-    """Hides secrets in the lines of one log, as they come: of a private key, all lines from its first to its last.
+    """Hides secrets in the lines of one log, as they come: of a private key, all lines from its
+    first to its last.
 
     Take one for each log stream, since a key's lines are told by those before them.
     """
@@ -145,7 +197,9 @@ class LogHider:
         self._key_lines_left = 0
 
     def hide(self, lines: Iterable[str]) -> list[str]:
-        """The next lines; of a key that began before the first one ever given, those up to its last line too."""
+        """The next lines; of a key that began before the first one ever given, those up to its last
+        line too.
+        """
         shown: list[str] = []
         for line in lines:
             was_in_key = self._key_lines_left > 0
@@ -154,16 +208,22 @@ class LogHider:
                 shown = [*shown[:-MAX_KEY_LINES], *(HIDDEN for _ in shown[-MAX_KEY_LINES:])]
             text, is_in_key = _without_keys(line, was_in_key)
             self._key_lines_left = (
-                0 if not is_in_key else self._key_lines_left - 1 if was_in_key and not edge else MAX_KEY_LINES
+                0
+                if not is_in_key
+                else self._key_lines_left - 1
+                if was_in_key and not edge
+                else MAX_KEY_LINES
             )
             shown.append(hide_in_text(text))
         return shown
 
 
 def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
-    """(the text with its private keys replaced, whether it ends within one), where it may begin within one too.
+    """(the text with its private keys replaced, whether it ends within one), where it may begin
+    within one too.
 
-    Of a key whose beginning was cut off, what could be a part of it goes, back to the last character that no key has.
+    Of a key whose beginning was cut off, what could be a part of it goes, back to the last
+    character that no key has.
     """
     parts, end = [HIDDEN] if is_in_key else [], 0
     for edge in _KEY_EDGE.finditer(text):
@@ -189,13 +249,22 @@ def is_secret_name(name: str) -> bool:
 
 
 def _entry(name: str, value: Any) -> Any:
-    return _hide_all(value) if name in _CLOSED_SECTIONS or is_secret_name(name) else hide_secrets(value)
+    return (
+        _hide_all(value)
+        if name in _CLOSED_SECTIONS or is_secret_name(name)
+        else hide_secrets(value)
+    )
 
 
 def _hide_all(value: Any) -> Any:
-    """Every text in the value replaced; of a mapping the names stay, and of CodeBuild's list of variables too."""
+    """Every text in the value replaced; of a mapping the names stay, and of CodeBuild's list of
+    variables too.
+    """
     if isinstance(value, Mapping):
-        return {key: entry if key in ("name", "type") else _hide_all(entry) for key, entry in value.items()}
+        return {
+            key: entry if key in ("name", "type") else _hide_all(entry)
+            for key, entry in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_hide_all(entry) for entry in value]
     return HIDDEN if isinstance(value, str) else value

@@ -1,9 +1,10 @@
 """What is demanded of a platform's answers: that they are AWS's, and that they come.
 
-A proxy's error page, a login page, a redirect or some other program on the port is no answer of AWS, and botocore does
-not look: it reads an HTML page as an empty result, or follows redirects in a circle. And a platform that accepts every
-connection and never answers is waited for by boto3's tries and Prefect's, one after the other, for most of an hour.
-heed_answers() ends both for a client: whatever calls it gets ForeignAnswer, or PlatformSilent by a deadline.
+A proxy's error page, a login page, a redirect or some other program on the port is no answer of
+AWS, and botocore does not look: it reads an HTML page as an empty result, or follows redirects in a
+circle. And a platform that accepts every connection and never answers is waited for by boto3's
+tries and Prefect's, one after the other, for most of an hour. heed_answers() ends both for a
+client: whatever calls it gets ForeignAnswer, or PlatformSilent by a deadline.
 """
 
 from __future__ import annotations
@@ -23,16 +24,24 @@ from tasks.errors import ForeignAnswer, PlatformSilent
 
 logger = logging.getLogger("nodesweep.platform")
 SAY_SECONDS = 120.0
-"""How long an endpoint may leave every call unanswered before the run says so, and how often it does."""
+"""How long an endpoint may leave every call unanswered before the run says so, and how often it
+does.
+"""
 GIVE_UP_SECONDS = 900.0
-"""After so long the call fails: longer than an outage of 10 minutes, and shorter than the reaper's least grace."""
-_FORGET_SECONDS = 120.0  # longer than any pause between two tries: who asks after that begins to wait
+"""After so long the call fails: longer than an outage of 10 minutes, and shorter than the reaper's
+least grace.
+"""
+_FORGET_SECONDS = (
+    120.0  # longer than any pause between two tries: who asks after that begins to wait
+)
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
 
 
 class Silence:
-    """How long an endpoint has left every call of this process unanswered; whoever asks it shares one."""
+    """How long an endpoint has left every call of this process unanswered; whoever asks it shares
+    one.
+    """
 
     def __init__(
         self,
@@ -52,7 +61,9 @@ class Silence:
         """A request is sent."""
         with self._lock:
             now = self._monotonic()
-            if self._since is None or (self._failed_at is not None and now - self._failed_at > _FORGET_SECONDS):
+            if self._since is None or (
+                self._failed_at is not None and now - self._failed_at > _FORGET_SECONDS
+            ):
                 self._since, self._failed_at, self._say_at = now, None, now + self._say_seconds
 
     def end(self) -> None:
@@ -61,7 +72,9 @@ class Silence:
             self._since = self._failed_at = None
 
     def note_failure(self, operation: str, reason: BaseException) -> None:
-        """A request got no answer. Says what is waited for; raises PlatformSilent once that has taken too long."""
+        """A request got no answer. Says what is waited for; raises PlatformSilent once that has
+        taken too long.
+        """
         with self._lock:
             now = self._failed_at = self._monotonic()
             waited = now - (now if self._since is None else self._since)
@@ -69,7 +82,9 @@ class Silence:
             if not is_said:
                 self._say_at = now + self._say_seconds
         if waited >= self._give_up_seconds:
-            raise PlatformSilent(endpoint_url=self._endpoint_url, operation=operation, seconds=waited) from reason
+            raise PlatformSilent(
+                endpoint_url=self._endpoint_url, operation=operation, seconds=waited
+            ) from reason
         if not is_said:
             logger.warning(
                 "no answer from %s for %.0f s; waiting for its answer to %s, and giving up after %.0f s",
@@ -81,9 +96,13 @@ _SILENCES: dict[str, Silence] = {}
 
 
 def heed_answers(client: Any) -> Any:
-    """The boto3 client, which from now on raises ForeignAnswer and PlatformSilent; they are BotoCoreErrors."""
+    """The boto3 client, which from now on raises ForeignAnswer and PlatformSilent; they are
+    BotoCoreErrors.
+    """
     endpoint_url = str(client.meta.endpoint_url)
-    silence = _SILENCES.setdefault(endpoint_url, Silence(endpoint_url, SAY_SECONDS, GIVE_UP_SECONDS))
+    silence = _SILENCES.setdefault(
+        endpoint_url, Silence(endpoint_url, SAY_SECONDS, GIVE_UP_SECONDS)
+    )
 
     def sent(**_: Any) -> None:
         silence.begin()
@@ -100,11 +119,14 @@ def heed_answers(client: Any) -> Any:
         if isinstance(exception, ResponseParserError):
             answer = f"it can't be read ({_excerpt(str(exception))})"
             operation = event_name.rpartition(".")[2]
-            raise ForeignAnswer(endpoint_url=endpoint_url, operation=operation, answer=answer) from exception
+            raise ForeignAnswer(
+                endpoint_url=endpoint_url, operation=operation, answer=answer
+            ) from exception
 
     events = client.meta.events
     events.register("before-send", sent)
-    # With stars it comes before botocore's own for S3, which takes any page for an error 500 of AWS.
+    # With stars it comes before botocore's own for S3, which takes any page for an error 500 of
+    # AWS.
     events.register("before-parse.*.*", answered)
     events.register("needs-retry", tried)
     events.register("after-call-error", failed)
@@ -112,7 +134,9 @@ def heed_answers(client: Any) -> Any:
 
 
 def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) -> None:
-    """Raises ForeignAnswer. That of a gateway in trouble (5xx) becomes one that boto3 knows, and tries again."""
+    """Raises ForeignAnswer. That of a gateway in trouble (5xx) becomes one that boto3 knows, and
+    tries again.
+    """
     problem = _problem(operation_model, response)
     if problem is None:
         return
@@ -124,7 +148,11 @@ def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) ->
     if "location" in headers:
         parts.append(f"a redirect to {headers['location']}")
     body = response["body"]
-    begins = f", which begins {_excerpt(body.decode(errors='replace'))!r}" if isinstance(body, bytes) and body else ""
+    begins = (
+        f", which begins {_excerpt(body.decode(errors='replace'))!r}"
+        if isinstance(body, bytes) and body
+        else ""
+    )
     answer = f"{_excerpt(', '.join(parts))}, {problem}{begins}"
     raise ForeignAnswer(endpoint_url=endpoint_url, operation=operation_model.name, answer=answer)
 
@@ -170,7 +198,11 @@ def _problem_of_json(body: bytes, is_error: bool, is_signed: bool, shape: Any) -
         return None
     named = {member.serialization.get("name", name) for name, member in shape.members.items()}
     missing = sorted(set(shape.required_members) - value.keys())
-    return None if value.keys() & named and not missing else f"no answer to {shape.name.removesuffix('Response')}"
+    return (
+        None
+        if value.keys() & named and not missing
+        else f"no answer to {shape.name.removesuffix('Response')}"
+    )
 
 
 def _problem_of_xml(body: bytes, is_error: bool, is_signed: bool) -> str | None:

@@ -1,6 +1,7 @@
 """One reader of botocore's API models for all clients of a process.
 
-Each session has its own, which reads and keeps its models anew: 90 MB and 1.5 s more for the dozen clients of a run.
+Each session has its own, which reads and keeps its models anew: 90 MB and 1.5 s more for the dozen
+clients of a run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import botocore.session
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    return botocore.session.Session().get_component("data_loader")  # with AWS_DATA_PATH, as any session has it
+    return botocore.session.Session().get_component(
+        "data_loader"
+    )  # with AWS_DATA_PATH, as any session has it
 
 
 def with_shared_models(session: botocore.session.Session) -> botocore.session.Session:

@@ -2,9 +2,9 @@
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
-├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant (exit code 2)
-├── InputsChanged         a resume finds other code, data or image than the sweep began with (exit code 2)
-└── RunFailed             something was started and did not end well (exit code 1)
+├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant (exit
+code 2) ├── InputsChanged         a resume finds other code, data or image than the sweep began with
+(exit code 2) └── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
     ├── UploadFailed      an object in S3 is not what was sent
@@ -55,7 +55,9 @@ _PASSING_CODES = frozenset(
         "TooManyRequestsException",
     }
 )
-EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+EXPIRED_CODES = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
+)
 """How services say that temporary credentials are over; only new ones help."""
 _INSUFFICIENT_STORAGE = 507
 """The local platform's disk is full (infra/local/api/front.py): nothing passes there by itself."""
@@ -66,20 +68,25 @@ _PASSING_ERRORS = (
 
 
 class ForeignAnswer(BotoCoreError):
-    """What came back is not AWS's: a proxy's page, a login page, half an answer. It passes like a lost connection."""
+    """What came back is not AWS's: a proxy's page, a login page, half an answer. It passes like a
+    lost connection.
+    """
 
     fmt = (
-        "{endpoint_url} gave {operation} an answer that is not AWS's: {answer}. Look for a proxy, a login page or "
-        "another program there, and whether platform.endpoint_url is right"
+        "{endpoint_url} gave {operation} an answer that is not AWS's: {answer}. Look for a proxy, a"
+        " login page or another program there, and whether platform.endpoint_url is right"
     )
 
 
 class PlatformSilent(BotoCoreError):
-    """Every call has stayed unanswered for so long that waiting on makes no sense; it does not pass by itself."""
+    """Every call has stayed unanswered for so long that waiting on makes no sense; it does not pass
+    by itself.
+    """
 
     fmt = (
-        "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}. Check the network and "
-        "platform.endpoint_url; what was done is kept, and a run goes on with --resume once it answers"
+        "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}."
+        " Check the network and platform.endpoint_url; what was done is kept, and a run goes on"
+        " with --resume once it answers"
     )
 
 
@@ -93,7 +100,8 @@ class PreflightRefused(NodesweepError):
     def __init__(self, *problems: str) -> None:
         self.problems = problems
         super().__init__(
-            "preflight refused the run, nothing was sent:\n" + "\n".join(f"  - {text}" for text in problems)
+            "preflight refused the run, nothing was sent:\n"
+            + "\n".join(f"  - {text}" for text in problems)
         )
 
 
@@ -102,7 +110,9 @@ class SweepNotNamed(NodesweepError):
 
 
 class InputsChanged(NodesweepError):
-    """A sweep would go on with what it began with while code, data or image here are others; nothing was sent."""
+    """A sweep would go on with what it began with while code, data or image here are others;
+    nothing was sent.
+    """
 
 
 class RunFailed(NodesweepError):
@@ -141,7 +151,9 @@ class PointsMissing(RunFailed):
     """The sweep ended, its report is made, and too few of its points have a completed run."""
 
     result: Any = None
-    """The flow's result (flows.scaling_benchmark.SweepResult), whose report a command still shows."""
+    """The flow's result (flows.scaling_benchmark.SweepResult), whose report a command still
+    shows.
+    """
 
 
 class RegressionEstablished(RunFailed):
@@ -158,12 +170,18 @@ class RecordDamaged(RunFailed):
 
 def error_code(error: BaseException) -> str | None:
     """The AWS error code of a ClientError, else None."""
-    return str(error.response["Error"].get("Code", "Unknown")) if isinstance(error, ClientError) else None
+    return (
+        str(error.response["Error"].get("Code", "Unknown"))
+        if isinstance(error, ClientError)
+        else None
+    )
 
 
 @contextmanager
 def best_effort(what: str) -> Iterator[None]:
-    """Inside, a failing AWS call is a warning that names `what`: for calls whose loss must not lose the result."""
+    """Inside, a failing AWS call is a warning that names `what`: for calls whose loss must not lose
+    the result.
+    """
     try:
         yield
     except (BotoCoreError, ClientError) as error:
@@ -181,7 +199,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
-    """Prefect's retry_condition_fn: retry only what may pass (3.8 ignores anything but a plain function)."""
+    """Prefect's retry_condition_fn: retry only what may pass (3.8 ignores anything but a plain
+    function).
+    """
     try:
         state.result()
     except Exception as error:

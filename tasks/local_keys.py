@@ -1,4 +1,6 @@
-"""The access key of a local platform: from its state folder, which it names and which only its user can read."""
+"""The access key of a local platform: from its state folder, which it names and which only its user
+can read.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,36 @@ _ANSWER_SECONDS = 10.0
 class NoLocalKeys(NoCredentialsError):
     """The platform is there, and its keys can't be read; the message says where they lie."""
 
-    fmt = "the access key of the local platform at {endpoint_url} can't be read from {path}: {reason}"
+    fmt = (
+        "the access key of the local platform at {endpoint_url} can't be read from {path}: {reason}"
+    )
 
 
 def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
-    """A session with the platform's key and nothing of the user's own set-up: no profile and no config file.
+    """A session with the platform's key and nothing of the user's own set-up: no profile and no
+    config file.
 
-    Raises EndpointConnectionError where nobody listens at the endpoint, ReadTimeoutError where no answer comes,
-    ForeignAnswer where something else than a local platform answers, NoLocalKeys where its key can't be read.
+    Raises EndpointConnectionError where nobody listens at the endpoint, ReadTimeoutError where no
+    answer comes, ForeignAnswer where something else than a local platform answers, NoLocalKeys
+    where its key can't be read.
     """
     path = Path(_state_folder(endpoint_url)) / _KEYS_FILE
     keys = configparser.RawConfigParser()
     try:
         keys.read_string(path.read_text())
-        key_id, secret = keys["default"]["aws_access_key_id"], keys["default"]["aws_secret_access_key"]
+        key_id, secret = (
+            keys["default"]["aws_access_key_id"],
+            keys["default"]["aws_secret_access_key"],
+        )
     except (OSError, KeyError, configparser.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise NoLocalKeys(endpoint_url=endpoint_url, path=path, reason=reason) from error
-    own = botocore.session.Session({"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)})
-    return boto3.Session(key_id, secret, region_name=region, botocore_session=with_shared_models(own))
+    own = botocore.session.Session(
+        {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+    )
+    return boto3.Session(
+        key_id, secret, region_name=region, botocore_session=with_shared_models(own)
+    )
 
 
 def _state_folder(endpoint_url: str) -> str:
@@ -48,7 +61,9 @@ def _state_folder(endpoint_url: str) -> str:
         return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
     except NotLocalPlatform as error:
         answer = f"it is not nodesweep's local platform ({error})"
-        raise ForeignAnswer(endpoint_url=endpoint_url, operation=STATUS_PATH, answer=answer) from error
+        raise ForeignAnswer(
+            endpoint_url=endpoint_url, operation=STATUS_PATH, answer=answer
+        ) from error
     except TimeoutError as error:
         raise ReadTimeoutError(endpoint_url=endpoint_url, error=error) from error
     except OSError as error:

@@ -1,4 +1,6 @@
-"""boto3 clients for one platform: the only difference between AWS and this machine is the endpoint URL."""
+"""boto3 clients for one platform: the only difference between AWS and this machine is the endpoint
+URL.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,26 @@ from tasks.polling import Clock
 
 logger = logging.getLogger("nodesweep.platform")
 
-# Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when that was not enough.
+# Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when
+# that was not enough.
 _CLIENT_CONFIG = Config(
-    retries={"mode": "adaptive", "total_max_attempts": 6}, connect_timeout=10, read_timeout=60, max_pool_connections=32
+    retries={"mode": "adaptive", "total_max_attempts": 6},
+    connect_timeout=10,
+    read_timeout=60,
+    max_pool_connections=32,
 )
 _QUICK_CONFIG = _CLIENT_CONFIG.merge(
-    Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20)
+    Config(
+        retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
+    )
 )
 TASK_OPTIONS: dict[str, Any] = {
     "retries": 3,
     "retry_delay_seconds": exponential_backoff(backoff_factor=2),  # 2, 4, 8 s
     "retry_jitter_factor": 0.5,
     "retry_condition_fn": retry_transient,
-    # Names are computed from content, so doing it again finds what is there; Prefect's cache would only hide it.
+    # Names are computed from content, so doing it again finds what is there; Prefect's cache would
+    # only hide it.
     "cache_policy": NO_CACHE,
 }
 """Options of every task that calls a platform."""
@@ -44,9 +53,11 @@ PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
     "retries": len(OUTAGE_PAUSES_SECONDS),
     "retry_delay_seconds": list(OUTAGE_PAUSES_SECONDS),
 }
-"""Options of tasks that are called while jobs run, which cost money whether or not somebody looks at them.
+"""Options of tasks that are called while jobs run, which cost money whether or not somebody looks
+at them.
 
-An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.63 to 1.5), beside boto3's own tries.
+An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.63 to 1.5), beside
+boto3's own tries.
 """
 OUTAGE_JITTER = (0.63, 1.5)  # what Prefect makes of retry_jitter_factor 0.5
 _P = ParamSpec("_P")
@@ -54,10 +65,12 @@ _T = TypeVar("_T")
 
 
 def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a call that is made for every job of a sweep: it waits an outage out as a patient task does.
+    """Decorate a call that is made for every job of a sweep: it waits an outage out as a patient
+    task does.
 
-    But it is no task. A task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one that has only looked
-    at something tells nobody anything. Raises what the last try raised, and at once what no further try would help.
+    But it is no task. A task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one
+    that has only looked at something tells nobody anything. Raises what the last try raised, and at
+    once what no further try would help.
     """
 
     @wraps(call)
@@ -69,7 +82,12 @@ def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
                 if not is_transient(error):
                     raise
                 seconds = pause * random.uniform(*OUTAGE_JITTER)
-                logger.warning("%s: %s; trying again in %.0f s", call.__name__.replace("_", " "), error, seconds)
+                logger.warning(
+                    "%s: %s; trying again in %.0f s",
+                    call.__name__.replace("_", " "),
+                    error,
+                    seconds,
+                )
             Clock().sleep(seconds)
         return call(*args, **kwargs)
 
@@ -80,14 +98,17 @@ def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
 def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
     """A client of `service`; clients are thread-safe and kept, so that connections are reused.
 
-    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Its calls raise what
-    heed_answers() says. Raises what local_session() does where the keys are the platform's own.
+    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Its
+    calls raise what heed_answers() says. Raises what local_session() does where the keys are the
+    platform's own.
     """
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         own_models = with_shared_models(botocore.session.Session())
         session = boto3.Session(region_name=platform.region, botocore_session=own_models)
-        return heed_answers(session.client(service, endpoint_url=platform.endpoint_url, config=config))
+        return heed_answers(
+            session.client(service, endpoint_url=platform.endpoint_url, config=config)
+        )
     assert platform.endpoint_url is not None  # the config's own rule
     session = local_session(platform.endpoint_url, platform.region)
     own = config.merge(Config(proxies={}))

@@ -26,16 +26,27 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool 
     """
     content_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
     condition = {"IfNoneMatch": "*"} if only_if_absent else {}
-    s3.put_object(Bucket=bucket, Key=key, Body=body, ContentType=content_type, ChecksumAlgorithm="SHA256", **condition)
+    s3.put_object(
+        Bucket=bucket,
+        Key=key,
+        Body=body,
+        ContentType=content_type,
+        ChecksumAlgorithm="SHA256",
+        **condition,
+    )
     return f"s3://{bucket}/{key}"
 
 
 def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
-    """put_bytes() for a key that is made of its content: nothing is sent where the object is there, whole."""
+    """put_bytes() for a key that is made of its content: nothing is sent where the object is there,
+    whole.
+    """
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
-        if error_code(error) != "403" and not is_missing(s3, bucket, key, error):  # 403: the write tells, here
+        if error_code(error) != "403" and not is_missing(
+            s3, bucket, key, error
+        ):  # 403: the write tells, here
             raise
     else:
         if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():
@@ -56,8 +67,9 @@ def get_bytes(s3: Any, bucket: str, key: str) -> bytes | None:
 def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
     """Whether this failure to read an object means that it, or its bucket, does not exist.
 
-    To who may not list the whole bucket S3 answers 403 where it would answer 404 to others ("GetObject", S3 API
-    reference). The pipeline role may list below its prefixes, so the key is then looked for in a listing.
+    To who may not list the whole bucket S3 answers 403 where it would answer 404 to others
+    ("GetObject", S3 API reference). The pipeline role may list below its prefixes, so the key is
+    then looked for in a listing.
     """
     code = error_code(error)
     if code in ("404", "NoSuchKey", "NotFound", "NoSuchBucket"):
@@ -72,14 +84,24 @@ def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
 
 
 def list_objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
-    """Every object whose key begins with the prefix, as S3 describes it; none where there is no such bucket."""
-    return [item for page in _pages(s3, Bucket=bucket, Prefix=prefix) for item in page.get("Contents", ())]
+    """Every object whose key begins with the prefix, as S3 describes it; none where there is no
+    such bucket.
+    """
+    return [
+        item
+        for page in _pages(s3, Bucket=bucket, Prefix=prefix)
+        for item in page.get("Contents", ())
+    ]
 
 
 def list_folders(s3: Any, bucket: str, prefix: str) -> list[str]:
     """What follows the prefix up to the next slash, once for all keys that have it in common."""
     pages = _pages(s3, Bucket=bucket, Prefix=prefix, Delimiter="/")
-    return [entry["Prefix"][len(prefix) : -1] for page in pages for entry in page.get("CommonPrefixes", ())]
+    return [
+        entry["Prefix"][len(prefix) : -1]
+        for page in pages
+        for entry in page.get("CommonPrefixes", ())
+    ]
 
 
 def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
@@ -100,7 +122,11 @@ def browser_url(platform: PlatformConfig, key: str) -> str:
     if platform.credentials == "chain":
         return names.console_url(platform.bucket, key, platform.region)
     place = {"Bucket": platform.bucket, "Key": key}
-    return str(aws_client("s3", platform).generate_presigned_url("get_object", place, ExpiresIn=_WEEK_SECONDS))
+    return str(
+        aws_client("s3", platform).generate_presigned_url(
+            "get_object", place, ExpiresIn=_WEEK_SECONDS
+        )
+    )
 
 
 @task(name="put-objects", **PATIENT_TASK_OPTIONS)

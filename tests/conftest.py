@@ -24,7 +24,8 @@ from tasks.image.find import read_context
 from tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-gc.disable()  # until everything is imported: there is no garbage, and to look for it takes a third of the time
+# until everything is imported: there is no garbage, and to look for it takes a third of the time
+gc.disable()
 # A busy machine makes an example late, never wrong.
 hypothesis.settings.register_profile("nodesweep", deadline=None)
 hypothesis.settings.load_profile("nodesweep")
@@ -44,7 +45,11 @@ _RAW: dict[str, Any] = {
         "distribution": {"kind": "none"},
         "batch": {"policy": "fixed_global", "size": 64},
         "learning_rate": {"value": 0.1, "rule": "linear"},
-        "hyperparameters": {"epochs": 3, "batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
+        "hyperparameters": {
+            "epochs": 3,
+            "batch-size": "{per_replica_batch_size}",
+            "lr": "{learning_rate}",
+        },
     },
     "sweep": {"node_counts": [1, 2], "repeats": 1},
     "platform": {
@@ -112,12 +117,17 @@ def prefect() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def image_uri() -> str:
     """Of the shipped image in `image_store`."""
-    return "localhost/training:" + read_context(ImageConfig(context=str(REPOSITORY / "infra" / "image"))).tag
+    return (
+        "localhost/training:"
+        + read_context(ImageConfig(context=str(REPOSITORY / "infra" / "image"))).tag
+    )
 
 
 @pytest.fixture(scope="session")
 def image_store(image_uri: str) -> ProcessImageStore:
-    """The shipped image, built once and kept in .nodesweep/tests between test runs (about 300 MB of downloads)."""
+    """The shipped image, built once and kept in .nodesweep/tests between test runs (about 300 MB of
+    downloads).
+    """
     store = ProcessImageStore(REPOSITORY / ".nodesweep" / "tests")
     tag = image_uri.rpartition(":")[2]
     store.build(REPOSITORY / "infra" / "image", "training", tag, {}, print, threading.Event(), 900)
@@ -134,13 +144,17 @@ def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
 
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without plots, as where nothing completed: to draw them takes a second of CPU each time."""
+    """Reports without plots, as where nothing completed: to draw them takes a second of CPU each
+    time.
+    """
     monkeypatch.setattr("scaling.report.render.draw_plots", lambda report: {})
 
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """What a command sets up for its terminal (cli/session.py) must not reach the next test, nor its caplog."""
+    """What a command sets up for its terminal (cli/session.py) must not reach the next test, nor
+    its caplog.
+    """
     yield
     logger = logging.getLogger("nodesweep")
     logger.handlers, logger.propagate = [], True

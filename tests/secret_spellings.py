@@ -1,4 +1,6 @@
-"""Secrets as people spell them: the names they give them, and the shapes they have. All are made up."""
+"""Secrets as people spell them: the names they give them, and the shapes they have. All are made
+up.
+"""
 
 SECRET = [
     "HF_TOKEN", "wandb-api-key", "WANDB_API_KEY", "access-key", "AWS_SECRET_ACCESS_KEY", "authToken", "PGPASSWORD",
@@ -6,7 +8,8 @@ SECRET = [
     "AUTHORIZATION", "OPENAI_KEY", "WANDB_KEY", "SSH_KEY", "JWT", "COOKIE", "DBPASS", "passwords", "SLACK_WEBHOOK_URL",
     "SENTRY_DSN", "BASIC_AUTH", "DATABASE_PWD", "STRIPE_KEY", "api_keys", "deploy-key",
 ]  # fmt: skip
-# Made up, and cut in two so that a scanner of this repository finds nothing. Shapes: see the table of secrets.py.
+# Made up, and cut in two so that a scanner of this repository finds nothing. Shapes: see the table
+# of secrets.py.
 X = "s3cr3tS3cr3t0123456789abcdefghijklmn"
 TEXTS = [
     "AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE", "ghp_" + X, "gho_" + X, "ghs_" + X, "github_pat_" + X,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# A file may import from its own floor and from those listed; infra/ is reached through URLs and process calls alone.
+# A file may import from its own floor and from those listed; infra/ is reached through URLs and
+# process calls alone.
 ALLOWED = {
     "cli": {"cli", "flows", "tasks", "scaling", "configs"},
     "flows": {"flows", "tasks", "scaling", "configs"},
@@ -63,14 +64,26 @@ def test_file_keeps_to_its_floor(path: Path) -> None:
 
 
 def test_no_folder_is_crowded() -> None:
-    files = Counter(path.parent.relative_to(REPOSITORY).as_posix() for path in FILES if path.name != "__init__.py")
+    files = Counter(
+        path.parent.relative_to(REPOSITORY).as_posix()
+        for path in FILES
+        if path.name != "__init__.py"
+    )
     assert {folder: count for folder, count in files.items() if count > MAX_FILES} == {}
 
 
 def test_a_file_of_flows_holds_a_flow_or_is_a_stage() -> None:
     def decorators(path: Path) -> set[str]:
-        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
-        return {ast.unparse(mark).partition("(")[0] for function in functions for mark in function.decorator_list}
+        functions = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef)
+        ]
+        return {
+            ast.unparse(mark).partition("(")[0]
+            for function in functions
+            for mark in function.decorator_list
+        }
 
     files = [path for path in (REPOSITORY / "flows").glob("*.py") if path.name != "__init__.py"]
     assert [path.name for path in files if "flow" not in decorators(path)] == []
@@ -89,9 +102,13 @@ def test_headings_of_the_method_that_comments_cite_exist() -> None:
     cited = {
         heading
         for path in FILES
-        for citation in re.findall(r'docs/method\.md, ((?:"[^"]+"(?:,? and |, )?)+)', path.read_text(encoding="utf-8"))
+        for citation in re.findall(
+            r'docs/method\.md, ((?:"[^"]+"(?:,? and |, )?)+)', path.read_text(encoding="utf-8")
+        )
         for heading in re.findall(r'"([^"]+)"', citation)
     }
     assert len(cited) >= 8
     assert cited <= headings
-    assert [str(path) for path in FILES if path != Path(__file__) and "METHODOLOGY" in path.read_text()] == []
+    assert [
+        str(path) for path in FILES if path != Path(__file__) and "METHODOLOGY" in path.read_text()
+    ] == []

@@ -1,4 +1,6 @@
-"""What CI runs: every stage, in order, ended by the first that fails; and a command as an ordinary user."""
+"""What CI runs: every stage, in order, ended by the first that fails; and a command as an ordinary
+user.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 
 CI = Path(__file__).resolve().parents[1] / ".ci"
 STAGES = ["make check", "as_user make test", "base_image.sh", "make containers"]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run a command as somebody else")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may run a command as somebody else"
+)
 
 
 def program(path: Path, script: str) -> None:
@@ -22,7 +26,9 @@ def program(path: Path, script: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with the real .ci/run; its stages only say that they ran, and the one in $FAILS fails."""
+    """A folder with the real .ci/run; its stages only say that they ran, and the one in $FAILS
+    fails.
+    """
     folder = tmp_path / "checkout"
     record = 'echo "$0 $*" >>"$RAN"; case "$0 $*" in *"$FAILS" | *"$FAILS ") exit 1 ;; esac'
     (folder / ".ci").mkdir(parents=True)
@@ -35,7 +41,9 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def ci(checkout: Path, fails: str = "nothing", *, containers: bool = True) -> tuple[int, list[str], str]:
+def ci(
+    checkout: Path, fails: str = "nothing", *, containers: bool = True
+) -> tuple[int, list[str], str]:
     """(exit code, the stages that were begun, stderr)"""
     ran = checkout.parent / "ran"
     environment = {
@@ -45,7 +53,12 @@ def ci(checkout: Path, fails: str = "nothing", *, containers: bool = True) -> tu
         "NO_CONTAINERS": str(int(not containers)),
     }
     done = subprocess.run(
-        [checkout / ".ci" / "run"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [checkout / ".ci" / "run"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     stages = [line.rpartition("/")[2].strip() for line in ran.read_text().splitlines()]
     return done.returncode, stages, done.stderr
@@ -64,12 +77,16 @@ def test_a_stage_that_fails_fails_the_whole(checkout: Path, number: int) -> None
 def test_where_containers_do_not_run_their_tests_say_why(checkout: Path) -> None:
     code, stages, said = ci(checkout, containers=False)
     assert (code, stages) == (0, [stage for stage in STAGES if stage != "base_image.sh"])
-    assert "NO TEST RAN WITH CONTAINERS: they do not run on this machine: podman is not here" in said
+    assert (
+        "NO TEST RAN WITH CONTAINERS: they do not run on this machine: podman is not here" in said
+    )
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A committed checkout with the real .ci/as_user, and a cache of packages that root alone may read."""
+    """A committed checkout with the real .ci/as_user, and a cache of packages that root alone may
+    read.
+    """
     folder, cache = tmp_path / "checkout", tmp_path / "cache"
     (folder / ".ci").mkdir(parents=True)
     shutil.copy(CI / "as_user", folder / ".ci" / "as_user")
@@ -89,8 +106,13 @@ def as_user(repository: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_root
-def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(repository: Path) -> None:
-    script = "id -u; id -G; pwd; echo $HOME; ls -A; cat $HOME/.cache/uv/package; touch $HOME/.cache/uv/mine here"
+def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(
+    repository: Path,
+) -> None:
+    script = (
+        "id -u; id -G; pwd; echo $HOME; ls -A; cat $HOME/.cache/uv/package; touch"
+        " $HOME/.cache/uv/mine here"
+    )
     done = as_user(repository, script)
     assert (done.returncode, done.stderr) == (0, "")
     user, groups, folder, home, *rest = done.stdout.splitlines()
@@ -103,4 +125,6 @@ def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(rep
 @needs_root
 def test_a_command_of_the_user_that_fails_fails_here(repository: Path) -> None:
     assert as_user(repository, "exit 7").returncode == 7
-    assert as_user(repository, f"ls {repository}").returncode != 0, "the user may read root's folder"
+    assert as_user(repository, f"ls {repository}").returncode != 0, (
+        "the user may read root's folder"
+    )

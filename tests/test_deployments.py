@@ -1,4 +1,6 @@
-"""prefect.yaml against the flows it names: what the server would only find out when a run is started."""
+"""prefect.yaml against the flows it names: what the server would only find out when a run is
+started.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ PREFECT = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
 DEPLOYMENTS = {deployment["name"]: deployment for deployment in PREFECT["deployments"]}
 SWEEP = "local-20261120191500-1a2b3c4d"
 CALLED_BY_COMMANDS = {
-    "flows/detach.py:start_detached_sweep": "nodesweep run --detach; a deployment has a worker that may as well wait",
+    "flows/detach.py:start_detached_sweep": (
+        "nodesweep run --detach; a deployment has a worker that may as well wait"
+    ),
 }
 """Flows that are not deployed, and why not."""
 
@@ -34,7 +38,9 @@ every_deployment = pytest.mark.parametrize("name", DEPLOYMENTS)
 
 
 def flow_of(name: str) -> Flow[..., Any]:
-    return load_flow_from_entrypoint(str(REPOSITORY / DEPLOYMENTS[name]["entrypoint"]), use_placeholder_flow=False)
+    return load_flow_from_entrypoint(
+        str(REPOSITORY / DEPLOYMENTS[name]["entrypoint"]), use_placeholder_flow=False
+    )
 
 
 def schema_of(flow: Flow[..., Any]) -> dict[str, Any]:
@@ -61,7 +67,9 @@ def _is_flow(decorator: ast.expr) -> bool:
 def test_entrypoint_imports_and_default_parameters_fit(name: str) -> None:
     flow, parameters = flow_of(name), DEPLOYMENTS[name].get("parameters", {})
     schema = schema_of(flow)
-    assert set(parameters) <= set(schema["properties"]), "the server accepts unknown names and the run fails"
+    assert set(parameters) <= set(schema["properties"]), (
+        "the server accepts unknown names and the run fails"
+    )
     validate(parameters, schema, raise_on_error=True, preprocess=True, ignore_required=True)
     required = {field: SWEEP for field in schema.get("required", ())}
     flow.validate_parameters(required | parameters)
@@ -79,7 +87,9 @@ def test_deployment_has_a_pool_a_version_and_checked_parameters(name: str) -> No
 @every_deployment
 def test_schedules_parse_and_begin_switched_off(name: str) -> None:
     for schedule in DEPLOYMENTS[name].get("schedules", ()):
-        timing = {key: value for key, value in schedule.items() if key in ("cron", "interval", "timezone")}
+        timing = {
+            key: value for key, value in schedule.items() if key in ("cron", "interval", "timezone")
+        }
         (CronSchedule if "cron" in timing else IntervalSchedule).model_validate(timing)
         assert schedule["slug"] and schedule["active"] is False
 
@@ -97,7 +107,10 @@ def test_every_flow_is_deployed_or_says_why_not() -> None:
 
 
 def test_every_flow_is_there_once_under_its_name() -> None:
-    flows = [load_flow_from_entrypoint(str(REPOSITORY / entrypoint)) for entrypoint in sorted(flows_of_the_house())]
+    flows = [
+        load_flow_from_entrypoint(str(REPOSITORY / entrypoint))
+        for entrypoint in sorted(flows_of_the_house())
+    ]
     assert len({flow.name for flow in flows}) == len(flows) == 6
 
 
@@ -112,7 +125,9 @@ def test_choices_of_the_form_are_the_configs_own() -> None:
     assert properties["preset"]["enum"] == preset_names()
     assert properties["instance_type"]["enum"] == sorted(load_catalogue().names())
     training = BenchmarkConfig.model_json_schema()["$defs"]["TrainingConfig"]["properties"]
-    assert set(properties["distribution"]["enum"]) == set(training["distribution"]["discriminator"]["mapping"])
+    assert set(properties["distribution"]["enum"]) == set(
+        training["distribution"]["discriminator"]["mapping"]
+    )
 
 
 def test_bounds_of_the_form_are_the_configs_own() -> None:
@@ -140,11 +155,16 @@ def test_bounds_of_the_form_are_the_configs_own() -> None:
             {"settings": {"training": {"environment": {"HF_TOKEN": "s3cr3t"}}}},
             "too many properties|non-empty|expected to",
         ),
-        ({"settings": {"image.build_args": {"INDEX": "s3cr3t"}}}, "too many properties|non-empty|expected to"),
+        (
+            {"settings": {"image.build_args": {"INDEX": "s3cr3t"}}},
+            "too many properties|non-empty|expected to",
+        ),
         ({"settings": {"image.build_args.INDEX": "s3cr3t"}}, "too long|expected to"),
     ],
 )
-def test_server_refuses_an_invalid_value_and_names_it(parameters: dict[str, Any], message: str) -> None:
+def test_server_refuses_an_invalid_value_and_names_it(
+    parameters: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
         validate(parameters, schema_of(scaling_benchmark), raise_on_error=True, preprocess=True)
 
@@ -154,8 +174,15 @@ def test_a_form_takes_a_secret_as_the_name_of_a_variable_of_the_worker() -> None
         {"training.environment": {"HF_TOKEN": "${HF_TOKEN}"}},
         {"training.environment.HF_TOKEN": "${HF_TOKEN}"},
     ):
-        validate({"settings": settings}, schema_of(scaling_benchmark), raise_on_error=True, preprocess=True)
-        assert config_of_run({"settings": settings}).training.environment == {"HF_TOKEN": "${HF_TOKEN}"}
+        validate(
+            {"settings": settings},
+            schema_of(scaling_benchmark),
+            raise_on_error=True,
+            preprocess=True,
+        )
+        assert config_of_run({"settings": settings}).training.environment == {
+            "HF_TOKEN": "${HF_TOKEN}"
+        }
 
 
 def test_run_itself_refuses_bounds_too() -> None:
@@ -168,19 +195,36 @@ def test_run_itself_refuses_bounds_too() -> None:
     [
         ({"preset": "no-such"}, "preset: got 'no-such'; expected one of examples/g5_fsx_vpc, "),
         ({"node_counts": [2, 2]}, r"sweep.node_counts: node counts \[2, 2\] repeat a number"),
-        ({"settings": {"sweep.node_count": [1]}}, "sweep.node_count: unknown key; allowed here: node_counts, "),
-        ({"settings": {"platform.endpoint_url": "http://example.com"}}, "autostart needs an endpoint_url on loopback"),
+        (
+            {"settings": {"sweep.node_count": [1]}},
+            "sweep.node_count: unknown key; allowed here: node_counts, ",
+        ),
+        (
+            {"settings": {"platform.endpoint_url": "http://example.com"}},
+            "autostart needs an endpoint_url on loopback",
+        ),
         ({"settings": {"name.first": 1}}, "name is a value, not a section"),
     ],
 )
-def test_what_the_schema_cannot_see_is_a_config_error(parameters: dict[str, Any], message: str) -> None:
+def test_what_the_schema_cannot_see_is_a_config_error(
+    parameters: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of_run({"preset": "local"} | parameters)
 
 
 def test_form_changes_the_preset_and_settings_win() -> None:
-    fields = {"node_counts": [4, 2], "repeats": 3, "instance_type": "ml.local.large", "budget_usd": 5}
+    fields = {
+        "node_counts": [4, 2],
+        "repeats": 3,
+        "instance_type": "ml.local.large",
+        "budget_usd": 5,
+    }
     config = config_of_run({"preset": "local", **fields, "settings": {"sweep.repeats": 2}})
-    assert (config.sweep.node_counts, config.sweep.repeats, config.sweep.budget_usd) == ((2, 4), 2, 5)
+    assert (config.sweep.node_counts, config.sweep.repeats, config.sweep.budget_usd) == (
+        (2, 4),
+        2,
+        5,
+    )
     assert config.training.instance_type == "ml.local.large"
     assert config.dataset == config_of_run({"preset": "local"}).dataset

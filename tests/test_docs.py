@@ -1,4 +1,6 @@
-"""What the documents say of the repository: links lead somewhere, and commands that they name exist."""
+"""What the documents say of the repository: links lead somewhere, and commands that they name
+exist.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_links_lead_to_a_file_and_a_heading_of_the_repository(document: Path) ->
 
 
 def named_commands(text: str) -> set[tuple[str, ...]]:
-    """Every `nodesweep …` in a code span or an indented line: the words behind it, up to the next command."""
+    """Every `nodesweep …` in a code span or an indented line: the words behind it, up to the next
+    command.
+    """
     spans = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
     found = set()
     for span in spans:
@@ -63,7 +67,10 @@ def test_commands_and_options_that_are_named_exist(document: Path) -> None:
         rest = list(words)
         while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
             command = command.commands.get(rest.pop(0), click.Command("unknown"))
-        options = {name for parameter in command.params for name in parameter.opts} | {"--help", "--version"}
+        options = {name for parameter in command.params for name in parameter.opts} | {
+            "--help",
+            "--version",
+        }
         named = {word.partition("=")[0] for word in rest if word.startswith("--")}
         passes_on = command.context_settings.get("ignore_unknown_options", False)
         if command.name == "unknown" or (named - options and not passes_on):
@@ -85,7 +92,11 @@ def test_every_dependency_has_its_reason() -> None:
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
     table = (REPOSITORY / "docs" / "dependencies.md").read_text()
-    told = {word.strip("`,[]()<>=") for row in re.findall(r"^\| (.+?) \|", table, re.MULTILINE) for word in row.split()}
+    told = {
+        word.strip("`,[]()<>=")
+        for row in re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+        for word in row.split()
+    }
     named = {re.split(r"[<>=\[]", name)[0] for name in listed}
     assert named - {word.split("[")[0] for word in told} == set()
 

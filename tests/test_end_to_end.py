@@ -1,4 +1,6 @@
-"""The main job for real: the platform as its own process, the toolkit, torch, gloo, `nodesweep` as a user runs it."""
+"""The main job for real: the platform as its own process, the toolkit, torch, gloo, `nodesweep` as
+a user runs it.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,16 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NODE_MARKER = "NODESWEEP_NODE="
-_OWN_FOLDERS: list[Path] = []  # where pytest puts this run's temporary folders: nodes from elsewhere are not ours
+_OWN_FOLDERS: list[
+    Path
+] = []  # where pytest puts this run's temporary folders: nodes from elsewhere are not ours
 QUICK = {"epochs": 2, "passes-per-epoch": 10}
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> SimpleNamespace:
+def site(
+    tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore
+) -> SimpleNamespace:
     """A folder to run in, with a platform state whose virtual environments are already there."""
     folder = tmp_path_factory.mktemp("end-to-end")
     _OWN_FOLDERS[:] = [tmp_path_factory.getbasetemp()]
@@ -45,30 +51,40 @@ def site(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStor
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return SimpleNamespace(folder=folder, state=state, endpoint=f"http://127.0.0.1:{port}", port=str(port))
+    return SimpleNamespace(
+        folder=folder, state=state, endpoint=f"http://127.0.0.1:{port}", port=str(port)
+    )
 
 
 @pytest.fixture(scope="module")
 def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
     """The platform, up for the whole module."""
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
-    subprocess.run([sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60
+    )
     try:
         yield site
     finally:
-        subprocess.run([sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200)
+        subprocess.run(
+            [sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200
+        )
         assert node_processes() == []
 
 
 def node_processes(ending: str = "") -> list[int]:
-    """Every process of an emulated node (whose name ends so) that was started from this module's folders."""
+    """Every process of an emulated node (whose name ends so) that was started from this module's
+    folders.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             variables = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:  # it ended, or is not ours
             continue
-        is_node = any(entry.startswith(NODE_MARKER) and entry.endswith(ending) for entry in variables)
+        is_node = any(
+            entry.startswith(NODE_MARKER) and entry.endswith(ending) for entry in variables
+        )
         if is_node and any(str(_OWN_FOLDERS[0]) in entry for entry in variables):
             found.append(int(folder.name))
     return found
@@ -87,7 +103,9 @@ def prefect_servers() -> set[int]:
 
 
 def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
-    """configs/local.yaml on this test's platform with `changes` merged in; quick unless they say how to train."""
+    """configs/local.yaml on this test's platform with `changes` merged in; quick unless they say
+    how to train.
+    """
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
     raw["name"] = name
     raw["dataset"]["source"] = str(REPOSITORY / "configs" / "data" / "digits")
@@ -104,11 +122,19 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     return path
 
 
-def nodesweep(site: SimpleNamespace, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+def nodesweep(
+    site: SimpleNamespace, *arguments: str, timeout: float = 400
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     return subprocess.run(
-        command, cwd=site.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        command,
+        cwd=site.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -129,7 +155,9 @@ def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
 
 
 def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleNamespace) -> None:
-    """1 and 2 nodes train on the digits; the table's speedup is that of the jobs' own metrics files."""
+    """1 and 2 nodes train on the digits; the table's speedup is that of the jobs' own metrics
+    files.
+    """
     config = write_config(platform_process, "e2e")
     done = nodesweep(platform_process, "run", str(config))
     assert done.returncode == 0, done.stderr
@@ -138,12 +166,15 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
     train_seconds = {}
     for point in report["points"]:
         key = f"nodesweep/sweeps/{report['sweep_id']}/jobs/{point['job_name']}/output/output.tar.gz"
-        with tarfile.open(fileobj=io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())) as tar:
+        with tarfile.open(
+            fileobj=io.BytesIO(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+        ) as tar:
             metrics = json.load(tar.extractfile("metrics.json"))  # type: ignore[arg-type]
         assert metrics["world"]["world_size"] == point["nodes"] == point["world_size"]
         assert metrics["batch"]["global_batch_size"] == point["global_batch_size"] == 8192
         assert point["clocks"]["train_seconds"] == metrics["train_seconds"]
-        # What the platform says of its nodes, and what the program saw of its own control group at run_start, agree.
+        # What the platform says of its nodes, and what the program saw of its own control group at
+        # run_start, agree.
         is_isolated = report["platform"]["isolation"].startswith("0.2 vCPU per node")
         assert metrics["device"]["cpu_quota_cores"] == (0.2 if is_isolated else None)
         train_seconds[point["nodes"]] = metrics["train_seconds"]
@@ -154,13 +185,18 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
     assert "Training" in done.stderr and "job 2/2" in done.stderr
 
 
-def test_a_finished_run_and_the_image_that_it_built_hold_no_secret(platform_process: SimpleNamespace) -> None:
-    """The run's folder: configs, reports, and the platform's state with its bucket, jobs, logs and images.
+def test_a_finished_run_and_the_image_that_it_built_hold_no_secret(
+    platform_process: SimpleNamespace,
+) -> None:
+    """The run's folder: configs, reports, and the platform's state with its bucket, jobs, logs and
+    images.
 
     What lies behind links is left out: the packages, which come from their index with hashes.
     """
     folder, state = platform_process.folder, platform_process.state
-    assert list(state.rglob("train.py")) and list((folder / "reports").rglob("report.html")), "there is what to scan"
+    assert list(state.rglob("train.py")) and list((folder / "reports").rglob("report.html")), (
+        "there is what to scan"
+    )
     assert findings(folder, confidence="medium") == set()
 
 
@@ -183,17 +219,26 @@ def test_resnet_learns_the_digits(platform_process: SimpleNamespace) -> None:
         "batch": {"policy": "fixed_global", "size": 64},
     }
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
-    config = write_config(platform_process, "resnet", training={**raw, **training}, sweep={"node_counts": [1]})
+    config = write_config(
+        platform_process, "resnet", training={**raw, **training}, sweep={"node_counts": [1]}
+    )
     done = nodesweep(platform_process, "run", str(config))
     assert done.returncode == 0, done.stderr
     [point] = latest_report(platform_process)["points"]
     assert point["final_metric"]["value"] > 0.8
 
 
-def test_killed_node_fails_its_point_and_spares_the_other(platform_process: SimpleNamespace) -> None:
-    """kill -9 of one node's processes in the middle of the 2-node training; the 1-node point is kept."""
+def test_killed_node_fails_its_point_and_spares_the_other(
+    platform_process: SimpleNamespace,
+) -> None:
+    """kill -9 of one node's processes in the middle of the 2-node training; the 1-node point is
+    kept.
+    """
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
-    slow = {**raw, "hyperparameters": {**raw["hyperparameters"], "epochs": 40, "passes-per-epoch": 10}}
+    slow = {
+        **raw,
+        "hyperparameters": {**raw["hyperparameters"], "epochs": 40, "passes-per-epoch": 10},
+    }
     config = write_config(
         platform_process,
         "killed",
@@ -221,7 +266,8 @@ def test_killed_node_fails_its_point_and_spares_the_other(platform_process: Simp
     assert points[2]["log_tail"]
     assert points[1]["status"] == "Completed"
     names = [
-        job["TrainingJobName"] for job in sagemaker.list_training_jobs(NameContains="killed-")["TrainingJobSummaries"]
+        job["TrainingJobName"]
+        for job in sagemaker.list_training_jobs(NameContains="killed-")["TrainingJobSummaries"]
     ]
     assert len(names) == 2
     assert node_processes() == []
@@ -230,13 +276,17 @@ def test_killed_node_fails_its_point_and_spares_the_other(platform_process: Simp
 def _says(logs: Any, prefix: str, text: str) -> bool:
     group = "/aws/sagemaker/TrainingJobs"
     try:
-        streams = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=prefix)["logStreams"]
+        streams = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=prefix)[
+            "logStreams"
+        ]
     except logs.exceptions.ResourceNotFoundException:
         return False
     return any(
         text in event["message"]
         for stream in streams
-        for event in logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+        for event in logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])[
+            "events"
+        ]
     )
 
 
@@ -248,12 +298,16 @@ def test_broken_dataset_stops_the_run_and_says_where(platform_process: SimpleNam
         if shard.name == "part-3.parquet":
             frame["label"] = frame["label"].astype("uint8").where(frame.index != frame.index[5], 77)
         frame.to_parquet(source / shard.name)
-    config = write_config(platform_process, "broken", dataset={**_dataset(), "name": "broken", "source": str(source)})
+    config = write_config(
+        platform_process, "broken", dataset={**_dataset(), "name": "broken", "source": str(source)}
+    )
     done = nodesweep(platform_process, "run", str(config))
     assert done.returncode == 1
     assert "'label'" in done.stderr and "77" in done.stderr and "part-3.parquet" in done.stderr
     assert "Traceback" not in done.stderr
-    jobs = client(platform_process, "sagemaker").list_training_jobs(NameContains="broken-")["TrainingJobSummaries"]
+    jobs = client(platform_process, "sagemaker").list_training_jobs(NameContains="broken-")[
+        "TrainingJobSummaries"
+    ]
     assert jobs == []
     [folder] = (platform_process.folder / "reports").glob("broken-*")
     assert "77" in (folder / "data-docs.html").read_text()
@@ -290,14 +344,18 @@ dataset.upload(s3, files, config.dataset, config.platform)
 
 
 def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -> None:
-    """The process dies inside a multipart upload; the next run sends what is missing and trains on intact data."""
+    """The process dies inside a multipart upload; the next run sends what is missing and trains on
+    intact data.
+    """
     source = platform_process.folder / "large"
     source.mkdir()
     shards = sorted((REPOSITORY / "configs" / "data" / "digits").glob("*.parquet"))
     table = pd.concat([pd.read_parquet(shard) for shard in shards], ignore_index=True)
     table.to_parquet(source / "b.parquet")
     wide = pd.concat([table] * 50, ignore_index=True)
-    wide.to_parquet(source / "a.parquet", compression=None, use_dictionary=False, column_encoding="PLAIN")
+    wide.to_parquet(
+        source / "a.parquet", compression=None, use_dictionary=False, column_encoding="PLAIN"
+    )
     assert (source / "a.parquet").stat().st_size > 20_000_000
     config = write_config(
         platform_process,
@@ -313,7 +371,10 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     died = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CUT_OFF), str(config)], env=environment, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(CUT_OFF), str(config)],
+        env=environment,
+        timeout=120,
+        check=False,
     )
     assert died.returncode == 9
     done = nodesweep(
@@ -344,19 +405,25 @@ def is_silent(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_platform_started_for_a_command_ends_with_it(site: SimpleNamespace, autostarted: SimpleNamespace) -> None:
+def test_platform_started_for_a_command_ends_with_it(
+    site: SimpleNamespace, autostarted: SimpleNamespace
+) -> None:
     """Also when the command fails: an unknown sweep is one message and exit code 1."""
     config = write_config(site, "autostarted", platform=autostarted.section)
     before = prefect_servers()
     done = nodesweep(site, "report", "autostarted-20260101000000-00000000", "--config", str(config))
-    assert done.returncode == 1 and "no sweep autostarted-20260101000000-00000000" in done.stderr, done.stderr
+    assert done.returncode == 1 and "no sweep autostarted-20260101000000-00000000" in done.stderr, (
+        done.stderr
+    )
     assert "Traceback" not in done.stderr
     assert is_silent(autostarted.port)
     assert prefect_servers() <= before
 
 
 def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: SimpleNamespace) -> None:
-    """kill -9 of a run that started the platform itself: platform, nodes and Prefect's server end with it."""
+    """kill -9 of a run that started the platform itself: platform, nodes and Prefect's server end
+    with it.
+    """
     config = write_config(site, "orphan", platform=autostarted.section, sweep={"node_counts": [2]})
     before = prefect_servers()
     run = subprocess.Popen(
@@ -375,11 +442,17 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
     wait_until(lambda: is_silent(autostarted.port), 30)
 
 
-def test_own_script_without_metrics_is_timed_by_the_platform(platform_process: SimpleNamespace) -> None:
-    """A script that knows nothing of this project: its report falls back to the Training phase and says so."""
+def test_own_script_without_metrics_is_timed_by_the_platform(
+    platform_process: SimpleNamespace,
+) -> None:
+    """A script that knows nothing of this project: its report falls back to the Training phase and
+    says so.
+    """
     code = platform_process.folder / "own-code"
     code.mkdir()
-    (code / "mine.py").write_text("import sys, time; print('arguments', sys.argv[1:]); time.sleep(1)\n")
+    (code / "mine.py").write_text(
+        "import sys, time; print('arguments', sys.argv[1:]); time.sleep(1)\n"
+    )
     training = {
         **yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"],
         "entry_point": "mine.py",
@@ -393,18 +466,27 @@ def test_own_script_without_metrics_is_timed_by_the_platform(platform_process: S
     [point] = latest_report(platform_process)["points"]
     assert point["train_clock"] == "training_phase"
     assert point["clocks"]["train_seconds"] >= 1
-    assert "Training phase" in (platform_process.folder / "reports" / "latest" / "report.md").read_text()
+    assert (
+        "Training phase"
+        in (platform_process.folder / "reports" / "latest" / "report.md").read_text()
+    )
 
 
 def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> None:
-    """Ctrl-C while a job trains: the job is stopped, the exit code is 1, `stop` finds nothing left to stop."""
+    """Ctrl-C while a job trains: the job is stopped, the exit code is 1, `stop` finds nothing left
+    to stop.
+    """
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     long = {**raw, "hyperparameters": {**raw["hyperparameters"], "passes-per-epoch": 2000}}
-    config = write_config(platform_process, "interrupted", training=long, sweep={"node_counts": [1]})
+    config = write_config(
+        platform_process, "interrupted", training=long, sweep={"node_counts": [1]}
+    )
     sagemaker = client(platform_process, "sagemaker")
 
     def jobs() -> list[dict[str, Any]]:
-        return list(sagemaker.list_training_jobs(NameContains="interrupted-")["TrainingJobSummaries"])
+        return list(
+            sagemaker.list_training_jobs(NameContains="interrupted-")["TrainingJobSummaries"]
+        )
 
     run = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "run", str(config)], cwd=platform_process.folder,

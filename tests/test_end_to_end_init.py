@@ -1,5 +1,5 @@
-"""`nodesweep init` and `nodesweep run` in an empty folder, as docs/own-code.md has them: the example, and a script of
-one's own. T of each node count is held to the program's own stopwatch.
+"""`nodesweep init` and `nodesweep run` in an empty folder, as docs/own-code.md has them: the
+example, and a script of one's own. T of each node count is held to the program's own stopwatch.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore) -> Iterator[list[str]]:
-    """One for both runs, whose virtual environment is there already; how a command is told to use it.
+def platform(
+    tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore
+) -> Iterator[list[str]]:
+    """One for both runs, whose virtual environment is there already; how a command is told to use
+    it.
 
     And to use larger nodes than init writes: a fifth of a processor takes a minute to import torch.
     """
@@ -69,20 +72,34 @@ def platform(tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImage
     try:
         fields = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
         changes = [f"platform.{name}={value}" for name, value in fields.items()]
-        yield [word for change in (*changes, "training.instance_type=ml.local.medium") for word in ("--set", change)]
+        yield [
+            word
+            for change in (*changes, "training.instance_type=ml.local.medium")
+            for word in ("--set", change)
+        ]
     finally:
-        subprocess.run([sys.executable, "-m", "infra.local", "stop", *place], check=True, timeout=200)
+        subprocess.run(
+            [sys.executable, "-m", "infra.local", "stop", *place], check=True, timeout=200
+        )
 
 
 @pytest.fixture
 def nodesweep(tmp_path: Path) -> Run:
-    """nodesweep("plan", "x.yaml"): the command in an empty folder; what it prints to standard output."""
+    """nodesweep("plan", "x.yaml"): the command in an empty folder; what it prints to standard
+    output.
+    """
 
     def run(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
         command = [sys.executable, "-m", "cli.main", *arguments]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -101,32 +118,52 @@ def stopwatches(folder: Path, pattern: str) -> list[float]:
     return [max(map(float, re.findall(pattern, text))) for text in texts]
 
 
-def test_example_from_an_empty_folder_to_its_report(nodesweep: Run, platform: list[str], tmp_path: Path) -> None:
+def test_example_from_an_empty_folder_to_its_report(
+    nodesweep: Run, platform: list[str], tmp_path: Path
+) -> None:
     assert "nodesweep run nodesweep.yaml" in nodesweep("init")
     assert "2 jobs on ml.local.small" in nodesweep("plan", "nodesweep.yaml")
     said = nodesweep("run", "nodesweep.yaml", *platform)
     report = report_in(tmp_path)
     assert f"report: reports/{report['sweep_id']}/report.html" in said
-    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == ("logged", [1, 2])
+    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == (
+        "logged",
+        [1, 2],
+    )
     assert report["recommendation"] is not None
     times = [point["clocks"]["train_seconds"] for point in report["points"]]
-    assert times == pytest.approx(stopwatches(tmp_path, r"train_seconds=([0-9.]+)"), rel=STOPWATCH_TOLERANCE)
+    assert times == pytest.approx(
+        stopwatches(tmp_path, r"train_seconds=([0-9.]+)"), rel=STOPWATCH_TOLERANCE
+    )
 
 
-def test_own_script_from_an_empty_folder_to_its_report(nodesweep: Run, platform: list[str], tmp_path: Path) -> None:
-    """It imports the helper that the image has, and prints its loss otherwise than a metric definition looks for it."""
+def test_own_script_from_an_empty_folder_to_its_report(
+    nodesweep: Run, platform: list[str], tmp_path: Path
+) -> None:
+    """It imports the helper that the image has, and prints its loss otherwise than a metric
+    definition looks for it.
+    """
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
     assert "nodesweep.yaml is written for train.py" in nodesweep("init", "--script", "train.py")
     given = {"hyperparameters": "{steps: 400}", "metric_definitions": "{loss: 'loss=([0-9.]+)'}"}
-    changes = [word for name, value in given.items() for word in ("--set", f"training.{name}={value}")]
+    changes = [
+        word for name, value in given.items() for word in ("--set", f"training.{name}={value}")
+    ]
     said = nodesweep("run", "nodesweep.yaml", *platform, *changes)
     report = report_in(tmp_path)
-    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == ("program", [1, 2])
+    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == (
+        "program",
+        [1, 2],
+    )
     assert report["recommendation"] is not None
     times = [point["clocks"]["train_seconds"] for point in report["points"]]
-    assert times == pytest.approx(stopwatches(tmp_path, r"took ([0-9.]+) s"), rel=STOPWATCH_TOLERANCE)
+    assert times == pytest.approx(
+        stopwatches(tmp_path, r"took ([0-9.]+) s"), rel=STOPWATCH_TOLERANCE
+    )
     said = " ".join(said.split())
     assert "Metric loss was never printed as its definition has it: 'loss=([0-9.]+)'" in said
     assert re.search(
-        r"in the log of 1 node, repeat 1 and 2 nodes, repeat 1; the line most like it is “algo-1: loss", said
+        r"in the log of 1 node, repeat 1 and 2 nodes, repeat 1; the line most like it is “algo-1:"
+        r" loss",
+        said,
     )

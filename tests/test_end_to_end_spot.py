@@ -1,4 +1,6 @@
-"""Managed spot for real: `nodesweep run` of two nodes that are taken away, and of the same two that are not."""
+"""Managed spot for real: `nodesweep run` of two nodes that are taken away, and of the same two that
+are not.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,15 @@ pytestmark = pytest.mark.slow
 
 STEPS = 58  # two epochs of 29: 1,438 training rows x 4 passes in batches of 192
 FAULTS = {
-    # Told by the first epoch's evaluation; checkpoints are made every 7 steps, so step 28's is there.
+    # Told by the first epoch's evaluation; checkpoints are made every 7 steps, so step 28's is
+    # there.
     "faults": [
-        {"fault": "spot_interruption", "jobs": "interrupted-*", "at_line": "^step=29; validation_", "times": 1},
+        {
+            "fault": "spot_interruption",
+            "jobs": "interrupted-*",
+            "at_line": "^step=29; validation_",
+            "times": 1,
+        },
     ]
 }
 TRAINING = {
@@ -55,12 +63,16 @@ def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  #
     try:
         yield site
     finally:
-        subprocess.run([sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200)
+        subprocess.run(
+            [sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200
+        )
         assert node_processes() == []
 
 
 def run(platform: SimpleNamespace, name: str) -> SimpleNamespace:
-    """A sweep of one 2-node spot job: its point of the report, metrics.json, secondary statuses, log lines."""
+    """A sweep of one 2-node spot job: its point of the report, metrics.json, secondary statuses,
+    log lines.
+    """
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     training = {**raw, **TRAINING, "hyperparameters": {**raw["hyperparameters"], **HYPERPARAMETERS}}
     config = write_config(platform, name, training=training, sweep={"node_counts": [2]})
@@ -88,11 +100,15 @@ def metrics_of(platform: SimpleNamespace, bucket: str, job: dict[str, Any]) -> d
 
 def lines_of(platform: SimpleNamespace, job_name: str) -> list[str]:
     logs, group = client(platform, "logs"), "/aws/sagemaker/TrainingJobs"
-    streams = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job_name}/")["logStreams"]
+    streams = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job_name}/")[
+        "logStreams"
+    ]
     events = [
         event
         for stream in streams
-        for event in logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+        for event in logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])[
+            "events"
+        ]
     ]
     return [event["message"] for event in sorted(events, key=lambda event: event["timestamp"])]
 
@@ -103,16 +119,27 @@ def evaluation(lines: list[str], step: int) -> list[str]:
     return [re.sub(r" elapsed_seconds=[^;]*;", "", line) for line in printed]
 
 
-def test_interrupted_sweep_ends_with_the_metric_of_one_that_was_not(platform_with_faults: SimpleNamespace) -> None:
-    """Equal, the loss in all six digits printed: two ranks' sums know no order, and last.ckpt holds all the state."""
-    interrupted, whole = run(platform_with_faults, "interrupted"), run(platform_with_faults, "whole")
+def test_interrupted_sweep_ends_with_the_metric_of_one_that_was_not(
+    platform_with_faults: SimpleNamespace,
+) -> None:
+    """Equal, the loss in all six digits printed: two ranks' sums know no order, and last.ckpt holds
+    all the state.
+    """
+    interrupted, whole = (
+        run(platform_with_faults, "interrupted"),
+        run(platform_with_faults, "whole"),
+    )
     segment = ["Downloading", "Training"]
     assert whole.phases == ["Starting", *segment, "Uploading", "Completed"]
     assert interrupted.phases == [
         "Starting", *segment, "Interrupted", "Restarting", *segment, "Uploading", "Completed",
     ]  # fmt: skip
     for one in (interrupted, whole):
-        assert (one.point["status"], one.point["spot"], one.metrics["steps"]) == ("Completed", True, STEPS)
+        assert (one.point["status"], one.point["spot"], one.metrics["steps"]) == (
+            "Completed",
+            True,
+            STEPS,
+        )
     assert (interrupted.metrics["interruptions"], whole.metrics["interruptions"]) == (1, 0)
     assert 28 <= interrupted.metrics["resumed_at_step"] < STEPS
     assert interrupted.metrics["samples"] == whole.metrics["samples"]

@@ -25,10 +25,18 @@ PLANTED = {
     + "-----END PRIVATE KEY-----",
 }  # fmt: skip
 ALLOWED = {
-    Finding("tests/configs/test_load.py", "betterleaks.generic-credential-uri"): "a made-up password that is refused",
-    Finding("tests/scaling/test_secrets.py", "betterleaks.private-key"): "the edges of a key around one made-up word",
-    Finding("tests/tasks/jobs/test_follow.py", "betterleaks.private-key"): "lines of a made-up key, in pieces",
-    Finding("tests/infra/local/test_environment.py", "betterleaks.generic-credential-uri"): "a made-up index password",
+    Finding(
+        "tests/configs/test_load.py", "betterleaks.generic-credential-uri"
+    ): "a made-up password that is refused",
+    Finding(
+        "tests/scaling/test_secrets.py", "betterleaks.private-key"
+    ): "the edges of a key around one made-up word",
+    Finding(
+        "tests/tasks/jobs/test_follow.py", "betterleaks.private-key"
+    ): "lines of a made-up key, in pieces",
+    Finding(
+        "tests/infra/local/test_environment.py", "betterleaks.generic-credential-uri"
+    ): "a made-up index password",
 }
 
 
@@ -50,7 +58,9 @@ def test_the_scanner_finds_what_is_there(tmp_path: Path) -> None:
 
 
 def test_the_repository_holds_no_secret(tmp_path: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     found = findings(copied(listed.split("\0")[:-1], tmp_path))
     assert not_allowed(found, ALLOWED) == set()
     assert ALLOWED.keys() <= found, "a reason for what is no longer found"
@@ -58,6 +68,8 @@ def test_the_repository_holds_no_secret(tmp_path: Path) -> None:
 
 def test_the_worker_images_context_holds_no_secret(tmp_path: Path) -> None:
     rules = (ROOT / "infra" / "worker" / "Dockerfile.dockerignore").read_text().splitlines()
-    files = sorted(exclude_paths(str(ROOT), [rule for rule in rules if rule and not rule.startswith("#")]))
+    files = sorted(
+        exclude_paths(str(ROOT), [rule for rule in rules if rule and not rule.startswith("#")])
+    )
     assert "scaling/secrets.py" in files
     assert findings(copied(files, tmp_path)) == set()

@@ -1,24 +1,31 @@
-"""Sweeps that are killed, cut off and resumed until they are done: what the platform's ledger says of them in the end.
+"""Sweeps that are killed, cut off and resumed until they are done: what the platform's ledger says
+of them in the end.
 
     .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--at-once 4] [--work-dir DIR] [--output FILE.json]
 
-A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the simulated engine,
-through a proxy. Its seed says at which calls up to three of its tries are struck and how (kill -9, SIGTERM, SIGINT once
-or twice, SIGINT and then SIGTERM, `nodesweep stop`, a second run of the same sweep, an outage of the platform; in every
-fifth seed the first try is a Prefect worker's, in another fifth a detached one, and that is struck), which calls are
-dropped, doubled, delayed, answered with 5xx or lose their answer, which the platform throttles, by how many seconds its
-lists, descriptions and tags are behind, and whether jobs keep warm pools. After each try the sweep is resumed. It must
-hold:
+A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the
+simulated engine, through a proxy. Its seed says at which calls up to three of its tries are struck
+and how (kill -9, SIGTERM, SIGINT once or twice, SIGINT and then SIGTERM, `nodesweep stop`, a second
+run of the same sweep, an outage of the platform; in every fifth seed the first try is a Prefect
+worker's, in another fifth a detached one, and that is struck), which calls are dropped, doubled,
+delayed, answered with 5xx or lose their answer, which the platform throttles, by how many seconds
+its lists, descriptions and tags are behind, and whether jobs keep warm pools. After each try the
+sweep is resumed. It must hold:
 
-- exactly one completed job per point, and after a kill or an outage no other job at all (SIGTERM and SIGINT stop jobs)
-- a try that was ended on purpose (a stop, SIGTERM, Ctrl-C once) leaves no job running, and the last one no warm pool
-- never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at the end
-- dataset, image context and training code are uploaded once, unless the answer to an upload was lost
+- exactly one completed job per point, and after a kill or an outage no other job at all (SIGTERM
+  and SIGINT stop jobs)
+- a try that was ended on purpose (a stop, SIGTERM, Ctrl-C once) leaves no job running, and the last
+  one no warm pool
+- never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at
+  the end
+- dataset, image context and training code are uploaded once, unless the answer to an upload was
+  lost
 - the report is that of an undisturbed sweep: benchmarks/chaos/ledger.py lists what is compared
 
-Commands are forks of a process that has imported what they need (benchmarks/chaos/forks.py); a worker and what it
-starts are interpreters of their own. A seed fixes what is done, not when a thread gets its turn. The exit code is 1
-where something did not hold; then the run's folder is kept.
+Commands are forks of a process that has imported what they need (benchmarks/chaos/forks.py); a
+worker and what it starts are interpreters of their own. A seed fixes what is done, not when a
+thread gets its turn. The exit code is 1 where something did not hold; then the run's folder is
+kept.
 """
 
 from __future__ import annotations
@@ -47,7 +54,10 @@ from benchmarks.chaos.run import Evidence, run_chaos
 from benchmarks.chaos.world import forget, prefect_server
 from scaling.names import pretty_json
 
-_HEADINGS = f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7}  verdict  disturbances"
+_HEADINGS = (
+    f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7}  verdict "
+    " disturbances"
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,7 +71,9 @@ def main(argv: Sequence[str]) -> int:
     with (
         prefect_server(folder) as environment,
         # A process each: moto keeps one platform's state for all of a process.
-        ProcessPoolExecutor(options.at_once, get_context("spawn"), _begin_process, (dict(environment),)) as runs,
+        ProcessPoolExecutor(
+            options.at_once, get_context("spawn"), _begin_process, (dict(environment),)
+        ) as runs,
     ):
         undisturbed = runs.submit(_run, UNDISTURBED, folder / "undisturbed").result()
         broken = broken_invariants(undisturbed, None)
@@ -69,21 +81,33 @@ def main(argv: Sequence[str]) -> int:
             print("the undisturbed sweep is broken already:", *broken, sep="\n  ")
             return 1
         print(f"undisturbed: {undisturbed.seconds:.1f} s\n{_HEADINGS}", flush=True)
-        waiting = {runs.submit(_run, draw_plan(seed), folder / f"seed-{seed}"): seed for seed in options.seeds}
+        waiting = {
+            runs.submit(_run, draw_plan(seed), folder / f"seed-{seed}"): seed
+            for seed in options.seeds
+        }
         for done in as_completed(waiting):
-            if error := done.exception():  # of this program itself; the other runs are not lost for it
+            if (
+                error := done.exception()
+            ):  # of this program itself; the other runs are not lost for it
                 lost.append(waiting[done])
                 print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
                 continue
             rows.append(_judge(done.result(), folder, undisturbed.report or {}, options))
-            if options.output:  # after each run, so that an interrupted program has measured something
+            if (
+                options.output
+            ):  # after each run, so that an interrupted program has measured something
                 options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
-    result = _result(rows, undisturbed, options, began)  # all processes have ended: their CPU time is known
+    result = _result(
+        rows, undisturbed, options, began
+    )  # all processes have ended: their CPU time is known
     if options.output:
         options.output.write_bytes(pretty_json(result))
     summary, seconds = result["summary"], result["seconds_per_seed"]
     print(f"{summary['runs']} runs, {summary['broken_runs']} broken, {summary['tries']} tries")
-    print(f"per seed: {seconds['wall']:.1f} s, {seconds['cpu']:.1f} s of CPU time, {options.at_once} at once")
+    print(
+        f"per seed: {seconds['wall']:.1f} s, {seconds['cpu']:.1f} s of CPU time, {options.at_once}"
+        " at once"
+    )
     print(f"struck: {summary['struck']}")
     print(f"faults of single calls: {summary['faults']}")
     if lost:
@@ -117,14 +141,20 @@ def _judge(
     for problem in broken:
         print(f"      {problem}")
     if broken:
-        print(f"      again: python -m benchmarks.chaos --seeds {seed}; logs: {folder / f'seed-{seed}'}", flush=True)
+        print(
+            f"      again: python -m benchmarks.chaos --seeds {seed}; logs:"
+            f" {folder / f'seed-{seed}'}",
+            flush=True,
+        )
     elif not options.work_dir:
         forget(folder / f"seed-{seed}")
     return row
 
 
 def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
-    """A run, whole; stored where something did not hold. Its seed gives the rest of its plan: draw_plan()."""
+    """A run, whole; stored where something did not hold. Its seed gives the rest of its plan:
+    draw_plan().
+    """
     statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
     return {
         "seed": evidence.plan.seed,
@@ -149,13 +179,16 @@ def _line(row: Mapping[str, Any]) -> str:
     struck = [one["disturbance"] for one in row["tries"] if one["struck"]]
     faults = sum(row["call_faults"].values())
     return (
-        f"{row['seed']:5d} {len(row['tries']):5d} {row['jobs_created']:5d} {row['jobs_completed']:5d} {faults:6d} "
-        f"{row['wall_seconds']:7.1f}  {verdict:<7}  {'; '.join(struck) or 'none reached'}"
+        f"{row['seed']:5d} {len(row['tries']):5d} {row['jobs_created']:5d}"
+        f" {row['jobs_completed']:5d} {faults:6d} {row['wall_seconds']:7.1f}  {verdict:<7} "
+        f" {'; '.join(struck) or 'none reached'}"
     )
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts over all runs: disturbances that struck and faults, by kind, and tries that failed by themselves."""
+    """Counts over all runs: disturbances that struck and faults, by kind, and tries that failed by
+    themselves.
+    """
     tries = [one for row in rows for one in row["tries"]]
     faults: Counter[str] = Counter()
     for row in rows:
@@ -175,7 +208,10 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _result(
-    rows: Sequence[Mapping[str, Any]], undisturbed: Evidence, options: argparse.Namespace, began: float
+    rows: Sequence[Mapping[str, Any]],
+    undisturbed: Evidence,
+    options: argparse.Namespace,
+    began: float,
 ) -> dict[str, Any]:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_seconds = sum(one.ru_utime + one.ru_stime for one in used)
@@ -202,8 +238,12 @@ def _result(
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description="Chaos runs of a simulated sweep.")
-    parser.add_argument("--seeds", type=_seeds, default=range(50), help="FIRST:END, END not among them, or one seed")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.chaos", description="Chaos runs of a simulated sweep."
+    )
+    parser.add_argument(
+        "--seeds", type=_seeds, default=range(50), help="FIRST:END, END not among them, or one seed"
+    )
     parser.add_argument("--at-once", type=_at_once, default=1, help="runs at the same time (1)")
     parser.add_argument("--work-dir", type=Path, help="keep every run's folder below this one")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")

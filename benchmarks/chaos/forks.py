@@ -1,7 +1,9 @@
-"""Commands that start without an interpreter's start: a process that has imported what they need forks for each.
+"""Commands that start without an interpreter's start: a process that has imported what they need
+forks for each.
 
-A command of a sweep imports Prefect, Great Expectations and the SageMaker SDK, 9 s of CPU time before its first call.
-A fork shares with others what was imported and nothing else: it has a session, a log and an end of its own.
+A command of a sweep imports Prefect, Great Expectations and the SageMaker SDK, 9 s of CPU time
+before its first call. A fork shares with others what was imported and nothing else: it has a
+session, a log and an end of its own.
 
     python -m benchmarks.chaos.forks     forks for each line of JSON on stdin, until that ends
 """
@@ -38,7 +40,9 @@ _ANSWER_SECONDS = 60.0
 
 
 class Forked:
-    """A command that was started; what subprocess.Popen has of it, except that its parent is the forking process."""
+    """A command that was started; what subprocess.Popen has of it, except that its parent is the
+    forking process.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -98,7 +102,9 @@ class Forks:
             self._process.wait()
 
     def _listen(self) -> None:
-        """Take in what the process says: that it is ready, that a fork has begun, that one has ended."""
+        """Take in what the process says: that it is ready, that a fork has begun, that one has
+        ended.
+        """
         assert self._process.stdout is not None
         for line in self._process.stdout:
             said = json.loads(line)
@@ -113,7 +119,9 @@ class Forks:
 
 
 def main() -> None:
-    """Fork for each request; in the fork, return into the command, so that it ends as any interpreter does."""
+    """Fork for each request; in the fork, return into the command, so that it ends as any
+    interpreter does.
+    """
     from cli.session import PREFECT_DEFAULTS  # before Prefect is imported, as a command does it
 
     for name, value in PREFECT_DEFAULTS.items():

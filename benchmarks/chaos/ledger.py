@@ -1,4 +1,6 @@
-"""The promise that a chaos run is judged by: what must be true of the platform's ledger, the uploads and the report."""
+"""The promise that a chaos run is judged by: what must be true of the platform's ledger, the
+uploads and the report.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ from scaling import names
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
 """Uploads whose keys are made of their content: none is needed a second time."""
 _ENDING_KINDS = {"sigterm", "sigint", "sigint_then_sigterm", "stop", "detach_sigterm"}
-"""Somebody asked for the end and nothing kept it from being carried out: no job of the sweep runs on."""
+"""Somebody asked for the end and nothing kept it from being carried out: no job of the sweep runs
+on.
+"""
 _STOPPING_KINDS = {*_ENDING_KINDS, "sigint_twice", "outage_then_sigterm"}
-"""Somebody asked for the end, so jobs are stopped (sweep.on_cancel) and their points get another attempt."""
+"""Somebody asked for the end, so jobs are stopped (sweep.on_cancel) and their points get another
+attempt.
+"""
 _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times are in milliseconds
 _VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
 _VOLATILE_OF_POINT = {"job_name", "attempt", "created_at", "output_uri"}
@@ -27,11 +33,16 @@ _STOPPED_IN_HEADLINE = re.compile(r"; \d+ of \d+ jobs did not complete")
 
 
 def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None) -> list[str]:
-    """Every broken invariant in words, none for a run that kept the promise; `undisturbed`: the report to equal."""
+    """Every broken invariant in words, none for a run that kept the promise; `undisturbed`: the
+    report to equal.
+    """
     if evidence.tries[-1].exit_code != 0:
         last = evidence.tries[-1]
         state = "hung" if last.exit_code is None else f"ended with {last.exit_code}"
-        return [f"not done after {len(evidence.tries)} tries: the last one {state}: {last.last_words}", *_all(evidence)]
+        return [
+            f"not done after {len(evidence.tries)} tries: the last one {state}: {last.last_words}",
+            *_all(evidence),
+        ]
     return [*_all(evidence), *_report_problems(evidence, undisturbed)]
 
 
@@ -66,14 +77,19 @@ def _job_problems(evidence: Evidence) -> Iterator[str]:
 
 def _attempt_problems(evidence: Evidence) -> Iterator[str]:
     """A job that did not complete was stopped because somebody asked for it; a crash costs none."""
-    may_stop = any(done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS for done in evidence.tries)
+    may_stop = any(
+        done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS
+        for done in evidence.tries
+    )
     for job in evidence.jobs:
         name, status = job["TrainingJobName"], job["TrainingJobStatus"]
         if status == "Stopped" and not may_stop:
             yield f"{name} was stopped, and nobody had asked for that"
         elif status == "Failed":
             yield f"{name} failed: {job.get('FailureReason')}"
-    accepted = sum(call.label == "CreateTrainingJob" and call.status == 200 for call in evidence.calls)
+    accepted = sum(
+        call.label == "CreateTrainingJob" and call.status == 200 for call in evidence.calls
+    )
     if accepted > len(evidence.jobs):
         yield f"{accepted} jobs were accepted, {len(evidence.jobs)} are listed"
 
@@ -84,7 +100,10 @@ def _ending_problems(evidence: Evidence) -> Iterator[str]:
         kind = (done.disturbance or "none").split()[0]
         ended = done.exit_code == 1 or (kind == "stop" and done.exit_code is not None)
         if done.struck and kind in _ENDING_KINDS and ended and done.left_running:
-            yield f"try {number} was ended by {kind}, and {len(done.left_running)} jobs ran on: {done.left_running}"
+            yield (
+                f"try {number} was ended by {kind}, and {len(done.left_running)} jobs ran on:"
+                f" {done.left_running}"
+            )
     for job in evidence.jobs:
         if (job.get("WarmPoolStatus") or {}).get("Status") in ("InUse", "Available"):
             yield f"{job['TrainingJobName']} still keeps a warm pool"
@@ -104,7 +123,8 @@ def _load_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
-    """Content-addressed objects that were sent again, although an earlier upload had been accepted and answered.
+    """Content-addressed objects that were sent again, although an earlier upload had been accepted
+    and answered.
 
     An upload whose answer was lost on its way excuses one more.
     """
@@ -116,14 +136,18 @@ def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
             unanswered[call.path] += not call.answered
     for path, count in accepted.items():
         if count > 1 + unanswered[path]:
-            yield f"{path} was uploaded {count} times, {unanswered[path]} of them with a lost answer"
+            yield (
+                f"{path} was uploaded {count} times, {unanswered[path]} of them with a lost answer"
+            )
 
 
 def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) -> Iterator[str]:
     if evidence.report is None:
         yield "there is no report in the bucket"
         return
-    is_shared = any(disturbance.kind == "second_owner" for disturbance in evidence.plan.disturbances)
+    is_shared = any(
+        disturbance.kind == "second_owner" for disturbance in evidence.plan.disturbances
+    )
     if evidence.local_report != evidence.report and not is_shared:
         yield "the report in the bucket and the one on disk differ"
     listed = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in evidence.jobs}
@@ -131,29 +155,38 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
     if reported != listed:
         odd = sorted(set(reported.items()) ^ set(listed.items()))
         yield f"the report's attempts are not the platform's jobs: {odd}"
-    if undisturbed is not None and evidence.plan.keep_alive_seconds is None:  # a warm start is another measurement
+    if (
+        undisturbed is not None and evidence.plan.keep_alive_seconds is None
+    ):  # a warm start is another measurement
         has_stopped = any(status != "Completed" for status in listed.values())
-        yield from differences(comparable(evidence.report, has_stopped), comparable(undisturbed, has_stopped), "report")
+        yield from differences(
+            comparable(evidence.report, has_stopped), comparable(undisturbed, has_stopped), "report"
+        )
 
 
 def comparable(report: Mapping[str, Any], has_stopped: bool) -> dict[str, Any]:
-    """What two reports of the same points share: all but ids, times of day, paths, and what counts stopped attempts.
+    """What two reports of the same points share: all but ids, times of day, paths, and what counts
+    stopped attempts.
 
-    Left out: sweep_id, generated_at, config, provenance; of a point job_name, attempt, created_at, output_uri. With
-    stopped attempts also these attempts themselves, the sweep's costs and caveats, the summary's n_failed and flags,
-    and the headline's count of them.
+    Left out: sweep_id, generated_at, config, provenance; of a point job_name, attempt, created_at,
+    output_uri. With stopped attempts also these attempts themselves, the sweep's costs and caveats,
+    the summary's n_failed and flags, and the headline's count of them.
     """
     left_out = _VOLATILE | (_COUNTS_STOPPED_ATTEMPTS if has_stopped else set())
     kept = {name: value for name, value in report.items() if name not in left_out}
     kept["points"] = {
-        f"{point['nodes']}x{point['repeat']}": {k: v for k, v in point.items() if k not in _VOLATILE_OF_POINT}
+        f"{point['nodes']}x{point['repeat']}": {
+            k: v for k, v in point.items() if k not in _VOLATILE_OF_POINT
+        }
         for point in report["points"]
         if point["status"] == "Completed"
     }
     if has_stopped:
         rows = report["summary"]
         kept["headline"] = _STOPPED_IN_HEADLINE.sub("", report["headline"])
-        kept["summary"] = [{k: v for k, v in row.items() if k not in ("n_failed", "flags")} for row in rows]
+        kept["summary"] = [
+            {k: v for k, v in row.items() if k not in ("n_failed", "flags")} for row in rows
+        ]
     return kept
 
 

@@ -1,4 +1,6 @@
-"""What is done to one chaos run, drawn from its seed: where its tries are struck, and how the network misbehaves."""
+"""What is done to one chaos run, drawn from its seed: where its tries are struck, and how the
+network misbehaves.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ Kind = Literal[
     "detach_kill",
     "detach_sigterm",
 ]
-"""kill: SIGKILL. stop: `nodesweep stop` from elsewhere. second_owner: `nodesweep run --resume` beside the first.
+"""kill: SIGKILL. stop: `nodesweep stop` from elsewhere. second_owner: `nodesweep run --resume`
+beside the first.
 
-outage: the platform can't be reached for a while. worker_…: the same of a Prefect worker; detach_…: of `run --detach`.
+outage: the platform can't be reached for a while. worker_…: the same of a Prefect worker; detach_…:
+of `run --detach`.
 """
 
 Moment = Literal["before", "after"]
@@ -35,9 +39,13 @@ CallFault = Literal[
     "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
     "page", "unanswered",
 ]  # fmt: skip
-"""What happens to one call on its way: see benchmarks/chaos/proxy.py. No plan draws the last two."""
+"""What happens to one call on its way: see benchmarks/chaos/proxy.py. No plan draws the last
+two.
+"""
 
-_WORKER_EVERY = 5  # every fifth seed's first try is a worker's, and the one before that a detached one
+_WORKER_EVERY = (
+    5  # every fifth seed's first try is a worker's, and the one before that a detached one
+)
 _KINDS: Mapping[Kind, int] = {
     "kill": 5,
     "sigterm": 2,
@@ -72,7 +80,9 @@ _API_OPERATIONS = ("CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob"
 
 @dataclass(frozen=True)
 class Trigger:
-    """The `number`-th call of this label (from 1) within a try, and what has happened to it by then."""
+    """The `number`-th call of this label (from 1) within a try, and what has happened to it by
+    then.
+    """
 
     label: str
     number: int
@@ -99,7 +109,9 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Lag:
-    """Seconds from a job's acceptance until the platform's lists, its descriptions (and stops), its tags know it."""
+    """Seconds from a job's acceptance until the platform's lists, its descriptions (and stops), its
+    tags know it.
+    """
 
     list_seconds: float = 0.0
     describe_seconds: float = 0.0
@@ -108,7 +120,9 @@ class Lag:
 
 @dataclass(frozen=True)
 class ChaosPlan:
-    """One run: a disturbance for each of its first tries, none for the others; faults of single calls all the while."""
+    """One run: a disturbance for each of its first tries, none for the others; faults of single
+    calls all the while.
+    """
 
     seed: int
     disturbances: tuple[Disturbance, ...]
@@ -120,7 +134,9 @@ class ChaosPlan:
     """Jobs keep warm pools; then the quota holds all of them, since they count in it."""
 
     def call_fault(self, label: str, number: int) -> CallFault | None:
-        """What happens to the `number`-th call of this label in the run, whichever thread makes it."""
+        """What happens to the `number`-th call of this label in the run, whichever thread makes
+        it.
+        """
         draws = random.Random(f"{self.seed}:{label}:{number}")
         place = int(draws.random() / self.fault_share) if self.fault_share else len(CALL_FAULTS)
         return CALL_FAULTS[place] if place < len(CALL_FAULTS) else None
@@ -148,11 +164,15 @@ def draw_plan(seed: int) -> ChaosPlan:
         disturbances[0] = Disturbance(kind, disturbances[0].trigger, 0.0)
     elif seed % _WORKER_EVERY == _WORKER_EVERY - 2:
         kind = draws.choice(("detach_kill", "detach_sigterm"))
-        disturbances[0] = Disturbance(kind, Trigger("CreateTrainingJob", draws.randint(1, 5), "after", 0.0), 0.0)
+        disturbances[0] = Disturbance(
+            kind, Trigger("CreateTrainingJob", draws.randint(1, 5), "after", 0.0), 0.0
+        )
     api_faults = tuple(_draw_api_faults(draws))
     lags = draws.choice((0.0, 2.0, 6.0)), draws.choice((0.0, 1.0, 3.0)), draws.choice((0.0, 2.0))
     keep_alive_seconds = draws.choice((None, None, 3600))
-    return ChaosPlan(seed, tuple(disturbances), api_faults, lag=Lag(*lags), keep_alive_seconds=keep_alive_seconds)
+    return ChaosPlan(
+        seed, tuple(disturbances), api_faults, lag=Lag(*lags), keep_alive_seconds=keep_alive_seconds
+    )
 
 
 def _draw_disturbance(draws: random.Random) -> Disturbance:
@@ -165,11 +185,16 @@ def _draw_disturbance(draws: random.Random) -> Disturbance:
 
 
 def _draw_api_faults(draws: random.Random) -> list[dict[str, Any]]:
-    """Up to three rules, each about one or two calls in a row: botocore and Prefect repeat those."""
+    """Up to three rules, each about one or two calls in a row: botocore and Prefect repeat
+    those.
+    """
     rules: list[dict[str, Any]] = []
     for _ in range(draws.randint(0, 3)):
         first = draws.randint(1, 6)
-        rule = {"operation": draws.choice(_API_OPERATIONS), "calls": [first, first + draws.randint(0, 1)]}
+        rule = {
+            "operation": draws.choice(_API_OPERATIONS),
+            "calls": [first, first + draws.randint(0, 1)],
+        }
         if draws.random() < 0.5:
             rules.append({"fault": "throttle", **rule})
         else:

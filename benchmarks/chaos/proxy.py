@@ -1,7 +1,8 @@
-"""The network between a flow and the platform: forwards HTTP, counts and records the calls, and can spoil them.
+"""The network between a flow and the platform: forwards HTTP, counts and records the calls, and can
+spoil them.
 
-Every call has a label: the operation of a JSON or query API (`CreateTrainingJob`), or for S3 the method and what the
-key is about (`PUT datasets`).
+Every call has a label: the operation of a JSON or query API (`CreateTrainingJob`), or for S3 the
+method and what the key is about (`PUT datasets`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _SWEEP_OBJECTS = (
 
 @dataclass(frozen=True)
 class Call:
-    """One call that reached the platform. `answered`: its answer was handed to the caller's connection.
+    """One call that reached the platform. `answered`: its answer was handed to the caller's
+    connection.
 
     `service` is that of the signature, e.g. sagemaker; `began_at` is in unix seconds.
     """
@@ -55,9 +57,16 @@ Strike = Callable[[str, int, Moment], bool]
 
 
 class Proxy:
-    """Listens on loopback while it is entered. One platform, one run; every method may be called from any thread."""
+    """Listens on loopback while it is entered. One platform, one run; every method may be called
+    from any thread.
+    """
 
-    def __init__(self, upstream: str, fault_of: Callable[[str, int], CallFault | None], lag: Lag | None = None) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        fault_of: Callable[[str, int], CallFault | None],
+        lag: Lag | None = None,
+    ) -> None:
         place = urlparse(upstream)
         self.upstream: tuple[str, int] = (str(place.hostname), int(place.port or 80))
         self.fault_of = fault_of
@@ -76,7 +85,9 @@ class Proxy:
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Proxy:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="proxy", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="proxy", daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +124,9 @@ class Proxy:
             self.calls.append(call)
 
     def late(self, label: str, body: bytes, answer: _Answer) -> _Answer:
-        """The answer as a platform gives it that knows a new job only after a while, by plan.lag."""
+        """The answer as a platform gives it that knows a new job only after a while, by
+        plan.lag.
+        """
         now = time.monotonic()
         if label not in _LATE or answer.status != 200:
             return answer
@@ -123,7 +136,11 @@ class Proxy:
             self._accepted_at.setdefault(name, now)
         elif label == "ListTrainingJobs":
             jobs = said["TrainingJobSummaries"]
-            shown = [job for job in jobs if not self._is_young(job["TrainingJobName"], self._lag.list_seconds, now)]
+            shown = [
+                job
+                for job in jobs
+                if not self._is_young(job["TrainingJobName"], self._lag.list_seconds, now)
+            ]
             self.faults["late in a list"] += len(jobs) - len(shown)
             return answer.with_json({**said, "TrainingJobSummaries": shown})
         elif label == "ListTags" and self._is_young(name, self._lag.tags_seconds, now):
@@ -135,7 +152,9 @@ class Proxy:
         """Whether the platform does not know the job of this call yet."""
         if label not in ("DescribeTrainingJob", "StopTrainingJob"):
             return False
-        young = self._is_young(json.loads(body)["TrainingJobName"], self._lag.describe_seconds, time.monotonic())
+        young = self._is_young(
+            json.loads(body)["TrainingJobName"], self._lag.describe_seconds, time.monotonic()
+        )
         if young:
             self.note_fault("late description or stop")
         return young
@@ -221,7 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
         is_lost = struck or fault == "answer_lost" or proxy.is_down()
         is_spoilt = is_lost or fault == "late_500"
         service = service_of(self.headers.get("Authorization", ""))
-        proxy.note_call(Call(label, self.path, length, answer.status, not is_spoilt, service, began_at))
+        proxy.note_call(
+            Call(label, self.path, length, answer.status, not is_spoilt, service, began_at)
+        )
         if is_lost:
             return self._hang_up()
         if fault == "late_500":
@@ -231,12 +252,22 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
 
     def _forward(self, body: bytes) -> _Answer:
-        upstream = http.client.HTTPConnection(*self.server.proxy.upstream, timeout=_UPSTREAM_SECONDS)
+        upstream = http.client.HTTPConnection(
+            *self.server.proxy.upstream, timeout=_UPSTREAM_SECONDS
+        )
         try:
-            headers = {key: value for key, value in self.headers.items() if key.lower() not in (*_HOP_BY_HOP, "expect")}
-            upstream.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
+            headers = {
+                key: value
+                for key, value in self.headers.items()
+                if key.lower() not in (*_HOP_BY_HOP, "expect")
+            }
+            upstream.request(
+                self.command, self.path, body, {**headers, "Content-Length": str(len(body))}
+            )
             answer = upstream.getresponse()
-            kept = [(key, value) for key, value in answer.getheaders() if key.lower() not in _HOP_BY_HOP]
+            kept = [
+                (key, value) for key, value in answer.getheaders() if key.lower() not in _HOP_BY_HOP
+            ]
             if self.command == "HEAD":
                 kept.append(("Content-Length", answer.getheader("Content-Length") or "0"))
             return _Answer(answer.status, answer.reason, kept, answer.read())
@@ -244,8 +275,13 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.close()
 
     def _send(self, answer: _Answer, times: int = 1) -> None:
-        """In one write, and no further answer after a doubled one: it must not be taken for the next call's."""
-        lines = [f"{self.protocol_version} {answer.status} {answer.reason}", *map(": ".join, answer.headers)]
+        """In one write, and no further answer after a doubled one: it must not be taken for the
+        next call's.
+        """
+        lines = [
+            f"{self.protocol_version} {answer.status} {answer.reason}",
+            *map(": ".join, answer.headers),
+        ]
         if self.command != "HEAD":
             lines.append(f"Content-Length: {len(answer.body)}")
         head = "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1")
@@ -271,13 +307,17 @@ def label_of(method: str, path: str, target: str, body: bytes) -> str:
 
 
 def service_of(authorization: str) -> str:
-    """The service in the credential scope of a signature: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
+    """The service in the credential scope of a signature:
+    Credential=KEY/DATE/REGION/SERVICE/aws4_request.
+    """
     found = re.search(r"Credential=[^/]*/\d+/[^/]*/([^/]*)/", authorization)
     return found.group(1) if found else ""
 
 
 def _area(path: str) -> str:
-    """What an S3 path /bucket/prefix/… is about: datasets, contexts, code, history; of a sweep, which object."""
+    """What an S3 path /bucket/prefix/… is about: datasets, contexts, code, history; of a sweep,
+    which object.
+    """
     parts = path.strip("/").split("/")
     if len(parts) < 3:
         return "bucket"

@@ -1,4 +1,6 @@
-"""One chaos run: tries of the same sweep, each struck as planned, until one ends well; returns what can be judged."""
+"""One chaos run: tries of the same sweep, each struck as planned, until one ends well; returns what
+can be judged.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from scaling import names
 Process = subprocess.Popen[bytes] | Forked
 TRY_SECONDS = 240.0
 _MORE_TRIES = 4
-"""Beyond the disturbed ones: a try that lost too many calls in a row may end by itself, and be resumed."""
+"""Beyond the disturbed ones: a try that lost too many calls in a row may end by itself, and be
+resumed.
+"""
 _SECOND_SIGNAL_SECONDS = 0.3
 _THEN_SIGTERM_SECONDS = 0.1
 _KILLS: Sequence[Kind] = ("kill", "worker_kill", "detach_kill")
@@ -42,7 +46,9 @@ _KILLS: Sequence[Kind] = ("kill", "worker_kill", "detach_kill")
 
 @dataclass(frozen=True)
 class Try:
-    """One run of the command. `struck`: its disturbance's moment came; exit code None: still ran at the deadline."""
+    """One run of the command. `struck`: its disturbance's moment came; exit code None: still ran at
+    the deadline.
+    """
 
     disturbance: str | None
     struck: bool
@@ -72,9 +78,13 @@ class Evidence:
 
 
 class Saboteur:
-    """Strikes one try, once, when its trigger's call comes by; `command` starts a further command beside it."""
+    """Strikes one try, once, when its trigger's call comes by; `command` starts a further command
+    beside it.
+    """
 
-    def __init__(self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]) -> None:
+    def __init__(
+        self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]
+    ) -> None:
         self.struck = False
         """Whether it was carried out; one that comes after the end of its try is not."""
         self.process: Process | None = None
@@ -87,7 +97,11 @@ class Saboteur:
         """Whether this call is cut off: those of a process that is gone, or in an outage."""
         trigger = self._disturbance.trigger
         with self._lock:
-            if self._is_triggered or (label, number, moment) != (trigger.label, trigger.number, trigger.moment):
+            if self._is_triggered or (label, number, moment) != (
+                trigger.label,
+                trigger.number,
+                trigger.moment,
+            ):
                 return False
             self._is_triggered = True
         if trigger.delay_seconds:
@@ -125,12 +139,16 @@ class Saboteur:
         timer.start()
 
     def end(self) -> None:
-        """The try is over: what has not begun by now is left out, so that it does not strike the next one."""
+        """The try is over: what has not begun by now is left out, so that it does not strike the
+        next one.
+        """
         for timer in self._timers:
             timer.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the process; SIGKILL to its whole session, so that a worker's flow run goes with it."""
+        """To the process; SIGKILL to its whole session, so that a worker's flow run goes with
+        it.
+        """
         process = self.process
         if process is None or process.poll() is not None:
             return
@@ -147,7 +165,9 @@ def _end_session(process: Process) -> None:
 
 
 def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
-    """Disturb and resume a sweep until it is done; `folder` is made and holds all that is written."""
+    """Disturb and resume a sweep until it is done; `folder` is made and holds all that is
+    written.
+    """
     started = time.monotonic()
     write_benchmark(folder)
     with (
@@ -165,7 +185,9 @@ def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
             tries=tries,
             jobs=[platform.describe(job["TrainingJobName"]) for job in platform.jobs()],
             sweep=sweep,
-            report=platform.read_json(report_key) if report_key in platform.keys(report_key) else None,
+            report=(
+                platform.read_json(report_key) if report_key in platform.keys(report_key) else None
+            ),
             local_report=json.loads(local.read_bytes()) if local.is_file() else None,
             calls=list(proxy.calls),
             faults=dict(proxy.faults),
@@ -180,18 +202,25 @@ def quota_of(plan: ChaosPlan) -> int:
     return QUOTA if plan.keep_alive_seconds is None else QUOTA_WITH_POOLS
 
 
-def _run_tries(plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, forks: Forks) -> list[Try]:
+def _run_tries(
+    plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, forks: Forks
+) -> list[Try]:
     """Start the sweep and resume it until a try ends well, hangs, or there were too many."""
     tries: list[Try] = []
     for number in range(len(plan.disturbances) + 1 + _MORE_TRIES):
         disturbance = plan.disturbances[number] if number < len(plan.disturbances) else None
         kind = "" if disturbance is None else disturbance.kind
-        is_worker, is_detached = kind.startswith("worker"), kind.startswith("detach") and platform.sweep() is None
+        is_worker, is_detached = (
+            kind.startswith("worker"),
+            kind.startswith("detach") and platform.sweep() is None,
+        )
         log = config.parent / f"try-{number + 1}.log"
         command = _command(config, platform)
         if is_detached:  # it starts all jobs at once; those beyond the quota are refused
             places = len(NODE_COUNTS) * REPEATS
-            parallel = write_config(config.parent, proxy.endpoint, "detached.yaml", places, plan.keep_alive_seconds)
+            parallel = write_config(
+                config.parent, proxy.endpoint, "detached.yaml", places, plan.keep_alive_seconds
+            )
             command = ["run", str(parallel), "--detach"]
         beside = _Beside(config, platform, forks)
         process: Process
@@ -206,10 +235,15 @@ def _run_tries(plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, 
             tries.append(replace(done, left_running=running))
         finally:
             beside.end()
-            if is_worker or process.poll() is None:  # as a service manager ends what a worker leaves behind
+            if (
+                is_worker or process.poll() is None
+            ):  # as a service manager ends what a worker leaves behind
                 _end_session(process)
-        # A worker ends well whatever becomes of its flow run, so that its sweep is resumed in any case.
-        if tries[-1].exit_code is None or (tries[-1].exit_code == 0 and not is_worker and not is_detached):
+        # A worker ends well whatever becomes of its flow run, so that its sweep is resumed in any
+        # case.
+        if tries[-1].exit_code is None or (
+            tries[-1].exit_code == 0 and not is_worker and not is_detached
+        ):
             break
     return tries
 
@@ -245,13 +279,17 @@ class _Beside:
 
 
 def _command(config: Path, platform: Platform) -> list[str]:
-    """The command that a person would give: a sweep that has begun is resumed, else it is started."""
+    """The command that a person would give: a sweep that has begun is resumed, else it is
+    started.
+    """
     sweep = platform.sweep()
     resume = ["--resume", sweep] if sweep else []
     return ["run", str(config), *resume]
 
 
-def _start_worker(config: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _start_worker(
+    config: Path, environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
     with log.open("wb") as stream:
         return subprocess.Popen(
             [sys.executable, "-m", "benchmarks.chaos.worker", str(config)],
@@ -264,7 +302,9 @@ def _start_worker(config: Path, environment: Mapping[str, str], log: Path) -> su
         )
 
 
-def _watch(process: Process, disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside) -> Try:
+def _watch(
+    process: Process, disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside
+) -> Try:
     """Wait for the end of a try, with its saboteur at work; past the deadline it is killed."""
     started = time.monotonic()
     saboteur = None if disturbance is None else Saboteur(disturbance, proxy, beside.start)
@@ -290,7 +330,9 @@ def _watch(process: Process, disturbance: Disturbance | None, proxy: Proxy, log:
 
 
 def _last_words(log: Path) -> str:
-    """The last line of a try's output that says anything, at most 200 characters; paths are from the run's folder."""
+    """The last line of a try's output that says anything, at most 200 characters; paths are from
+    the run's folder.
+    """
     text = log.read_text(errors="replace").replace(str(log.parent), ".")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

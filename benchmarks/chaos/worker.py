@@ -1,7 +1,8 @@
-"""Becomes a Prefect worker that runs a benchmark's flow once: `python -m benchmarks.chaos.worker CONFIG`.
+"""Becomes a Prefect worker that runs a benchmark's flow once:
+`python -m benchmarks.chaos.worker CONFIG`.
 
-Makes the work pool, the deployment and the flow run, then turns into `prefect worker start --run-once`, so that a
-signal to this process is one to the worker.
+Makes the work pool, the deployment and the flow run, then turns into
+`prefect worker start --run-once`, so that a signal to this process is one to the worker.
 """
 
 from __future__ import annotations
@@ -25,18 +26,36 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def main(config_path: Path) -> None:
-    """Schedule the flow run, and become the worker. Pool and deployment are this run's own: others run beside it."""
+    """Schedule the flow run, and become the worker. Pool and deployment are this run's own: others
+    run beside it.
+    """
     own = f"chaos-{config_path.resolve().parent.name}"
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name=own, type="process"))
     entrypoint = "flows/scaling_benchmark.py:scaling_benchmark"
     benchmark: Any = flow.from_source(source=str(_REPOSITORY), entrypoint=entrypoint)
     benchmark.deploy(
-        name=own, work_pool_name=own, build=False, push=False, print_next_steps=False, enforce_parameter_schema=False
+        name=own,
+        work_pool_name=own,
+        build=False,
+        push=False,
+        print_next_steps=False,
+        enforce_parameter_schema=False,
     )
     parameters = {"preset": load_config(config_path).model_dump(mode="json", context=WITH_SECRETS)}
     run_deployment(f"scaling-benchmark/{own}", parameters=parameters, timeout=0)
-    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", own, "--type", "process", "--run-once"]
+    worker = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "worker",
+        "start",
+        "--pool",
+        own,
+        "--type",
+        "process",
+        "--run-once",
+    ]
     os.execv(sys.executable, worker)
 
 

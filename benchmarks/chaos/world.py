@@ -1,4 +1,6 @@
-"""What a chaos run needs around it: a Prefect server and worker, a platform with the simulated engine, a benchmark."""
+"""What a chaos run needs around it: a Prefect server and worker, a platform with the simulated
+engine, a benchmark.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
 QUOTA_WITH_POOLS = 100  # further attempts and their pools, too
 NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
 TIME_SCALE = 0.002
-# No noise: a job's name holds the sweep's time, so noise drawn by it would differ from sweep to sweep.
+# No noise: a job's name holds the sweep's time, so noise drawn by it would differ from sweep to
+# sweep.
 _MODEL = {"noise_sigma": 0.0, "t_compute_seconds": 600.0}
 _SAMPLE_SECONDS = 0.2  # the shortest job takes several times that
 _SERVER_START_SECONDS = 180.0
@@ -43,7 +46,9 @@ def write_benchmark(folder: Path) -> None:
     for name in ("data", "image", "code"):
         (folder / name).mkdir(parents=True)
     for number in range(3):
-        pd.DataFrame({"label": [0, 1, 2 + number]}).to_parquet(folder / "data" / f"part-{number}.parquet")
+        pd.DataFrame({"label": [0, 1, 2 + number]}).to_parquet(
+            folder / "data" / f"part-{number}.parquet"
+        )
     (folder / "image" / "Dockerfile").write_text("FROM scratch\n")
     (folder / "code" / "train.py").write_text("print('simulated')\n")
 
@@ -55,7 +60,9 @@ def write_config(
     parallel_jobs: int = PARALLEL_JOBS,
     keep_alive_seconds: int | None = None,
 ) -> Path:
-    """The benchmark's config in `folder`: 6 points, 2 jobs at once, on a quota that holds only some pairs of them."""
+    """The benchmark's config in `folder`: 6 points, 2 jobs at once, on a quota that holds only some
+    pairs of them.
+    """
     path, config = folder / file_name, _config(folder, endpoint)
     config["sweep"]["max_parallel_jobs"] = parallel_jobs
     if keep_alive_seconds is not None:
@@ -124,7 +131,11 @@ class Platform:
 
     def sweep(self) -> str | None:
         """The sweep whose record the bucket holds, None before it is written."""
-        found = [key.split("/")[2] for key in self.keys("nodesweep/sweeps/") if key.endswith("/config.json")]
+        found = [
+            key.split("/")[2]
+            for key in self.keys("nodesweep/sweeps/")
+            if key.endswith("/config.json")
+        ]
         return found[0] if found else None
 
     def keys(self, prefix: str) -> list[str]:
@@ -173,11 +184,15 @@ def served_platform(
 def _client(service: str, endpoint: str) -> Any:
     # Patient, since the plan's throttles may hit these calls too.
     retries = Config(retries={"total_max_attempts": 5}, proxies={})
-    return local_session(endpoint, "us-east-1").client(service, endpoint_url=endpoint, config=retries)
+    return local_session(endpoint, "us-east-1").client(
+        service, endpoint_url=endpoint, config=retries
+    )
 
 
 class Sampler:
-    """Looks at the jobs in progress all the while: each simulated job has a clock of its own, so times tell nothing."""
+    """Looks at the jobs in progress all the while: each simulated job has a clock of its own, so
+    times tell nothing.
+    """
 
     def __init__(self, platform: Platform) -> None:
         self.peak_nodes = self.peak_jobs = 0
@@ -196,7 +211,9 @@ class Sampler:
         while not self._over.wait(_SAMPLE_SECONDS):
             running_jobs = self._platform.jobs(StatusEquals="InProgress")
             places = [names.parse_job_name(job["TrainingJobName"]) for job in running_jobs]
-            self.peak_nodes = max(self.peak_nodes, sum(place[0] for place in places if place is not None))
+            self.peak_nodes = max(
+                self.peak_nodes, sum(place[0] for place in places if place is not None)
+            )
             self.peak_jobs = max(self.peak_jobs, len(running_jobs))
 
 
@@ -205,7 +222,11 @@ def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
     """A Prefect server for all runs; yields the environment that its clients need."""
     port = _free_port()
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PREFECT_", "AWS_"))
+        },
         "PREFECT_HOME": str(folder / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_CLI_WELCOME_MESSAGE": "false",
@@ -214,7 +235,9 @@ def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"]
     with (folder / "prefect-server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         _wait_for_server(server, f"http://127.0.0.1:{port}/api/health")
         yield {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}

@@ -2,13 +2,15 @@
 
     python -m configs.data.make_cifar10 cifar-10-python.tar.gz [OUTPUT]
 
-The archive is "CIFAR-10 python version" of the CIFAR-10 page at the University of Toronto (Alex Krizhevsky, Learning
-Multiple Layers of Features from Tiny Images, 2009); nothing is downloaded here. Its 50,000 training images become eight
-Parquet files of 6,250 rows with the columns `pixels` (3,072 bytes: channel, row, column) and `label` (0 to 9). Its test
-images are left out: the training program holds back a part of the table to validate on.
+The archive is "CIFAR-10 python version" of the CIFAR-10 page at the University of Toronto (Alex
+Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009); nothing is downloaded
+here. Its 50,000 training images become eight Parquet files of 6,250 rows with the columns `pixels`
+(3,072 bytes: channel, row, column) and `label` (0 to 9). Its test images are left out: the training
+program holds back a part of the table to validate on.
 
-The archive holds pickles, which can run any code where they are loaded as they are. Here nothing of a pickle is called:
-every name in it that a batch needs stands for a function below, and any other name is refused.
+The archive holds pickles, which can run any code where they are loaded as they are. Here nothing of
+a pickle is called: every name in it that a batch needs stands for a function below, and any other
+name is refused.
 """
 
 from __future__ import annotations
@@ -53,10 +55,14 @@ class BadArchive(Exception):
 
 
 def read_archive(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """(images of 3,072 bytes, labels) of the training batches, in their order. Raises BadArchive."""
+    """(images of 3,072 bytes, labels) of the training batches, in their order. Raises
+    BadArchive.
+    """
     members = _read_members(path)
     batches = [_read_batch(name, members[name]) for name in BATCHES]
-    return np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
+    return np.concatenate([images for images, _ in batches]), np.concatenate(
+        [labels for _, labels in batches]
+    )
 
 
 def tables_of(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> list[pa.Table]:
@@ -72,7 +78,9 @@ def _table(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> pa.T
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends in BadArchive where it gives more bytes than allowed: a small file can unpack to any size."""
+    """A stream that ends in BadArchive where it gives more bytes than allowed: a small file can
+    unpack to any size.
+    """
 
     def __init__(self, stream: gzip.GzipFile, most_bytes: int) -> None:
         self._stream, self._left = stream, most_bytes
@@ -81,7 +89,9 @@ class _Bounded(io.RawIOBase):
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise BadArchive(f"unpacks to more than {MAX_ARCHIVE_BYTES >> 20} MiB; CIFAR-10's has 186 MB")
+            raise BadArchive(
+                f"unpacks to more than {MAX_ARCHIVE_BYTES >> 20} MiB; CIFAR-10's has 186 MB"
+            )
         return data
 
 
@@ -102,7 +112,9 @@ def _read_members(path: Path) -> dict[str, bytes]:
                 pass
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         if isinstance(error, gzip.BadGzipFile) and not seen:
-            raise BadArchive("is no gzip file; give cifar-10-python.tar.gz as it was downloaded") from error
+            raise BadArchive(
+                "is no gzip file; give cifar-10-python.tar.gz as it was downloaded"
+            ) from error
         raise BadArchive(f"is damaged or cut short ({error}); download it again") from error
     missing = [name for name in BATCHES if name not in found]
     if missing:
@@ -172,7 +184,9 @@ _STAND_INS: Mapping[tuple[str, str], Callable[..., Any]] = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         if (module, name) not in _STAND_INS:
-            raise BadArchive(f"asks for {module}.{name}, which no batch of images needs; it was not run")
+            raise BadArchive(
+                f"asks for {module}.{name}, which no batch of images needs; it was not run"
+            )
         return _STAND_INS[module, name]
 
 
@@ -186,10 +200,14 @@ def _read_batch(name: str, data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDAr
             f"{name} can't be read ({type(error).__name__}: {error}); download the archive again"
         ) from error
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
-        raise BadArchive(f"{name} holds no b'data' and b'labels'; is this the Python version of CIFAR-10?")
+        raise BadArchive(
+            f"{name} holds no b'data' and b'labels'; is this the Python version of CIFAR-10?"
+        )
     images = _images(name, batch[b"data"])
     labels = batch[b"labels"]
-    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < CLASSES for label in labels):
+    if not isinstance(labels, list) or not all(
+        type(label) is int and 0 <= label < CLASSES for label in labels
+    ):
         raise BadArchive(f"{name}: its labels are no list of numbers from 0 to {CLASSES - 1}")
     if len(labels) != len(images):
         raise BadArchive(f"{name} holds {len(images)} images and {len(labels)} labels")
@@ -200,10 +218,19 @@ def _images(name: str, array: object) -> npt.NDArray[np.uint8]:
     if not isinstance(array, _PickledArray) or not isinstance(array.kind, _ArrayKind):
         raise BadArchive(f"{name}: its data is no array")
     if array.kind.name not in ("u1", "uint8") or array.is_fortran:
-        raise BadArchive(f"{name}: its data has type {array.kind.name!r} where images are bytes (u1), row by row")
+        raise BadArchive(
+            f"{name}: its data has type {array.kind.name!r} where images are bytes (u1), row by row"
+        )
     data = array.data
-    if not isinstance(data, bytes) or not data or array.shape != (len(data) // PIXELS, PIXELS) or len(data) % PIXELS:
-        raise BadArchive(f"{name}: its data has the shape {array.shape}; images are rows of {PIXELS} bytes")
+    if (
+        not isinstance(data, bytes)
+        or not data
+        or array.shape != (len(data) // PIXELS, PIXELS)
+        or len(data) % PIXELS
+    ):
+        raise BadArchive(
+            f"{name}: its data has the shape {array.shape}; images are rows of {PIXELS} bytes"
+        )
     return np.frombuffer(data, np.uint8).reshape(-1, PIXELS)
 
 
@@ -213,7 +240,9 @@ def main() -> None:
     )
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-python.tar.gz")
     help = f"directory of the Parquet files; {DEFAULT_DIRECTORY} if left out"
-    parser.add_argument("output", type=Path, metavar="OUTPUT", nargs="?", default=DEFAULT_DIRECTORY, help=help)
+    parser.add_argument(
+        "output", type=Path, metavar="OUTPUT", nargs="?", default=DEFAULT_DIRECTORY, help=help
+    )
     arguments = parser.parse_args()
     try:
         paths = write_shards(arguments.output, tables_of(*read_archive(arguments.archive)))

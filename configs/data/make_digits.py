@@ -2,9 +2,9 @@
 
     .venv/bin/python -m configs.data.make_digits        # writes configs/data/digits/part-*.parquet
 
-1,797 images of 8x8 pixels (0 to 16) and their label, as eight Parquet files. The order comes from a hash of the seed
-and the row number rather than from a random generator, whose stream may change with a numpy release: making the files
-again gives the same tables for ever.
+1,797 images of 8x8 pixels (0 to 16) and their label, as eight Parquet files. The order comes from a
+hash of the seed and the row number rather than from a random generator, whose stream may change
+with a numpy release: making the files again gives the same tables for ever.
 """
 
 from __future__ import annotations
@@ -26,19 +26,30 @@ DEFAULT_DIRECTORY = Path(__file__).with_name("digits")
 
 
 def digits_tables() -> list[pa.Table]:
-    """The shards in order: columns pixel_0 to pixel_63 and label, all uint8; every shard holds all ten classes."""
+    """The shards in order: columns pixel_0 to pixel_63 and label, all uint8; every shard holds all
+    ten classes.
+    """
     images, labels = load_digits(return_X_y=True)
-    order = sorted(range(len(labels)), key=lambda row: hashlib.sha256(f"{SEED}:{row}".encode()).digest())
-    return [_table(images[order[shard::SHARDS]], labels[order[shard::SHARDS]]) for shard in range(SHARDS)]
+    order = sorted(
+        range(len(labels)), key=lambda row: hashlib.sha256(f"{SEED}:{row}".encode()).digest()
+    )
+    return [
+        _table(images[order[shard::SHARDS]], labels[order[shard::SHARDS]])
+        for shard in range(SHARDS)
+    ]
 
 
 def _table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
-    columns = {f"pixel_{index}": pa.array(images[:, index].astype(np.uint8)) for index in range(PIXELS)}
+    columns = {
+        f"pixel_{index}": pa.array(images[:, index].astype(np.uint8)) for index in range(PIXELS)
+    }
     return pa.table({**columns, "label": pa.array(labels.astype(np.uint8))})
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--output", type=Path, default=DEFAULT_DIRECTORY, help="directory of the shards")
+    parser.add_argument(
+        "--output", type=Path, default=DEFAULT_DIRECTORY, help="directory of the shards"
+    )
     for written in write_shards(parser.parse_args().output, digits_tables()):
         print(f"{written}  {written.stat().st_size} bytes")

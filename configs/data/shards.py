@@ -1,4 +1,6 @@
-"""Writes a dataset's tables as part-0.parquet, part-1.parquet, …: what the programs that make datasets share."""
+"""Writes a dataset's tables as part-0.parquet, part-1.parquet, …: what the programs that make
+datasets share.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def write_shards(directory: Path, tables: Iterable[pa.Table]) -> list[Path]:
         os.close(handle)
         try:
             pq.write_table(table, temporary, compression="zstd")
-            os.chmod(temporary, 0o644)  # mkstemp makes it 0600, which another user of a clone could not read
+            os.chmod(
+                temporary, 0o644
+            )  # mkstemp makes it 0600, which another user of a clone could not read
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""A config for an account with a deployed stack of infra/aws: a template's text with the outputs of the stack."""
+"""A config for an account with a deployed stack of infra/aws: a template's text with the outputs of
+the stack.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Stack:
 
     @classmethod
     def from_outputs(cls, name: str, region: str, outputs: Mapping[str, str]) -> Self:
-        """From the outputs by their keys. Raises ConfigError where it is a stack of another template."""
+        """From the outputs by their keys. Raises ConfigError where it is a stack of another
+        template.
+        """
         if missing := [key for key in REQUIRED_OUTPUTS if key not in outputs]:
             raise ConfigError(
                 f"the stack {name} in {region} has no output {', '.join(missing)}; "
@@ -45,8 +49,11 @@ class Stack:
         return cls(region, outputs)
 
 
-def fill_template(template: str, stack: Stack, endpoint_url: str | None, template_folder: Path, folder: Path) -> str:
-    """The template's text for this stack, its relative paths right for a file in `folder`; both folders absolute.
+def fill_template(
+    template: str, stack: Stack, endpoint_url: str | None, template_folder: Path, folder: Path
+) -> str:
+    """The template's text for this stack, its relative paths right for a file in `folder`; both
+    folders absolute.
 
     The template has its sections in block style, `platform` last. Comments stay.
     """
@@ -55,17 +62,25 @@ def fill_template(template: str, stack: Stack, endpoint_url: str | None, templat
         path = os.path.relpath(template_folder / value_of(sections[section], key), folder)
         sections[section] = with_value(sections[section], key, path)
     image = sections["image"]
-    base_image = f"{stack.outputs['BaseImageRegistry']}/{value_of(image, 'base_image').partition('/')[2]}"
+    base_image = (
+        f"{stack.outputs['BaseImageRegistry']}/{value_of(image, 'base_image').partition('/')[2]}"
+    )
     image = with_value(image, "base_image", base_image)
     image = with_value(image, "repository", stack.outputs["RepositoryName"])
-    sections["image"] = with_value(image, "codebuild_project", stack.outputs["CodeBuildProjectName"])
+    sections["image"] = with_value(
+        image, "codebuild_project", stack.outputs["CodeBuildProjectName"]
+    )
     sections["training"] += "".join(f"  {line}\n" for line in _training_lines(stack))
-    sections["platform"] = "platform:\n" + "".join(f"  {line}\n" for line in _platform_lines(stack, endpoint_url))
+    sections["platform"] = "platform:\n" + "".join(
+        f"  {line}\n" for line in _platform_lines(stack, endpoint_url)
+    )
     return "".join(sections.values())
 
 
 def sections_of(template: str) -> dict[str, str]:
-    """The text of each top-level key of a YAML text in block style, in order; "" holds what stands before the first."""
+    """The text of each top-level key of a YAML text in block style, in order; "" holds what stands
+    before the first.
+    """
     blocks = re.split(r"(?m)^(?=[a-z_]+:)", template)
     return {"": blocks[0], **{block.partition(":")[0]: block for block in blocks[1:]}}
 
@@ -74,12 +89,18 @@ def _training_lines(stack: Stack) -> list[str]:
     given = stack.outputs
     lines = []
     if given.get("SubnetId") and given.get("SecurityGroupId"):
-        lines.append(f"vpc: {{subnets: [{given['SubnetId']}], security_group_ids: [{given['SecurityGroupId']}]}}")
+        lines.append(
+            f"vpc: {{subnets: [{given['SubnetId']}], security_group_ids:"
+            f" [{given['SecurityGroupId']}]}}"
+        )
     if given.get("KeyArn"):
         lines.append(f"output_kms_key_id: {given['KeyArn']}")
     if given.get("FileSystemId") and given.get("FileSystemPath"):
         path = _scalar(given["FileSystemPath"])
-        lines += ["extra_channels:", f"  fsx: {{type: FSxLustre, id: {given['FileSystemId']}, directory_path: {path}}}"]
+        lines += [
+            "extra_channels:",
+            f"  fsx: {{type: FSxLustre, id: {given['FileSystemId']}, directory_path: {path}}}",
+        ]
     return lines
 
 
@@ -90,7 +111,11 @@ def _platform_lines(stack: Stack, endpoint_url: str | None) -> list[str]:
         "prefix": stack.outputs["Prefix"],
         "role_arn": stack.outputs["ExecutionRoleArn"],
         # An endpoint that stands in for AWS checks no keys.
-        **({} if endpoint_url is None else {"endpoint_url": endpoint_url, "credentials": "platform"}),
+        **(
+            {}
+            if endpoint_url is None
+            else {"endpoint_url": endpoint_url, "credentials": "platform"}
+        ),
     }
     return [f"{key}: {_scalar(value)}" for key, value in values.items()]
 
@@ -101,7 +126,9 @@ def value_of(block: str, key: str) -> str:
 
 
 def with_value(block: str, key: str, value: str) -> str:
-    """The section's text with another scalar for one of its own keys; what stands behind it stays."""
+    """The section's text with another scalar for one of its own keys; what stands behind it
+    stays.
+    """
     found = _line(block, key)
     return f"{block[: found.start('value')]}{_scalar(value)}{block[found.end('value') :]}"
 

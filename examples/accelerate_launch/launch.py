@@ -1,4 +1,6 @@
-"""The entry point: `accelerate launch` on this node, with what SageMaker says of the others. No training code."""
+"""The entry point: `accelerate launch` on this node, with what SageMaker says of the others. No
+training code.
+"""
 
 import json
 import os
@@ -13,7 +15,9 @@ command = [
     "--mixed_precision", "no", "--dynamo_backend", "no",
 ]  # fmt: skip
 if len(hosts) > 1:
-    command.append("--multi_gpu")  # what starts torchrun, without a GPU too; otherwise each node trains alone
+    command.append(
+        "--multi_gpu"
+    )  # what starts torchrun, without a GPU too; otherwise each node trains alone
 command += ["train.py", *sys.argv[1:]]
 print(" ".join(command), flush=True)
 os.execvp(command[0], command)

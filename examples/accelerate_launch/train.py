@@ -1,14 +1,19 @@
-"""A small convolutional network on made-up images with Hugging Face accelerate, started by `accelerate launch`.
+"""A small convolutional network on made-up images with Hugging Face accelerate, started by
+`accelerate launch`.
 
     nodesweep run examples/accelerate_launch/nodesweep.yaml           # 1 and 2 nodes
-    accelerate launch train.py --epochs 3                             # by hand, nodesweep_clock.py beside it
+    accelerate launch train.py --epochs 3                             # by hand, nodesweep_clock.py
+    beside it
 
-What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training, `clock.step()`,
-`clock.metric()`, and launch.py, the entry point, which calls `accelerate launch` on every node (kind none). One process
-per node; for nodes of several GPUs leave launch.py out: kind torch_distributed with this file as the entry point starts
-what `accelerate launch --multi_gpu` would. The stopwatch is there for the comparison with T alone: leave it out.
+What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
+training, `clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls
+`accelerate launch` on every node (kind none). One process per node; for nodes of several GPUs leave
+launch.py out: kind torch_distributed with this file as the entry point starts what
+`accelerate launch --multi_gpu` would. The stopwatch is there for the comparison with T alone: leave
+it out.
 
-`cpu=` matters on nodes without a GPU: without it accelerate takes no notice of the other nodes, and each trains alone.
+`cpu=` matters on nodes without a GPU: without it accelerate takes no notice of the other nodes, and
+each trains alone.
 """
 
 import argparse
@@ -27,7 +32,9 @@ def make_images(rows, seed):
     patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (rows,), generator=generator)
-    return TensorDataset(patterns[labels] + 3 * torch.randn(rows, 3, 32, 32, generator=generator), labels)
+    return TensorDataset(
+        patterns[labels] + 3 * torch.randn(rows, 3, 32, 32, generator=generator), labels
+    )
 
 
 def main():

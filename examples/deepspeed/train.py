@@ -1,12 +1,15 @@
-"""A small convolutional network on made-up images with DeepSpeed (ZeRO 1), started by DeepSpeed's own launcher.
+"""A small convolutional network on made-up images with DeepSpeed (ZeRO 1), started by DeepSpeed's
+own launcher.
 
     nodesweep run examples/deepspeed/nodesweep.yaml                   # 1 and 2 nodes
-    deepspeed train.py --epochs 3                                     # by hand, nodesweep_clock.py beside it
+    deepspeed train.py --epochs 3                                     # by hand, nodesweep_clock.py
+    beside it
 
-What was added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():` around the training,
-`clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls `deepspeed --no_ssh` on every node (kind
-none). One process per node; for nodes of several GPUs leave launch.py out: kind torch_distributed with this file as the
-entry point, since deepspeed.init_distributed takes torchrun's variables as they are. The stopwatch is there for the
+What was added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():`
+around the training, `clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls
+`deepspeed --no_ssh` on every node (kind none). One process per node; for nodes of several GPUs
+leave launch.py out: kind torch_distributed with this file as the entry point, since
+deepspeed.init_distributed takes torchrun's variables as they are. The stopwatch is there for the
 comparison with T alone: leave it out.
 """
 
@@ -26,7 +29,9 @@ def make_images(rows, seed):
     patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (rows,), generator=generator)
-    return TensorDataset(patterns[labels] + 3 * torch.randn(rows, 3, 32, 32, generator=generator), labels)
+    return TensorDataset(
+        patterns[labels] + 3 * torch.randn(rows, 3, 32, 32, generator=generator), labels
+    )
 
 
 def main():
@@ -35,7 +40,8 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64, help="per process")
     args = parser.parse_args()
 
-    # On CPUs DeepSpeed first compiles, for a minute or more, an all-reduce for ranks of one node; these are on several.
+    # On CPUs DeepSpeed first compiles, for a minute or more, an all-reduce for ranks of one node;
+    # these are on several.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()
     torch.manual_seed(0)
@@ -44,12 +50,16 @@ def main():
         nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(),
         nn.Flatten(), nn.Linear(64 * 8 * 8, 10),
     )  # fmt: skip
-    # PyTorch's Adam: DeepSpeed's own is compiled when it is first used, for minutes and with a compiler in the image.
+    # PyTorch's Adam: DeepSpeed's own is compiled when it is first used, for minutes and with a
+    # compiler in the image.
     engine, _, loader, _ = deepspeed.initialize(
         model=model,
         optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
         training_data=make_images(2048, seed=1),
-        config={"train_micro_batch_size_per_gpu": args.batch_size, "zero_optimization": {"stage": 1}},
+        config={
+            "train_micro_batch_size_per_gpu": args.batch_size,
+            "zero_optimization": {"stage": 1},
+        },
     )
 
     deepspeed.comm.barrier()  # so that all ranks enter the clock together

@@ -1,12 +1,14 @@
 """A small BERT that classifies made-up sentences, with Hugging Face's Trainer under torchrun.
 
     nodesweep run examples/hf_trainer/nodesweep.yaml                  # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --num_train_epochs 1         # by hand, nodesweep_clock.py beside it
+    torchrun --nproc-per-node 2 train.py --num_train_epochs 1         # by hand, nodesweep_clock.py
+    beside it
 
-What was added for nodesweep: the callback `ClockCallback` in `Trainer(callbacks=…)`. TrainingArguments take their
-values from the command line as usual, so the config's hyperparameters are their names. `use_cpu` matters on nodes
-without a GPU: without it the Trainer takes no notice of the other nodes, and each trains alone. The stopwatch, the
-Trainer's own train_runtime, is there for the comparison with T: leave it out.
+What was added for nodesweep: the callback `ClockCallback` in `Trainer(callbacks=…)`.
+TrainingArguments take their values from the command line as usual, so the config's hyperparameters
+are their names. `use_cpu` matters on nodes without a GPU: without it the Trainer takes no notice of
+the other nodes, and each trains alone. The stopwatch, the Trainer's own train_runtime, is there for
+the comparison with T: leave it out.
 """
 
 import os
@@ -26,7 +28,9 @@ from transformers import (
 
 
 class ClockCallback(TrainerCallback):
-    """T is what the Trainer calls train_runtime: from the first step to the last, evaluations in between included."""
+    """T is what the Trainer calls train_runtime: from the first step to the last, evaluations in
+    between included.
+    """
 
     def on_train_begin(self, args, state, control, **more):
         clock().__enter__()
@@ -42,10 +46,14 @@ class ClockCallback(TrainerCallback):
 
 
 class MadeUpSentences(torch.utils.data.Dataset):
-    """Words at random; the class is whether the first one is of the upper half of the vocabulary."""
+    """Words at random; the class is whether the first one is of the upper half of the
+    vocabulary.
+    """
 
     def __init__(self, rows, seed, words=128, length=31):
-        self.sentences = torch.randint(words, (rows, length), generator=torch.Generator().manual_seed(seed))
+        self.sentences = torch.randint(
+            words, (rows, length), generator=torch.Generator().manual_seed(seed)
+        )
         self.labels = (self.sentences[:, 0] >= words // 2).long()
 
     def __len__(self):
@@ -56,7 +64,9 @@ class MadeUpSentences(torch.utils.data.Dataset):
 
 
 def accuracy(predictions):
-    return {"accuracy": (predictions.predictions.argmax(axis=1) == predictions.label_ids).mean().item()}
+    return {
+        "accuracy": (predictions.predictions.argmax(axis=1) == predictions.label_ids).mean().item()
+    }
 
 
 def main():
@@ -68,9 +78,16 @@ def main():
     parser.set_defaults(**defaults)
     (args,) = parser.parse_args_into_dataclasses(sys.argv[1:])
     set_seed(args.seed)
-    size = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    size = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
     trainer = Trainer(
-        model=BertForSequenceClassification(BertConfig(vocab_size=128, max_position_embeddings=32, **size)),
+        model=BertForSequenceClassification(
+            BertConfig(vocab_size=128, max_position_embeddings=32, **size)
+        ),
         args=args,
         train_dataset=MadeUpSentences(1024, seed=1),
         eval_dataset=MadeUpSentences(256, seed=2),

@@ -1,12 +1,14 @@
 """torchvision's ResNet-18 on made-up images, as a LightningCLI application.
 
     nodesweep run examples/lightning_cli/nodesweep.yaml               # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --trainer.max_epochs 1       # by hand, nodesweep_clock.py beside it
+    torchrun --nproc-per-node 2 train.py --trainer.max_epochs 1       # by hand, nodesweep_clock.py
+    beside it
 
-What was added for nodesweep: the callback `ClockCallback`, in the CLI's `trainer_defaults`. Two things differ from the
-usual `LightningCLI(Model, Data)`, since hyperparameters come as `--name value` alone: `run=False` and `trainer.fit`
-take the place of the word `fit` on the command line, and the config gives `--trainer.num_nodes`, which torchrun's
-variables don't tell Lightning. The stopwatch, Lightning's own Timer, is there for the comparison with T: leave it out.
+What was added for nodesweep: the callback `ClockCallback`, in the CLI's `trainer_defaults`. Two
+things differ from the usual `LightningCLI(Model, Data)`, since hyperparameters come as
+`--name value` alone: `run=False` and `trainer.fit` take the place of the word `fit` on the command
+line, and the config gives `--trainer.num_nodes`, which torchrun's variables don't tell Lightning.
+The stopwatch, Lightning's own Timer, is there for the comparison with T: leave it out.
 """
 
 import torchvision_on_cpu  # noqa: F401  (first: Lightning imports torchvision, too; a wheel that fits needs it not)
@@ -29,7 +31,9 @@ class ClockCallback(pl.Callback):
         clock().__enter__()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
-        clock.step(len(batch[0]))  # with accumulate_grad_batches=k: every k-th time, with the samples of k batches
+        clock.step(
+            len(batch[0])
+        )  # with accumulate_grad_batches=k: every k-th time, with the samples of k batches
 
     def on_train_end(self, trainer, module):
         clock.metric("accuracy", trainer.callback_metrics["accuracy"].item(), goal="maximize")
@@ -66,7 +70,9 @@ class MadeUpImages(pl.LightningDataModule):
         patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
         generator = torch.Generator().manual_seed(seed)
         labels = torch.randint(10, (rows,), generator=generator)
-        return TensorDataset(patterns[labels] + torch.randn(rows, 3, 32, 32, generator=generator), labels)
+        return TensorDataset(
+            patterns[labels] + torch.randn(rows, 3, 32, 32, generator=generator), labels
+        )
 
     def train_dataloader(self):
         return DataLoader(self.make(self.rows, seed=1), batch_size=self.batch_size, shuffle=True)

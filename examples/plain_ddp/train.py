@@ -1,11 +1,14 @@
-"""A small convolutional network on made-up images, trained with DistributedDataParallel as in PyTorch's tutorial.
+"""A small convolutional network on made-up images, trained with DistributedDataParallel as in
+PyTorch's tutorial.
 
     nodesweep run examples/plain_ddp/nodesweep.yaml                   # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --epochs 3                   # by hand, nodesweep_clock.py beside it
+    torchrun --nproc-per-node 2 train.py --epochs 3                   # by hand, nodesweep_clock.py
+    beside it
 
-What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training, `clock.step()`
-after each optimiser step and `clock.metric()` for the result. All else is plain PyTorch; torchrun's variables tell the
-ranks. The stopwatch is there for the comparison with T alone: leave it out.
+What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
+training, `clock.step()` after each optimiser step and `clock.metric()` for the result. All else is
+plain PyTorch; torchrun's variables tell the ranks. The stopwatch is there for the comparison with T
+alone: leave it out.
 """
 
 import argparse
@@ -28,7 +31,9 @@ def make_images(rows, seed):
     patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (rows,), generator=generator)
-    return TensorDataset(patterns[labels] + 3 * torch.randn(rows, 3, 32, 32, generator=generator), labels)
+    return TensorDataset(
+        patterns[labels] + 3 * torch.randn(rows, 3, 32, 32, generator=generator), labels
+    )
 
 
 def make_model():
@@ -58,7 +63,9 @@ torch.manual_seed(0)
 images, held_out = make_images(2048, seed=1), make_images(256, seed=2)
 sampler = DistributedSampler(images)
 loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler)
-model = DistributedDataParallel(make_model().to(device))  # waits for all ranks: they enter the clock together
+model = DistributedDataParallel(
+    make_model().to(device)
+)  # waits for all ranks: they enter the clock together
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
 stopwatch_started = time.perf_counter()
@@ -77,7 +84,10 @@ with clock():
 stopwatch_seconds = time.perf_counter() - stopwatch_started
 if dist.get_rank() == 0:
     print(f"stopwatch: {stopwatch_seconds:.4f} s", flush=True)
-    torch.save(model.module.state_dict(), os.path.join(os.environ.get("SM_MODEL_DIR", "."), "model.pt"))
+    torch.save(
+        model.module.state_dict(), os.path.join(os.environ.get("SM_MODEL_DIR", "."), "model.pt")
+    )
 dist.destroy_process_group()
 del model
-gc.collect()  # DDP is a cycle that keeps gloo's threads; at exit they may abort the process (pytorch #190489)
+# DDP is a cycle that keeps gloo's threads; at exit they may abort the process (pytorch #190489)
+gc.collect()

@@ -1,12 +1,15 @@
-"""A random forest on scikit-learn's handwritten digits: one node, since scikit-learn knows no other.
+"""A random forest on scikit-learn's handwritten digits: one node, since scikit-learn knows no
+other.
 
     nodesweep run examples/scikit_learn/nodesweep.yaml
-    python train.py --trees 300                                       # by hand, nodesweep_clock.py beside it
+    python train.py --trees 300                                       # by hand, nodesweep_clock.py
+    beside it
 
-What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training and
-`clock.metric()` for the result. `n_jobs` uses the processors of the node; no parameter uses a second node's, so two
-nodes would train the same forest twice. What scales over nodes in Python is another library (Dask, Ray, Spark).
-The stopwatch is there for the comparison with T alone: leave it out.
+What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
+training and `clock.metric()` for the result. `n_jobs` uses the processors of the node; no parameter
+uses a second node's, so two nodes would train the same forest twice. What scales over nodes in
+Python is another library (Dask, Ray, Spark). The stopwatch is there for the comparison with T
+alone: leave it out.
 """
 
 import argparse
@@ -24,7 +27,9 @@ parser.add_argument("--trees", type=int, default=300)
 args = parser.parse_args()
 
 images, labels = load_digits(return_X_y=True)
-train_images, test_images, train_labels, test_labels = train_test_split(images, labels, random_state=0)
+train_images, test_images, train_labels, test_labels = train_test_split(
+    images, labels, random_state=0
+)
 forest = RandomForestClassifier(n_estimators=args.trees, n_jobs=-1, random_state=0)
 
 stopwatch_started = time.perf_counter()

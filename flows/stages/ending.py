@@ -1,4 +1,6 @@
-"""What becomes of the running jobs when a sweep is ended from outside: docs/ending.md holds the table."""
+"""What becomes of the running jobs when a sweep is ended from outside: docs/ending.md holds the
+table.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,14 @@ logger = logging.getLogger("nodesweep.sweep")
 
 
 def end_sweep(
-    config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException, owner: SweepOwner
+    config: BenchmarkConfig,
+    sweep: str,
+    job_names: Sequence[str],
+    error: BaseException,
+    owner: SweepOwner,
 ) -> None:
-    """Stop all running jobs of a sweep that was cancelled, or leave them where the policy or a crash says so.
+    """Stop all running jobs of a sweep that was cancelled, or leave them where the policy or a
+    crash says so.
 
     `job_names` are those that this run has under way; they are stopped first.
     """
@@ -52,7 +59,8 @@ def end_sweep(
 def is_cancel(error: BaseException) -> bool:
     """Whether somebody ended the run on purpose, and not its worker, its machine or an error.
 
-    Under a worker SIGTERM means either; then the run's state at the server tells: Cancelling, or still Running.
+    Under a worker SIGTERM means either; then the run's state at the server tells: Cancelling, or
+    still Running.
     """
     if isinstance(error, KeyboardInterrupt | Cancelled):
         return True
@@ -75,10 +83,16 @@ def _is_being_cancelled() -> bool:
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
-    """on_cancellation: stop what the run's own process could not. It runs elsewhere and knows only the run."""
+    """on_cancellation: stop what the run's own process could not. It runs elsewhere and knows only
+    the run.
+    """
     config = config_of_run(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
         s3, started = aws_client("s3", config.platform), flow_run.expected_start_time
-        sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(s3, config, started, str(flow_run.id))
-        if sweep is not None and names.sweep_matches(sweep, config):  # an id in the form may be another config's
+        sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
+            s3, config, started, str(flow_run.id)
+        )
+        if sweep is not None and names.sweep_matches(
+            sweep, config
+        ):  # an id in the form may be another config's
             stop_sweep_jobs_now(config.platform, sweep)

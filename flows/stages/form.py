@@ -1,7 +1,9 @@
-"""What a flow is given: the form of a deployment, over the configs of configs/, or the config of a command.
+"""What a flow is given: the form of a deployment, over the configs of configs/, or the config of a
+command.
 
-Each flow has one parameter for both, `preset`: in the form the name of a config, with the few fields that change from
-run to run beside it; from the command line a whole config, which Prefect keeps without the values that may be secrets.
+Each flow has one parameter for both, `preset`: in the form the name of a config, with the few
+fields that change from run to run beside it; from the command line a whole config, which Prefect
+keeps without the values that may be secrets.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
-from pydantic import MISSING, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, WithJsonSchema
+from pydantic import (
+    MISSING,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    WithJsonSchema,
+)
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
 from configs.catalogue import load_catalogue
@@ -19,11 +28,17 @@ from configs.distribution import DistributionConfig
 from configs.models import BenchmarkConfig
 from configs.presets import config_of_preset, preset_names
 
-_KINDS = [get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(DistributionConfig)[0])]
+_KINDS = [
+    get_args(kind.model_fields["kind"].annotation)[0]
+    for kind in get_args(get_args(DistributionConfig)[0])
+]
 _INSTANCE_TYPES = sorted(load_catalogue().names())
 
-# Annotated, since Prefect takes no bounds from a parameter's default; enumerations are choices in the form.
-Preset = Annotated[BenchmarkConfig | str, WithJsonSchema({"type": "string", "enum": preset_names()})]
+# Annotated, since Prefect takes no bounds from a parameter's default; enumerations are choices in
+# the form.
+Preset = Annotated[
+    BenchmarkConfig | str, WithJsonSchema({"type": "string", "enum": preset_names()})
+]
 SweepId = Annotated[str, Field(min_length=10, max_length=63)]
 InstanceType = Annotated[str, Field(json_schema_extra={"enum": _INSTANCE_TYPES})]
 NodeCounts = Annotated[list[Annotated[int, Field(ge=1, le=512)]], Field(min_length=1)]
@@ -34,28 +49,37 @@ Share = Annotated[float, Field(ge=0)]
 
 
 EMPTY: Any = MISSING
-"""Default of a field that the form shows empty and does not send; a default of None it would send, and refuse."""
+"""Default of a field that the form shows empty and does not send; a default of None it would send,
+and refuse.
+"""
 
 
 @dataclass(frozen=True)
 class MayBeEmpty:
-    """The form shows a field of `kind`, not a choice between it and None; left empty, the flow gets None."""
+    """The form shows a field of `kind`, not a choice between it and None; left empty, the flow gets
+    None.
+    """
 
     kind: Any
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         def none_where_empty(value: Any) -> Any:
             return None if value is MISSING else value
 
         return no_info_before_validator_function(none_where_empty, handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return TypeAdapter(self.kind).json_schema()
 
 
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"}
 _NO_SECRETS: dict[str, Any] = {
-    # Prefect keeps a run's parameters, so its server refuses values that may be secrets before it writes them down.
+    # Prefect keeps a run's parameters, so its server refuses values that may be secrets before it
+    # writes them down.
     "patternProperties": {
         r"^training\.environment$": {"type": "object", "additionalProperties": _REFERENCE},
         r"^training\.environment\.": _REFERENCE,

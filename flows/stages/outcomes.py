@@ -1,4 +1,6 @@
-"""What came back from a job: its description, metrics, utilisation and last log lines as one outcome."""
+"""What came back from a job: its description, metrics, utilisation and last log lines as one
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -22,39 +24,50 @@ logger = logging.getLogger("nodesweep.sweep")
 
 
 def collect_outcome(
-    config: BenchmarkConfig, sweep_id: str, point: PlannedPoint, attempt: int, description: Mapping[str, Any]
+    config: BenchmarkConfig,
+    sweep_id: str,
+    point: PlannedPoint,
+    attempt: int,
+    description: Mapping[str, Any],
 ) -> JobOutcome:
-    """Metrics and utilisation of a job that ended and, where it did not complete, its last log lines.
+    """Metrics and utilisation of a job that ended and, where it did not complete, its last log
+    lines.
 
-    Where its program wrote no metrics.json, or one without train time or world size, the log is asked for them, and
-    where the platform has no value of a metric definition, for that. The whole log is kept beside the report, and read
-    there.
+    Where its program wrote no metrics.json, or one without train time or world size, the log is
+    asked for them, and where the platform has no value of a metric definition, for that. The whole
+    log is kept beside the report, and read there.
     """
     name = description["TrainingJobName"]
     completed = description["TrainingJobStatus"] == "Completed"
     metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
-    log = read_job_log(config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed)
+    log = read_job_log(
+        config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed
+    )
     tail = [] if completed else log_tail(log)
     is_asked = completed and (needs_log(metrics) or missing_metrics(description))
     logged = read_logged(description, log if is_asked else ())
     utilisation = read_job_utilisation(config.platform, description)
     point_facts = place_of(config, point, attempt)
-    outcome = read_outcome(description, metrics, tail, logged, utilisation=utilisation, **point_facts)
+    outcome = read_outcome(
+        description, metrics, tail, logged, utilisation=utilisation, **point_facts
+    )
     return name_queue_deadline(outcome, config.sweep.queue_deadline_seconds)
 
 
 def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
-    """The outcome, its reason put right where the job was stopped because it did not begin to train in time.
+    """The outcome, its reason put right where the job was stopped because it did not begin to train
+    in time.
 
-    The platform knows only that it was stopped; told by its times, a report that is made anew says the same.
+    The platform knows only that it was stopped; told by its times, a report that is made anew says
+    the same.
     """
     waited = outcome.clocks.submit_to_end_seconds
     trained = "Training" in outcome.phases
     if outcome.status != "Stopped" or trained or waited is None or waited < queue_deadline_seconds:
         return outcome
     reason = (
-        f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds) and was stopped; "
-        "look for capacity in another region or instance type, or wait longer"
+        f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds)"
+        " and was stopped; look for capacity in another region or instance type, or wait longer"
     )
     return replace(outcome, reason=reason)
 
@@ -76,7 +89,9 @@ def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict
 
 
 def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
-    """The outcome with what became of the instances it kept, which is known only after the next job or the release."""
+    """The outcome with what became of the instances it kept, which is known only after the next job
+    or the release.
+    """
     description = describe_training_job(config.platform, outcome.job_name)
     return outcome if description is None else replace(outcome, **warm_pool_facts(description))
 
@@ -84,7 +99,9 @@ def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
 def refused_outcome(
     config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
-    """An attempt that SageMaker, the budget or sweep.max_retries kept from starting: a failed one, with its reason."""
+    """An attempt that SageMaker, the budget or sweep.max_retries kept from starting: a failed one,
+    with its reason.
+    """
     return JobOutcome(
         job_name=job_name,
         status="Failed",
@@ -100,7 +117,9 @@ def say_outcome(outcome: JobOutcome) -> None:
     if outcome.completed:
         seconds = outcome.clocks.train_seconds
         logger.info(
-            "%s: trained for %s", outcome.job_name, "an unknown time" if seconds is None else f"{seconds:.1f} s"
+            "%s: trained for %s",
+            outcome.job_name,
+            "an unknown time" if seconds is None else f"{seconds:.1f} s",
         )
     else:
         logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason)

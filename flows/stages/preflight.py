@@ -1,7 +1,8 @@
-"""The preflight: the rules that need no account, then those that ask it; nothing is spent by either.
+"""The preflight: the rules that need no account, then those that ask it; nothing is spent by
+either.
 
-`nodesweep plan`, `plan --online` and every run read the same two tables: OFFLINE_RULES (scaling/rules/offline.py) and
-ACCOUNT_RULES (tasks/preflight/ask.py).
+`nodesweep plan`, `plan --online` and every run read the same two tables: OFFLINE_RULES
+(scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/ask.py).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Checked:
 def preflight(config: BenchmarkConfig) -> SweepPlan:
     """The plan at the current price, once it breaks no rule; a flow's first stage.
 
-    Nothing is asked of the platform where a rule is broken that needs no platform. Raises PreflightRefused with every
-    problem; where the budget is one, an event says so.
+    Nothing is asked of the platform where a rule is broken that needs no platform. Raises
+    PreflightRefused with every problem; where the budget is one, an event says so.
     """
     checked = check_offline(config, os.environ)
     _announce_and_refuse(checked)
@@ -58,22 +59,28 @@ def preflight(config: BenchmarkConfig) -> SweepPlan:
 
 
 def check_offline(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Checked:
-    """What the config shows, and the files that image and code are made of. `variables`: the run's environment."""
+    """What the config shows, and the files that image and code are made of. `variables`: the run's
+    environment.
+    """
     facts = read_facts(config, variables)
     return Checked(facts, check(facts))
 
 
 def check_requests(checked: Checked) -> Checked:
-    """With what is wrong with the shape of the points' requests, where no other problem explains it.
+    """With what is wrong with the shape of the points' requests, where no other problem explains
+    it.
 
-    What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on it.
+    What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on
+    it.
     """
     if checked.findings.problems:
         return checked
     facts, config = checked.facts, checked.facts.config
     code = f"s3://{config.platform.bucket}/code.tar.gz" if config.training.source_dir else None
     sweep = names.sweep_id(config, datetime.now(UTC))
-    inputs = ResolvedInputs(sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",))
+    inputs = ResolvedInputs(
+        sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",)
+    )
     found: dict[str, None] = {}
     for point in facts.plan.points:
         try:

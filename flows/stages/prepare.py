@@ -1,4 +1,6 @@
-"""What a sweep needs before its first job: a dataset that holds what it promises, in S3, and an image in ECR."""
+"""What a sweep needs before its first job: a dataset that holds what it promises, in S3, and an
+image in ECR.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ _STOP_BUILD_SECONDS = 30
 
 @dataclass(frozen=True)
 class _SentDataset:
-    """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it where there is none."""
+    """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it
+    where there is none.
+    """
 
     uri: str | None
     digest: str | None
@@ -52,7 +56,9 @@ class _SentDataset:
 
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Validate, then upload beside building: nothing is spent on a dataset that breaks an expectation."""
+    """Validate, then upload beside building: nothing is spent on a dataset that breaks an
+    expectation.
+    """
     packages = _packages(config)
     layer = packages if packages is not None and packages.at_start is None else None
     existing = _existing_image(config)
@@ -64,8 +70,12 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
         building = _start_build(config, context) if context and known is None else None
         with _ended_with_this(building):
             dataset = send()
-            source_uri = upload_source(config, layer is None) if config.training.source_dir else None
-            image = building.result() if building else known or Image(str(existing), None, built=False)
+            source_uri = (
+                upload_source(config, layer is None) if config.training.source_dir else None
+            )
+            image = (
+                building.result() if building else known or Image(str(existing), None, built=False)
+            )
     made_of: dict[str, str] = {}
     if layer is not None:
         made_of["image_base_uri"] = pin_container(config.platform, image.uri)
@@ -77,10 +87,14 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
     return inputs, {**_provenance(config, inputs, dataset.digest), **made_of}
 
 
-def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> list[str]:
-    """What of code, local data and image is another here now than what a sweep was started with, each in words.
+def changes_since(
+    config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
+) -> list[str]:
+    """What of code, local data and image is another here now than what a sweep was started with,
+    each in words.
 
-    What its jobs run stays what was recorded: code, data and images lie in the bucket and in ECR under their digests.
+    What its jobs run stays what was recorded: code, data and images lie in the bucket and in ECR
+    under their digests.
     """
     return [
         text
@@ -94,27 +108,36 @@ def changes_since(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: M
 
 
 def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> None:
-    """Nothing brings back objects that were used where they lie in S3: raises PreflightRefused where they changed."""
+    """Nothing brings back objects that were used where they lie in S3: raises PreflightRefused
+    where they changed.
+    """
     section = config.dataset
     if section is None or not section.is_remote:
         return
     digest, _ = describe_remote_dataset(config.platform, section)
     if digest != recorded_digest:
         raise PreflightRefused(
-            f"dataset.source: the objects under {section.source} are no longer those the sweep began with "
-            f"(digest {digest}, recorded {recorded_digest}); restore them, or start a new sweep"
+            f"dataset.source: the objects under {section.source} are no longer those the sweep"
+            f" began with (digest {digest}, recorded {recorded_digest}); restore them, or start a"
+            " new sweep"
         )
 
 
-def _code_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+def _code_change(
+    config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
+) -> str | None:
     training = config.training
     if training.source_dir is None or inputs.source_uri is None:
         return None
     try:
-        is_same = inputs.source_uri == code_uri(config, with_requirements="image_base_uri" not in provenance)
+        is_same = inputs.source_uri == code_uri(
+            config, with_requirements="image_base_uri" not in provenance
+        )
     except PreflightRefused as error:
         return error.problems[0]
-    return None if is_same else f"training.source_dir: the code in {training.source_dir} has changed"
+    return (
+        None if is_same else f"training.source_dir: the code in {training.source_dir} has changed"
+    )
 
 
 def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
@@ -133,7 +156,9 @@ def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str 
     )
 
 
-def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]) -> str | None:
+def _image_change(
+    config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
+) -> str | None:
     """Of the image below the layer of packages, where there is one; then of the layer itself."""
     began_with = provenance.get("image_base_uri") or inputs.image_uri
     existing = _existing_image(config)
@@ -147,8 +172,8 @@ def _image_change(config: BenchmarkConfig, inputs: ResolvedInputs, provenance: M
         found = find_image(config.platform, config.image, context)
         if found is None or found.uri != began_with:
             return (
-                f"image.context: what {config.image.build_context} makes now, {context.tag}, is not the sweep's image "
-                f"{began_with}"
+                f"image.context: what {config.image.build_context} makes now, {context.tag}, is not"
+                f" the sweep's image {began_with}"
             )
     return _packages_change(config, inputs, began_with) if "image_base_uri" in provenance else None
 
@@ -157,14 +182,22 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
     packages = read_requirements(config)
     if packages is not None and packages.at_start is None:
         with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
-            found = find_image(config.platform, config.image, _read_layer(config, base_uri, packages, Path(scratch)))
+            found = find_image(
+                config.platform,
+                config.image,
+                _read_layer(config, base_uri, packages, Path(scratch)),
+            )
         if found is not None and found.uri == inputs.image_uri:
             return None
     return f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed"
 
 
-def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Callable[[], _SentDataset]:
-    """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing to bring)."""
+def _validated_dataset(
+    config: BenchmarkConfig, sweep: str, scratch: Path
+) -> Callable[[], _SentDataset]:
+    """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing
+    to bring).
+    """
     section = config.dataset
     if section is None:
         return lambda: _SentDataset(None, None, ())
@@ -172,7 +205,9 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str, scratch: Path) -> Ca
         return _remote_dataset(config, section, sweep, scratch)
     dataset = scan_directory(section)
     folders = channel_folders(section, [file.name for file in dataset.files])
-    logger.info("dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes)
+    logger.info(
+        "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes
+    )
     if section.is_table:
         _validate(config, section, sweep, [file.path for file in dataset.files])
     else:
@@ -194,22 +229,33 @@ def _remote_dataset(
     folders = channel_folders(section, [key.removeprefix(prefix) for key in objects])
     logger.info("dataset %s: %d objects, used where they are", section.source, len(objects))
     if section.is_table:
-        _validate(config, section, sweep, download_remote_dataset(config.platform, section, objects, scratch))
+        _validate(
+            config,
+            section,
+            sweep,
+            download_remote_dataset(config.platform, section, objects, scratch),
+        )
     else:
         check_age(section, {key: modified.timestamp() for key, modified in objects.items()})
     return lambda: _SentDataset(f"s3://{bucket}/{prefix}", digest, folders)
 
 
-def _validate(config: BenchmarkConfig, section: DatasetConfig, sweep: str, paths: list[Path]) -> None:
+def _validate(
+    config: BenchmarkConfig, section: DatasetConfig, sweep: str, paths: list[Path]
+) -> None:
     report = validate_files(section, paths)
     folder = Path(config.report.directory) / sweep
-    keep_data_docs(config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder)
+    keep_data_docs(
+        config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder
+    )
     report.raise_if_failed()
     logger.info("dataset valid: %d rows in %d files", report.rows, len(report.files))
 
 
 def _existing_image(config: BenchmarkConfig) -> str | None:
-    """URI of the image that is there already: the one given, or the container that the user's code runs in as it is."""
+    """URI of the image that is there already: the one given, or the container that the user's code
+    runs in as it is.
+    """
     if not config.runs_container_as_it_is:
         return config.image.uri
     container = str(_with_container(config).uri)
@@ -219,7 +265,11 @@ def _existing_image(config: BenchmarkConfig) -> str | None:
 def _with_container(config: BenchmarkConfig) -> ImageConfig:
     image = with_container(config, load_catalogue().get(config.training.instance_type))
     if config.image.framework is not None:
-        logger.info("container of PyTorch %s: %s", config.image.framework.version, image.uri or image.base_image)
+        logger.info(
+            "container of PyTorch %s: %s",
+            config.image.framework.version,
+            image.uri or image.base_image,
+        )
     return image
 
 
@@ -232,14 +282,17 @@ def _read_context(config: BenchmarkConfig) -> BuildContext:
 def _packages(config: BenchmarkConfig) -> Requirements | None:
     """What the code asks for; where that can be no layer of the image, the log says why.
 
-    A container that runs as it is, or an image that is given, needs no repository of one's own; a layer on it does.
+    A container that runs as it is, or an image that is given, needs no repository of one's own; a
+    layer on it does.
     """
     packages = read_requirements(config)
     if packages is None:
         return None
     needs_repository = config.image.uri is not None or config.runs_container_as_it_is
     if packages.at_start is None and needs_repository and not config.platform.create_missing:
-        packages = replace(packages, at_start=find_why_no_push(config.platform, config.image.repository))
+        packages = replace(
+            packages, at_start=find_why_no_push(config.platform, config.image.repository)
+        )
     if packages.at_start is not None:
         logger.warning("%s", at_start_text(packages.at_start))
     return packages
@@ -251,29 +304,42 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
         context = _read_layer(config, base_uri, packages, Path(scratch))
         if found := find_image(config.platform, config.image, context):
             return found
-        logger.info("the packages of %s become a layer on %s, built once for both", packages.path, base_uri)
+        logger.info(
+            "the packages of %s become a layer on %s, built once for both", packages.path, base_uri
+        )
         building = _start_build(config, context)
         try:
             with _ended_with_this(building):
                 return building.result()
         except ImageBuildFailed as error:
-            raise ImageBuildFailed(f"{packages.path} can't be installed on {base_uri}: {error}") from error
+            raise ImageBuildFailed(
+                f"{packages.path} can't be installed on {base_uri}: {error}"
+            ) from error
 
 
-def _read_layer(config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path) -> BuildContext:
+def _read_layer(
+    config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path
+) -> BuildContext:
     return read_context(write_layer(packages, base_uri, config.image, folder))
 
 
 def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFuture[Image]:
     token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
     started = start_image_build(config.platform, config.image, context, token)
-    logger.info("image %s:%s is not in ECR; building it (%s)", config.image.repository, context.tag, started.id)
+    logger.info(
+        "image %s:%s is not in ECR; building it (%s)",
+        config.image.repository,
+        context.tag,
+        started.id,
+    )
     return wait_for_image_build.submit(config.platform, config.image, context, started)
 
 
 @contextmanager
 def _ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
-    """What ends the code inside by an exception ends the build, too, and is raised once the build has stopped."""
+    """What ends the code inside by an exception ends the build, too, and is raised once the build
+    has stopped.
+    """
     try:
         yield
     except BaseException:
@@ -283,7 +349,9 @@ def _ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
         raise
 
 
-def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None) -> dict[str, Any]:
+def _provenance(
+    config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest: str | None
+) -> dict[str, Any]:
     return {
         "image_uri": inputs.image_uri,
         "dataset_uri": inputs.dataset_uri,
@@ -293,5 +361,7 @@ def _provenance(config: BenchmarkConfig, inputs: ResolvedInputs, dataset_digest:
         "config_digest": names.config_digest(config),
         "order": config.sweep.order,
         "order_seed": config.sweep.order_seed,
-        "versions": {name: version(name) for name in ("nodesweep", "boto3", "prefect", "great-expectations")},
+        "versions": {
+            name: version(name) for name in ("nodesweep", "boto3", "prefect", "great-expectations")
+        },
     }

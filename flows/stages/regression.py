@@ -1,4 +1,6 @@
-"""A sweep against the last good one of the same config: an established regression is an event and a failure."""
+"""A sweep against the last good one of the same config: an established regression is an event and a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,19 @@ _ALLOWED = frozenset({"image_uri", "code"})
 """What a nightly run is there to judge: the conditions that may differ from the sweep before."""
 
 
-def alarm_on_regression(config: BenchmarkConfig, report: ScalingReport, tolerance: float) -> Comparison | None:
-    """Compare with the last good sweep, keep the comparison in the bucket; None where there is no good one yet.
+def alarm_on_regression(
+    config: BenchmarkConfig, report: ScalingReport, tolerance: float
+) -> Comparison | None:
+    """Compare with the last good sweep, keep the comparison in the bucket; None where there is no
+    good one yet.
 
     Raises RegressionEstablished, once the event is sent.
     """
     before = last_good_report(config, report.sweep_id)
     if before is None:
-        logger.info("no good sweep of this config before %s: nothing to compare with", report.sweep_id)
+        logger.info(
+            "no good sweep of this config before %s: nothing to compare with", report.sweep_id
+        )
         return None
     try:
         comparison = compare(before, report, tolerance, _ALLOWED)
@@ -41,8 +48,8 @@ def alarm_on_regression(config: BenchmarkConfig, report: ScalingReport, toleranc
     slower = comparison.regressions or comparison.lost
     if slower:
         message = (
-            f"sweep {report.sweep_id} is slower than {before.sweep_id} by more than {tolerance:.0%} at node counts "
-            f"{list(comparison.regressions)}"
+            f"sweep {report.sweep_id} is slower than {before.sweep_id} by more than {tolerance:.0%}"
+            f" at node counts {list(comparison.regressions)}"
             + (f", and has no completed run at {list(comparison.lost)}" if comparison.lost else "")
         )
         announce_regression(report.sweep_id, before.sweep_id, message)
@@ -52,7 +59,9 @@ def alarm_on_regression(config: BenchmarkConfig, report: ScalingReport, toleranc
 
 
 def last_good_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:
-    """The report of the youngest earlier sweep of this config that completed every point and was no regression."""
+    """The report of the youngest earlier sweep of this config that completed every point and was no
+    regression.
+    """
     earlier = [name for name in list_sweeps_of(config) if name < sweep]
     for name in reversed(earlier[-_LOOK_BACK:]):
         body = read_report_file(config.platform, name, names.REPORT_JSON)
@@ -64,7 +73,10 @@ def last_good_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | Non
             logger.warning("%s", error)
             continue
         completed = sum(row.n + row.n_spot for row in report.summary)
-        if report.baseline is not None and completed == len(config.sweep.node_counts) * config.sweep.repeats:
+        if (
+            report.baseline is not None
+            and completed == len(config.sweep.node_counts) * config.sweep.repeats
+        ):
             return report
     return None
 
@@ -76,6 +88,8 @@ def _is_regression(config: BenchmarkConfig, sweep: str) -> bool:
     try:
         comparison = Comparison.model_validate_json(body)
     except ValueError as error:  # a night that can't vouch for itself is no reference
-        logger.warning("%s of %s can't be read, it is passed over: %s", names.COMPARISON_JSON, sweep, error)
+        logger.warning(
+            "%s of %s can't be read, it is passed over: %s", names.COMPARISON_JSON, sweep, error
+        )
         return True
     return bool(comparison.regressions or comparison.lost)

@@ -1,8 +1,10 @@
-"""What SIGTERM and Ctrl-C do to a run: the first ends it in order, and none that follows cuts that off by accident.
+"""What SIGTERM and Ctrl-C do to a run: the first ends it in order, and none that follows cuts that
+off by accident.
 
-CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and to its leader). Where
-the second one raised, it did so in the middle of stopping the jobs. So a further SIGTERM does nothing while the run
-ends, which has its deadlines; a second Ctrl-C is somebody who will not wait: it ends the process at once.
+CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and to
+its leader). Where the second one raised, it did so in the middle of stopping the jobs. So a further
+SIGTERM does nothing while the run ends, which has its deadlines; a second Ctrl-C is somebody who
+will not wait: it ends the process at once.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any
 
 _ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
 _ENDED_AT_ONCE = (
-    b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on with --resume\n"
+    b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on"
+    b" with --resume\n"
 )
 
 
@@ -45,7 +48,8 @@ class EndSignals:
 
 @contextmanager
 def ended_once() -> Iterator[None]:
-    """Inside a flow, where Prefect has a SIGTERM handler of its own: only the first SIGTERM gets through to it.
+    """Inside a flow, where Prefect has a SIGTERM handler of its own: only the first SIGTERM gets
+    through to it.
 
     None does after a Ctrl-C. Outside the main thread, which gets no signals, this does nothing.
     """
@@ -69,16 +73,19 @@ def ended_once() -> Iterator[None]:
         yield
     finally:
         signals.shielded = False
-        if not begun and not signals.raised:  # else it stays, for what Prefect has still to say of the run
+        if (
+            not begun and not signals.raised
+        ):  # else it stays, for what Prefect has still to say of the run
             _handle_sigterm(previous, instead_of=terminate)
 
 
 def _handle_sigterm(handler: Any, instead_of: Any) -> None:
-    """Install a handler; where the former is the one by which Prefect knows that it hears a cancellation, as that one.
+    """Install a handler; where the former is the one by which Prefect knows that it hears a
+    cancellation, as that one.
 
-    Prefect's runner asks a run's process whether its SIGTERM will be understood as a cancellation. The process says so
-    while the handler in force is prefect.utilities.engine's own, and a run that does not is Crashed in place of
-    Cancelled (Prefect 3.8, can_ack_control_intent).
+    Prefect's runner asks a run's process whether its SIGTERM will be understood as a cancellation.
+    The process says so while the handler in force is prefect.utilities.engine's own, and a run that
+    does not is Crashed in place of Cancelled (Prefect 3.8, can_ack_control_intent).
     tests/flows/stages/test_signals.py holds it against the installed Prefect.
     """
     engine: Any = sys.modules.get("prefect.utilities.engine")
@@ -91,7 +98,9 @@ def _handle_sigterm(handler: Any, instead_of: Any) -> None:
 
 
 def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
-    """What the first SIGTERM does: what it would have done; where that is the system's default, it raises."""
+    """What the first SIGTERM does: what it would have done; where that is the system's default, it
+    raises.
+    """
     if callable(previous):
         return previous
 

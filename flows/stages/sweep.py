@@ -1,4 +1,5 @@
-"""The sweep: one training job per point, in the planned order; a failed point does not lose the others.
+"""The sweep: one training job per point, in the planned order; a failed point does not lose the
+others.
 
 What is decided stands in scaling/planning/queue.py; here it is carried out.
 """
@@ -38,13 +39,17 @@ from tasks.sweeps.owner import SweepOwner
 from tasks.sweeps.stopping import release_pools_now, stop_training_jobs
 
 logger = logging.getLogger("nodesweep.sweep")
-_STOP_GRACE_SECONDS = 600  # beyond max runtime: the upload of its output, and the platform's own slack
+_STOP_GRACE_SECONDS = (
+    600  # beyond max runtime: the upload of its output, and the platform's own slack
+)
 _LONGEST_QUOTA_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One outcome per attempt, and why the sweep was given up before its last point; None: it was not."""
+    """One outcome per attempt, and why the sweep was given up before its last point; None: it was
+    not.
+    """
 
     outcomes: list[JobOutcome]
     given_up: str | None
@@ -57,10 +62,11 @@ def run_sweep(
     owner: SweepOwner,
     earlier_mark: str | None = None,
 ) -> SweepRun:
-    """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as flows/stages/ending.py says.
+    """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as
+    flows/stages/ending.py says.
 
-    A sweep that is stopped (`nodesweep stop`, another mark than `earlier_mark`) meanwhile submits nothing more: its
-    remaining points have no outcome.
+    A sweep that is stopped (`nodesweep stop`, another mark than `earlier_mark`) meanwhile submits
+    nothing more: its remaining points have no outcome.
     """
     sweep = _Sweep(config, plan, inputs, earlier_mark)
 
@@ -82,7 +88,9 @@ def run_sweep(
     outcomes = sweep.queue.outcomes
     if config.training.keep_alive_seconds:
         outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
-    outcomes = sorted(outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
+    outcomes = sorted(
+        outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt)
+    )
     return SweepRun(outcomes, sweep.queue.given_up)
 
 
@@ -90,7 +98,11 @@ class _Sweep:
     """Carries out what the queue of attempts decides, and tells it what came of that."""
 
     def __init__(
-        self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, earlier_mark: str | None
+        self,
+        config: BenchmarkConfig,
+        plan: SweepPlan,
+        inputs: ResolvedInputs,
+        earlier_mark: str | None,
     ) -> None:
         self.config, self.plan, self.inputs = config, plan, inputs
         self.queue = SweepQueue(config, plan, inputs)
@@ -135,10 +147,14 @@ class _Sweep:
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
         """The job is claimed before it is sent. None: what comes next is the queue's to say."""
         name, queue = order.job_name, self.queue
-        claim = claim_job(self.config.platform, self.inputs.sweep_id, name, self._claimant, order.counts_others)
+        claim = claim_job(
+            self.config.platform, self.inputs.sweep_id, name, self._claimant, order.counts_others
+        )
         if claim.stop_mark not in (None, self._earlier_mark):
             self._withdraw(name)
-            logger.warning("sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, queue.stop())
+            logger.warning(
+                "sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, queue.stop()
+            )
             return None
         answer = queue.confirm(order, claim.jobs)
         if not isinstance(answer, Submit):
@@ -159,7 +175,8 @@ class _Sweep:
         return None
 
     def _refused_by_the_platform(self, order: Submit, error: JobRefused) -> Wait | Refuse:
-        """A refusal for lack of quota may pass; where no job of ours can free any by its end, time is let pass here.
+        """A refusal for lack of quota may pass; where no job of ours can free any by its end, time
+        is let pass here.
 
         As long as between two looks at a job, longer each time, up to a minute.
         """
@@ -168,7 +185,9 @@ class _Sweep:
             logger.warning("quota reached: %s", error)
         answer = self.queue.refused(order, str(error), time.monotonic() if is_quota else None)
         if isinstance(answer, Wait):
-            first_seconds = min(self.config.sweep.poll_interval_seconds, _LONGEST_QUOTA_PAUSE_SECONDS)
+            first_seconds = min(
+                self.config.sweep.poll_interval_seconds, _LONGEST_QUOTA_PAUSE_SECONDS
+            )
             pauses = self._quota_pauses.setdefault(
                 order.job_name, intervals(first_seconds, _LONGEST_QUOTA_PAUSE_SECONDS)
             )
@@ -177,11 +196,15 @@ class _Sweep:
         return answer
 
     def _refuse(self, order: Refuse) -> None:
-        """An attempt that isn't made is an outcome, too. The first one that the budget refuses is an event."""
+        """An attempt that isn't made is an outcome, too. The first one that the budget refuses is
+        an event.
+        """
         if order.is_over_budget and not self._is_budget_told:
             announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
             self._is_budget_told = True
-        outcome = refused_outcome(self.config, order.job_name, order.attempt.point, order.attempt.number, order.reason)
+        outcome = refused_outcome(
+            self.config, order.job_name, order.attempt.point, order.attempt.number, order.reason
+        )
         self.queue.outcomes.append(outcome)
         say_outcome(outcome)
 
@@ -189,10 +212,14 @@ class _Sweep:
         withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
 
     def _collect(self, attempt: Attempt, description: Mapping[str, Any]) -> JobOutcome:
-        return collect_outcome(self.config, self.inputs.sweep_id, attempt.point, attempt.number, description)
+        return collect_outcome(
+            self.config, self.inputs.sweep_id, attempt.point, attempt.number, description
+        )
 
     def _settle_ended(self) -> None:
-        """Wait for the next job to end, or for a first step where others wait for that, and collect what ended."""
+        """Wait for the next job to end, or for a first step where others wait for that, and collect
+        what ended.
+        """
         queue = self.queue
         followed = self._followed_until
         ended = watch_training_jobs(
@@ -221,7 +248,9 @@ class _Sweep:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Where the program can't run, start nothing more and stop what runs; what has ended is kept."""
+        """Where the program can't run, start nothing more and stop what runs; what has ended is
+        kept.
+        """
         given_up = self.queue.give_up()
         if given_up is None:
             return
@@ -239,17 +268,23 @@ class _Sweep:
 def job_limits(config: BenchmarkConfig) -> JobLimits:
     """How long a job may wait and run.
 
-    A spot job may wait for capacity in between: then the platform's own limit is on running and waiting together.
+    A spot job may wait for capacity in between: then the platform's own limit is on running and
+    waiting together.
     """
     training = config.training
-    longest = training.spot.max_wait_seconds if training.spot is not None else training.max_runtime_seconds
+    longest = (
+        training.spot.max_wait_seconds
+        if training.spot is not None
+        else training.max_runtime_seconds
+    )
     return JobLimits(config.sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
 
 
 def submit_point(
     config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, point: PlannedPoint
 ) -> dict[str, Any] | None:
-    """Start or adopt the first attempt at a point; returns the job's description, None where the sweep was stopped.
+    """Start or adopt the first attempt at a point; returns the job's description, None where the
+    sweep was stopped.
 
     Raises JobRefused.
     """
@@ -266,11 +301,24 @@ def submit_point(
         raise
 
 
-def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Start or adopt the attempt's job; says its point's place among the points, whatever the attempt."""
+def _submit(
+    config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Start or adopt the attempt's job; says its point's place among the points, whatever the
+    attempt.
+    """
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
-    logger.info("job %s: %d x %s, repeat %d%s", place, point.nodes, config.training.instance_type, point.repeat, again)
-    label = f"train-{point.nodes}n-r{point.repeat}" + (f"-a{attempt.number}" if attempt.number > 1 else "")
+    logger.info(
+        "job %s: %d x %s, repeat %d%s",
+        place,
+        point.nodes,
+        config.training.instance_type,
+        point.repeat,
+        again,
+    )
+    label = f"train-{point.nodes}n-r{point.repeat}" + (
+        f"-a{attempt.number}" if attempt.number > 1 else ""
+    )
     return submit_training_job(config.platform, request, label)

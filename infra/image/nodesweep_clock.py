@@ -1,4 +1,5 @@
-"""Times a training program and writes the metrics.json that nodesweep reads. Copy this file beside your script.
+"""Times a training program and writes the metrics.json that nodesweep reads. Copy this file beside
+your script.
 
     from nodesweep_clock import clock
 
@@ -8,11 +9,12 @@
             clock.step(len(batch))          # after each optimiser step, with this process's samples
         clock.metric("accuracy", 0.93, goal="maximize")
 
-In nodesweep's own image it is there to import. It needs nothing but Python 3.8, and no change for torch.distributed,
-Lightning, accelerate, DeepSpeed, Horovod or mpi4py: it asks the one that is loaded how many processes there are. It
-does not communicate, so it can't make a program hang. The process of rank 0 writes the file, and nothing where the
-training raised; every process prints a line. docs/metrics.schema.json describes the file: `schema_version`,
-`train_seconds` and `world` are all that a report needs.
+In nodesweep's own image it is there to import. It needs nothing but Python 3.8, and no change for
+torch.distributed, Lightning, accelerate, DeepSpeed, Horovod or mpi4py: it asks the one that is
+loaded how many processes there are. It does not communicate, so it can't make a program hang. The
+process of rank 0 writes the file, and nothing where the training raised; every process prints a
+line. docs/metrics.schema.json describes the file: `schema_version`, `train_seconds` and `world` are
+all that a report needs.
 """
 
 import json
@@ -36,7 +38,9 @@ class Clock:
         self._reset()
 
     def __call__(self, output_folder=None):
-        """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR, on SageMaker always set, else here."""
+        """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR, on SageMaker always
+        set, else here.
+        """
         self._folder = output_folder
         self._reset()
         return self
@@ -67,7 +71,9 @@ class Clock:
             self._look()
 
     def metric(self, name, value, goal=None):
-        """The validation metric at the end; the last call counts. `goal`: "maximize", "minimize", None: not known."""
+        """The validation metric at the end; the last call counts. `goal`: "maximize", "minimize",
+        None: not known.
+        """
         if goal not in ("maximize", "minimize", None):
             raise ValueError(f"goal: got {goal!r}; allowed: 'maximize', 'minimize' or None")
         self._metric = {"name": str(name), "value": float(value), "goal": goal}
@@ -78,31 +84,57 @@ class Clock:
         self._metric = self._group = None
 
     def _look(self):
-        """Ask for the process group while it is there: a program may end it before the clock stops."""
+        """Ask for the process group while it is there: a program may end it before the clock
+        stops.
+        """
         self._group = _group() or self._group
 
     def _finish(self, seconds):
         world_size, rank = self._group or (self._alone(), _rank_by_launcher())
         metrics = self._metrics(seconds, world_size)
-        said = {"rank": rank, "world_size": world_size, "train_seconds": seconds, "steps": metrics["steps"]}
+        said = {
+            "rank": rank,
+            "world_size": world_size,
+            "train_seconds": seconds,
+            "steps": metrics["steps"],
+        }
         said["steady_step_seconds"] = metrics["steady"]["step_seconds"]
         said["final_metric"] = self._metric["value"] if self._metric else None
-        print(" ".join(f"{name}={_spell(value)};" for name, value in said.items() if value is not None), flush=True)
+        print(
+            " ".join(
+                f"{name}={_spell(value)};" for name, value in said.items() if value is not None
+            ),
+            flush=True,
+        )
         if rank == 0:
             _write(self._folder or os.environ.get("SM_OUTPUT_DATA_DIR") or ".", metrics)
 
     def _alone(self):
-        """1 where this process is known to have trained by itself, None where that can't be told."""
-        asked = os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or str(len(_hosts()))
+        """1 where this process is known to have trained by itself, None where that can't be
+        told.
+        """
+        asked = (
+            os.environ.get("WORLD_SIZE")
+            or os.environ.get("OMPI_COMM_WORLD_SIZE")
+            or str(len(_hosts()))
+        )
         if asked == "1":
             return 1
         looked_while_training = bool(self._step_seconds) and "torch" in sys.modules
-        return 1 if looked_while_training and not any(name in sys.modules for name in _GROUP_LIBRARIES) else None
+        return (
+            1
+            if looked_while_training and not any(name in sys.modules for name in _GROUP_LIBRARIES)
+            else None
+        )
 
     def _metrics(self, seconds, world_size):
         steady = self._step_seconds[WARM_UP_STEPS:]
         is_short = len(steady) < ENOUGH_STEPS and sum(steady) < ENOUGH_SECONDS
-        processed = self._samples * world_size if world_size and self._is_counted and self._samples else None
+        processed = (
+            self._samples * world_size
+            if world_size and self._is_counted and self._samples
+            else None
+        )
         return {
             "schema_version": SCHEMA_VERSION,
             "train_seconds": seconds,
@@ -126,7 +158,9 @@ clock = Clock()
 
 
 def _group():
-    """(world size, rank) of the process group that is up: torch.distributed's, else Horovod's, else MPI's; or None."""
+    """(world size, rank) of the process group that is up: torch.distributed's, else Horovod's, else
+    MPI's; or None.
+    """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return torch.get_world_size(), torch.get_rank()
@@ -156,7 +190,9 @@ def _hosts():
 
 
 def _synchronize():
-    """A GPU runs behind the program: wait for it, so that its work is on the right side of the clock."""
+    """A GPU runs behind the program: wait for it, so that its work is on the right side of the
+    clock.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()

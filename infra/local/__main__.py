@@ -10,7 +10,8 @@
     python -m infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]  stop, unless another owner is left
     python -m infra.local serve  …                      like start, in the foreground
 
-Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped, and not everything is kept (a full disk).
+Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped, and not everything is kept
+(a full disk).
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ def _carry_out(options: argparse.Namespace) -> int:
         return 0 if answer["running"] else 1
     if options.command == "join":
         joined = daemon.join(state_dir, options.port, options.owner_pid)
-        print("joined" if joined else "not joined: nothing runs, it has no owners, or this is one of them")
+        print(
+            "joined"
+            if joined
+            else "not joined: nothing runs, it has no owners, or this is one of them"
+        )
         return 0 if joined else 1
     if options.command == "start":
         _start(_server_config(options, state_dir))
@@ -79,7 +84,10 @@ def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
     lines = lost(state_dir) if stopped else []
     if not lines:
         return 0
-    print("\n  ".join([f"not everything is kept in {state_dir}; make room on its disk:", *lines]), file=sys.stderr)
+    print(
+        "\n  ".join([f"not everything is kept in {state_dir}; make room on its disk:", *lines]),
+        file=sys.stderr,
+    )
     return NOT_KEPT
 
 
@@ -89,7 +97,9 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     engine = _engine(options, state_dir)
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
-        from infra.local.faults.plan import read_fault_plan  # a tenth of a second that only a fault plan costs
+        from infra.local.faults.plan import (
+            read_fault_plan,
+        )  # a tenth of a second that only a fault plan costs
 
         read_fault_plan(faults_file)
     return ServerConfig(
@@ -108,7 +118,9 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
 
 
 def _engine(options: argparse.Namespace, state_dir: Path) -> str:
-    """The engine that is asked for; for auto the one that works here, said on stderr. Raises SettingsError."""
+    """The engine that is asked for; for auto the one that works here, said on stderr. Raises
+    SettingsError.
+    """
     if options.registry and options.engine not in ("container", "auto"):
         raise SettingsError("--registry is for --engine container: leave it out, or add that")
     if options.engine != "auto":
@@ -121,12 +133,18 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
 
 
 def _model_file(options: argparse.Namespace) -> Path | None:
-    """The checked performance model. Raises SettingsError for a broken one, and for one that nothing would use."""
+    """The checked performance model. Raises SettingsError for a broken one, and for one that
+    nothing would use.
+    """
     if options.engine != "simulated" and (options.model or options.time_scale):
-        raise SettingsError("--model and --time-scale are for --engine simulated: leave them out, or add it")
+        raise SettingsError(
+            "--model and --time-scale are for --engine simulated: leave them out, or add it"
+        )
     if options.model is None:
         return None
-    from infra.local.simulation.model import read_model  # pydantic and the API's errors: only a model needs them
+    from infra.local.simulation.model import (
+        read_model,
+    )  # pydantic and the API's errors: only a model needs them
 
     path: Path = options.model.resolve()
     read_model(path)
@@ -146,17 +164,25 @@ def _start(config: ServerConfig) -> None:
 
 
 def _serve(config: ServerConfig) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    from infra.local.server.serving import serve  # a second of imports that start, stop and status do without
+    from infra.local.server.serving import (
+        serve,
+    )  # a second of imports that start, stop and status do without
 
     serve(config)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m infra.local", description="The local AWS platform.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="start|stop|status|join|leave|serve")
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.local", description="The local AWS platform."
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="start|stop|status|join|leave|serve"
+    )
     for name, description in (
         ("start", "start the platform in the background and print its endpoint"),
         ("stop", "stop the platform and everything it runs"),
@@ -166,29 +192,47 @@ def _parser() -> argparse.ArgumentParser:
         ("serve", "run the platform in the foreground"),
     ):
         command = commands.add_parser(name, help=description, description=description)
-        command.add_argument("--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="folder that keeps its state")
+        command.add_argument(
+            "--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="folder that keeps its state"
+        )
         if name in ("start", "serve"):
             _add_server_options(command)
             _add_engine_options(command)
             if name == "serve":  # what `start` hands over in place of all other options
-                command.add_argument("--settings", type=ServerConfig.from_json, help=argparse.SUPPRESS)
+                command.add_argument(
+                    "--settings", type=ServerConfig.from_json, help=argparse.SUPPRESS
+                )
         else:
-            command.add_argument("--port", type=_port, help="only a server on this port; any if left out")
+            command.add_argument(
+                "--port", type=_port, help="only a server on this port; any if left out"
+            )
         if name in ("join", "leave"):
             command.add_argument("--owner-pid", type=_process_id, required=True, help="the process")
     return parser
 
 
 def _add_server_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--port", type=_port, default=DEFAULT_PORT, help="TCP port on loopback; 0 takes a free one")
+    command.add_argument(
+        "--port", type=_port, default=DEFAULT_PORT, help="TCP port on loopback; 0 takes a free one"
+    )
     command.add_argument("--owner-pid", type=_process_id, help="stop when this process ends")
     command.add_argument(
-        "--quota", type=_quota, action="append", default=[], metavar="TYPE=N", help="instances of a type at once"
+        "--quota",
+        type=_quota,
+        action="append",
+        default=[],
+        metavar="TYPE=N",
+        help="instances of a type at once",
     )
     command.add_argument(
-        "--quotas", type=Path, metavar="FILE", help='quotas as JSON, {"ml.local.small": 8}; --quota goes before it'
+        "--quotas",
+        type=Path,
+        metavar="FILE",
+        help='quotas as JSON, {"ml.local.small": 8}; --quota goes before it',
     )
-    command.add_argument("--faults", type=Path, metavar="FILE", help="fault plan (YAML or JSON) to inject")
+    command.add_argument(
+        "--faults", type=Path, metavar="FILE", help="fault plan (YAML or JSON) to inject"
+    )
     command.add_argument(
         "--file-system",
         type=_file_system,
@@ -198,7 +242,11 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         help="folder that stands for an FSx or EFS file system",
     )
     command.add_argument(
-        "--cold-start-seconds", type=_seconds, default=0.0, metavar="S", help="what instances take to start (0)"
+        "--cold-start-seconds",
+        type=_seconds,
+        default=0.0,
+        metavar="S",
+        help="what instances take to start (0)",
     )
 
 
@@ -207,8 +255,10 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         "--engine",
         choices=ENGINES,
         default=ENGINES[0],
-        help="what a node is: a process tree, a container (podman or docker), auto: a container where that works; "
-        "simulated: nothing runs, times are computed",
+        help=(
+            "what a node is: a process tree, a container (podman or docker), auto: a container"
+            " where that works; simulated: nothing runs, times are computed"
+        ),
     )
     command.add_argument(
         "--registry",
@@ -216,16 +266,27 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="container: an OCI registry that runs already (one of the platform's own)",
     )
-    command.add_argument("--model", type=Path, metavar="FILE", help="performance model (YAML or JSON) of a simulation")
     command.add_argument(
-        "--time-scale", type=_scale, default=0.0, metavar="X", help="real seconds per simulated second, 0 to 1 (0)"
+        "--model",
+        type=Path,
+        metavar="FILE",
+        help="performance model (YAML or JSON) of a simulation",
+    )
+    command.add_argument(
+        "--time-scale",
+        type=_scale,
+        default=0.0,
+        metavar="X",
+        help="real seconds per simulated second, 0 to 1 (0)",
     )
 
 
 def _scale(text: str) -> float:
     scale = float(text)
     if not 0 <= scale <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a time scale: 0 (at once) to 1 (real time)")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a time scale: 0 (at once) to 1 (real time)"
+        )
     return scale
 
 
@@ -253,7 +314,9 @@ def _seconds(text: str) -> float:
 def _file_system(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
     if not _FILE_SYSTEM_ID.fullmatch(name) or not folder:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ID=DIR, for instance fs-0123456789abcdef0=data")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not ID=DIR, for instance fs-0123456789abcdef0=data"
+        )
     if not Path(folder).is_dir():
         raise argparse.ArgumentTypeError(f"{folder} is not a folder")
     return name, Path(folder).resolve()

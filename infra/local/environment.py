@@ -1,4 +1,6 @@
-"""Which of the caller's environment variables go on: an allow-list, so that no secret reaches server, build or node."""
+"""Which of the caller's environment variables go on: an allow-list, so that no secret reaches
+server, build or node.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,25 @@ _LOCALE_AND_NETWORK = frozenset(
 _NODE_PREFIXES = ("PIP_", "LC_")
 _SERVER_NAMES = (
     _LOCALE_AND_NETWORK
-    | {"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "CC", "CXX", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"}
-    | {"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "CONTAINERS_REGISTRIES_CONF", "CONTAINERS_STORAGE_CONF"}
+    | {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "CC",
+        "CXX",
+        "XDG_CACHE_HOME",
+        "XDG_RUNTIME_DIR",
+    }
+    | {
+        "DOCKER_HOST",
+        "DOCKER_CONFIG",
+        "CONTAINERS_CONF",
+        "CONTAINERS_REGISTRIES_CONF",
+        "CONTAINERS_STORAGE_CONF",
+    }
 )
 _SERVER_PREFIXES = ("PIP_", "UV_", "LC_", "PYTHON")
 # //user:password@, and a password that holds a slash: what follows the colon is no port then.
@@ -21,12 +40,20 @@ _USER_PART = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@
 
 
 def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
-    """For the platform's server and the installers that it starts: places, proxies, certificates, settings of pip."""
-    return {name: value for name, value in caller.items() if name in _SERVER_NAMES or name.startswith(_SERVER_PREFIXES)}
+    """For the platform's server and the installers that it starts: places, proxies, certificates,
+    settings of pip.
+    """
+    return {
+        name: value
+        for name, value in caller.items()
+        if name in _SERVER_NAMES or name.startswith(_SERVER_PREFIXES)
+    }
 
 
 def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
-    """For a node, whose job may install packages too: the same without places, and URLs without user and password."""
+    """For a node, whose job may install packages too: the same without places, and URLs without
+    user and password.
+    """
     return {
         name: _USER_PART.sub("", value)
         for name, value in server.items()

@@ -1,7 +1,8 @@
 """What the API side of the local platform asks of an engine, and of an image builder.
 
-The API side (SageMaker and CodeBuild: validation, status, S3, logs) knows no processes; an engine knows no AWS API.
-`ProcessEngine` is the first engine: a node is a process tree. A container engine implements the same two protocols.
+The API side (SageMaker and CodeBuild: validation, status, S3, logs) knows no processes; an engine
+knows no AWS API. `ProcessEngine` is the first engine: a node is a process tree. A container engine
+implements the same two protocols.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class AccessKey:
-    """One key pair, as AWS clients take it. `expires_at` is in unix seconds; None of both for a key that stays."""
+    """One key pair, as AWS clients take it. `expires_at` is in unix seconds; None of both for a key
+    that stays.
+    """
 
     id: str
     secret: str
@@ -37,7 +40,9 @@ class JobSpec:
     hyperparameters: Mapping[str, str]
     environment: Mapping[str, str]
     input_data_config: Sequence[Mapping[str, Any]] = ()
-    """Request shape: [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]."""
+    """Request shape: [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?,
+    InputMode?}].
+    """
     checkpoint_config: Mapping[str, str] | None = None
     """Request shape: {S3Uri, LocalPath?}."""
     container_entrypoint: Sequence[str] = ()
@@ -55,7 +60,9 @@ class Node:
 
     host: str  # algo-1 … algo-n
     address: str  # 127.0.x.y
-    opt_ml: Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
+    opt_ml: (
+        Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
+    )
 
 
 @dataclass(frozen=True)
@@ -66,19 +73,27 @@ class NodeExit:
     exit_code: int  # as `train` gave it; -N when a signal N ended it
     ended_unix_seconds: float
     failure: str | None  # text of output/failure, None where the node left none
-    stopped_by_platform: bool  # ended because a peer failed, a stop was asked for, or the deadline passed
+    stopped_by_platform: (
+        bool  # ended because a peer failed, a stop was asked for, or the deadline passed
+    )
 
 
 @dataclass(frozen=True)
 class NodeAttainment:
-    """What a node got of the CPU that it asked for, while its job measured (docs/method.md, "Attainment")."""
+    """What a node got of the CPU that it asked for, while its job measured (docs/method.md,
+    "Attainment").
+    """
 
     seconds: float  # from `go` to `done`
     quota_seconds: float  # CPU time that its quota allowed in them
     cpu_seconds: float  # and that it used
     asked_seconds: float | None  # what it would have used on a machine of its own; None: not known
-    run_queue_delay_seconds: float | None  # its threads ready to run, with quota left; None: not counted
-    throttled_share: float | None  # of the quota's periods, those that it used up; None: not counted
+    run_queue_delay_seconds: (
+        float | None
+    )  # its threads ready to run, with quota left; None: not counted
+    throttled_share: (
+        float | None
+    )  # of the quota's periods, those that it used up; None: not counted
 
     @property
     def share(self) -> float | None:
@@ -90,7 +105,9 @@ class NodeAttainment:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How the run of all nodes ended. `failed_host` is the root cause, None when every node exited 0."""
+    """How the run of all nodes ended. `failed_host` is the root cause, None when every node exited
+    0.
+    """
 
     exits: Sequence[NodeExit]
     failed_host: str | None = None
@@ -103,7 +120,9 @@ class RunResult:
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """What a running node has used of its machine. The CPU time may fall a little when processes end unnoticed."""
+    """What a running node has used of its machine. The CPU time may fall a little when processes
+    end unnoticed.
+    """
 
     cpu_seconds: float  # since its start
     memory_bytes: int  # now; pages shared between its processes count once for each
@@ -115,19 +134,27 @@ LineSink = Callable[[str, str, int], None]
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once where its backend has room for them."""
+    """Runs the nodes of one job at a time, or of several at once where its backend has room for
+    them.
+    """
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
+        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or
+        None.
+        """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
         """Why nodes can't be started with a request's own entry point and arguments, or None."""
 
     def isolation(self, instance_type: str) -> str:
-        """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not isolated (reason)"."""
+        """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not
+        isolated (reason)".
+        """
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
+        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist,
+        still empty.
+        """
 
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
@@ -138,12 +165,21 @@ class Engine(Protocol):
         """
 
     def run(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended. Never leaves a process behind, whatever happens."""
+        """Run `train` on every node until all have ended. Never leaves a process behind, whatever
+        happens.
+        """
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """SIGKILL every process of a running node, as a broken machine would end them; nothing where none runs."""
+        """SIGKILL every process of a running node, as a broken machine would end them; nothing
+        where none runs.
+        """
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
         """Host -> what its processes use, for the nodes that run now."""
@@ -153,7 +189,9 @@ class Engine(Protocol):
 
 
 class Room(Protocol):
-    """What running jobs leave of the machine. A job takes its room before it begins, and gives it back in the end."""
+    """What running jobs leave of the machine. A job takes its room before it begins, and gives it
+    back in the end.
+    """
 
     @property
     def most_jobs(self) -> int:
@@ -171,7 +209,9 @@ class Room(Protocol):
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image in the local store. `digest` is content-derived and identical for identical inputs."""
+    """An image in the local store. `digest` is content-derived and identical for identical
+    inputs.
+    """
 
     digest: str  # sha256:<64 hex>
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -195,10 +235,14 @@ class ImageStore(Protocol):
         """Build `context` (a folder with a Dockerfile) and tag it. Raises ImageBuildError."""
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The image's folder for a full URI (…/repository:tag or …/repository@digest), or None if it isn't here."""
+        """The image's folder for a full URI (…/repository:tag or …/repository@digest), or None if
+        it isn't here.
+        """
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Every (repository, tag, digest) in the store: the ECR face is filled from it when the platform starts."""
+        """Every (repository, tag, digest) in the store: the ECR face is filled from it when the
+        platform starts.
+        """
 
 
 class ImageBuildError(Exception):

@@ -21,9 +21,13 @@ Event = dict[str, Any]
 
 
 class LogStreams:
-    """The log streams of one job or build: one per host. Use as a context manager; leaving it writes what is left."""
+    """The log streams of one job or build: one per host. Use as a context manager; leaving it
+    writes what is left.
+    """
 
-    def __init__(self, logs: Any, group: str, interval_seconds: float = FLUSH_INTERVAL_SECONDS) -> None:
+    def __init__(
+        self, logs: Any, group: str, interval_seconds: float = FLUSH_INTERVAL_SECONDS
+    ) -> None:
         self._logs = logs
         self._group = group
         self._interval_seconds = interval_seconds
@@ -52,8 +56,12 @@ class LogStreams:
     def write(self, host: str, line: str, unix_milliseconds: int) -> None:
         """Queue one line; times never run backwards within a stream, as PutLogEvents demands."""
         with self._lock:
-            self._latest_milliseconds[host] = max(self._latest_milliseconds[host], unix_milliseconds)
-            self._waiting[host].append({"timestamp": self._latest_milliseconds[host], "message": _fit(line)})
+            self._latest_milliseconds[host] = max(
+                self._latest_milliseconds[host], unix_milliseconds
+            )
+            self._waiting[host].append(
+                {"timestamp": self._latest_milliseconds[host], "message": _fit(line)}
+            )
 
     def _run(self) -> None:
         while not self._closed.wait(self._interval_seconds):
@@ -68,11 +76,17 @@ class LogStreams:
                 self._put(host, batch)
 
     def _put(self, host: str, batch: list[Event]) -> None:
-        """A batch that is refused is reported and dropped: the log must not stop the job it tells of."""
+        """A batch that is refused is reported and dropped: the log must not stop the job it tells
+        of.
+        """
         try:
-            self._logs.put_log_events(logGroupName=self._group, logStreamName=self._streams[host], logEvents=batch)
+            self._logs.put_log_events(
+                logGroupName=self._group, logStreamName=self._streams[host], logEvents=batch
+            )
         except Exception:
-            logger.exception("%s: %d lines of %s could not be written", self._group, len(batch), host)
+            logger.exception(
+                "%s: %d lines of %s could not be written", self._group, len(batch), host
+            )
 
 
 def _fit(line: str) -> str:

@@ -1,9 +1,10 @@
 """Reads what a node wrote, and nothing else of this machine.
 
-The platform may run as root while a node is a container, and what a node leaves in its tree may be a link to
-/etc/shadow, a pipe that nobody writes to, or a folder that becomes a link while it is read. So every step on the way to
-a file is opened relative to the one before, no step follows a link by itself, and links are read and walked here, as
-the node saw them: /opt/ml is the root of its tree, and whatever leads out of it is not there.
+The platform may run as root while a node is a container, and what a node leaves in its tree may be
+a link to /etc/shadow, a pipe that nobody writes to, or a folder that becomes a link while it is
+read. So every step on the way to a file is opened relative to the one before, no step follows a
+link by itself, and links are read and walked here, as the node saw them: /opt/ml is the root of its
+tree, and whatever leads out of it is not there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 def open_file(root: Path, name: str) -> IO[bytes]:
-    """The regular file `name` below the node's tree `root`. Raises FileNotFoundError for anything else."""
+    """The regular file `name` below the node's tree `root`. Raises FileNotFoundError for anything
+    else.
+    """
     descriptor = _open(root, name, _FILE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -35,7 +38,9 @@ def open_file(root: Path, name: str) -> IO[bytes]:
 
 
 def file_names(root: Path, folder: str) -> list[str]:
-    """Every regular file in the folder of the node's tree by its name below the folder, sorted; links to files too."""
+    """Every regular file in the folder of the node's tree by its name below the folder, sorted;
+    links to files too.
+    """
     try:
         descriptor = _open(root, folder, _FOLDER)
     except OSError:
@@ -61,7 +66,9 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
 def _open(root: Path, name: str, last_flags: int) -> int:
     """A descriptor of what `name` leads to below `root`."""
     waiting = deque(PurePosixPath(name).parts)
-    path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]  # open folders, root first
+    path: list[int] = [
+        os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    ]  # open folders, root first
     links = 0
     try:
         while waiting:

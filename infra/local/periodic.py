@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 
 
 class PeriodicThread:
-    """Calls `work` after each of the pauses (seconds) from `start` to `stop`, which waits for a call that is on."""
+    """Calls `work` after each of the pauses (seconds) from `start` to `stop`, which waits for a
+    call that is on.
+    """
 
-    def __init__(self, name: str, work: Callable[[], None], pauses_seconds: Iterator[float]) -> None:
+    def __init__(
+        self, name: str, work: Callable[[], None], pauses_seconds: Iterator[float]
+    ) -> None:
         self._work = work
         self._pauses_seconds = pauses_seconds
         self._over = threading.Event()

@@ -1,7 +1,8 @@
-"""YAML without aliases and within limits: what fault plans, performance models and buildspecs are written in.
+"""YAML without aliases and within limits: what fault plans, performance models and buildspecs are
+written in.
 
-Without aliases a document is as large as it looks, and its limits are those of its text. configs/strict_yaml.py does
-more for configs; the platform shares no code with them.
+Without aliases a document is as large as it looks, and its limits are those of its text.
+configs/strict_yaml.py does more for configs; the platform shares no code with them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ MAX_NUMBER_CHARACTERS = 40
 
 
 def parse_plain_yaml(text: str) -> Any:
-    """The document as plain Python values. Raises yaml.YAMLError, which mostly names line and column."""
+    """The document as plain Python values. Raises yaml.YAMLError, which mostly names line and
+    column.
+    """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
     return yaml.load(text, Loader=_PlainLoader)
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML or JSON file. Raises SettingsError where it is neither, or can't be read."""
+    """The value in a YAML or JSON file. Raises SettingsError where it is neither, or can't be
+    read.
+    """
     text = read_text(path)
     try:
         return parse_plain_yaml(text)
@@ -43,7 +48,11 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise _error(f"*{str(event.anchor)[:80]} is an alias, which is not read here; write the value out", event)
+            raise _error(
+                f"*{str(event.anchor)[:80]} is an alias, which is not read here; write the"
+                " value out",
+                event,
+            )
         if self._depth == MAX_DEPTH:
             raise _error(f"nested more than {MAX_DEPTH} levels deep", event)
         self._depth += 1
@@ -54,7 +63,9 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         is_number = node.tag.endswith((":int", ":float")) and isinstance(node, yaml.ScalarNode)
         if is_number and len(node.value) > MAX_NUMBER_CHARACTERS:
-            raise _error(f"a number of {len(node.value)} characters; at most {MAX_NUMBER_CHARACTERS}", node)
+            raise _error(
+                f"a number of {len(node.value)} characters; at most {MAX_NUMBER_CHARACTERS}", node
+            )
         try:
             return super().construct_object(node, deep)
         except (
@@ -63,7 +74,9 @@ class _PlainLoader(yaml.SafeLoader):
             LookupError,
             AttributeError,
         ):  # 2026-13-01, !!int "", !!bool x, !!timestamp x
-            raise _error(f"this is no {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node) from None
+            raise _error(
+                f"this is no {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node
+            ) from None
 
 
 def _error(message: str, place: Any) -> yaml.MarkedYAMLError:

@@ -9,7 +9,9 @@ _STATE, _START_TIME = 0, 19
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; None where it has ended, even if nobody has reaped it yet."""
+    """When the process began, in clock ticks since boot; None where it has ended, even if nobody
+    has reaped it yet.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,6 @@
-"""What a user gives the platform in files beside the command line: quotas, and the errors of all such files."""
+"""What a user gives the platform in files beside the command line: quotas, and the errors of all
+such files.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,15 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A file can't be used; the message names the file, the entry, what it holds and what is allowed."""
+    """A file can't be used; the message names the file, the entry, what it holds and what is
+    allowed.
+    """
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises SettingsError where it can't be read, or is no file: a pipe or a device may never end."""
+    """The file's text. Raises SettingsError where it can't be read, or is no file: a pipe or a
+    device may never end.
+    """
     try:
         if path.exists() and not path.is_file():
             raise SettingsError(f"{path} can't be read: it is a directory, a device or a pipe")
@@ -38,8 +44,12 @@ def read_quotas(path: Path) -> dict[str, int]:
     except ValueError as error:
         raise SettingsError(f"{path} is not JSON: {error}") from error
     if not isinstance(quotas, dict):
-        raise SettingsError(f'{path}: expected a JSON object such as {{"ml.local.small": 8}}, got {quotas!r}')
+        raise SettingsError(
+            f'{path}: expected a JSON object such as {{"ml.local.small": 8}}, got {quotas!r}'
+        )
     for name, count in quotas.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise SettingsError(f"{path}: {name} is {count!r}; a quota is a whole number of instances, 0 or more")
+            raise SettingsError(
+                f"{path}: {name} is {count!r}; a quota is a whole number of instances, 0 or more"
+            )
     return quotas

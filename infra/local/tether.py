@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-# PR_SET_PDEATHSIG with SIGKILL: it survives execvp(), and what the command starts does not inherit it. Whoever has lost
-# its starter before that has another parent.
+# PR_SET_PDEATHSIG with SIGKILL: it survives execvp(), and what the command starts does not inherit
+# it. Whoever has lost its starter before that has another parent.
 _PROGRAM = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)

@@ -22,21 +22,36 @@ from infra.worker.server import SecretError, become_worker, serve, with_secrets
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m infra.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m infra.worker",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("verb", choices=("up", "down", "status", "deploy", "server", "worker", "automations"))
-    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs")
-    parser.add_argument("--port", type=int, default=4200, help="of the Prefect server; the next one is the worker's")
+    parser.add_argument(
+        "verb", choices=("up", "down", "status", "deploy", "server", "worker", "automations")
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs"
+    )
+    parser.add_argument(
+        "--port", type=int, default=4200, help="of the Prefect server; the next one is the worker's"
+    )
     parser.add_argument("--host", default=HOST, help="server: the address to listen on")
     parser.add_argument("--platform-port", type=int, default=4570, help="of the local platform")
-    parser.add_argument("--notify", metavar="TYPE/NAME", help="automations: notification block, e.g. slack-webhook/ops")
-    parser.add_argument("--remove", action="store_true", help="automations: delete those of an earlier call")
+    parser.add_argument(
+        "--notify",
+        metavar="TYPE/NAME",
+        help="automations: notification block, e.g. slack-webhook/ops",
+    )
+    parser.add_argument(
+        "--remove", action="store_true", help="automations: delete those of an earlier call"
+    )
     arguments = parser.parse_args()
     if arguments.verb == "automations":
         return _automations(arguments.notify, arguments.remove)
     if arguments.verb in ("deploy", "server", "worker"):
         return _by_environment(arguments.verb, arguments.host, arguments.port)
-    # From the environment: on a command line every process of the machine could read the password in it.
+    # From the environment: on a command line every process of the machine could read the password
+    # in it.
     database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
     try:
@@ -60,15 +75,23 @@ def _automations(notification_block: str | None, remove: bool) -> int:
     except httpx.HTTPStatusError as error:
         if error.response.status_code != 401:
             raise
-        wanted = "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+        wanted = (
+            "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+            " docs/production.md"
+        )
         print(f"nodesweep: {wanted}", file=sys.stderr)
         return 1
-    print("\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names) or "there was none")
+    print(
+        "\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names)
+        or "there was none"
+    )
     return 0
 
 
 def _by_environment(verb: str, host: str, port: int) -> int:
-    """Wherever the environment says: compose.yaml gives these verbs to containers of the worker's image."""
+    """Wherever the environment says: compose.yaml gives these verbs to containers of the worker's
+    image.
+    """
     try:
         if verb == "server":
             serve(host, port)
@@ -77,7 +100,9 @@ def _by_environment(verb: str, host: str, port: int) -> int:
             become_worker(POOL)
         api_url = os.environ.get("PREFECT_API_URL")
         if not api_url:
-            raise DeployError("PREFECT_API_URL is not set: name the server, e.g. http://127.0.0.1:4200/api")
+            raise DeployError(
+                "PREFECT_API_URL is not set: name the server, e.g. http://127.0.0.1:4200/api"
+            )
         wait_for_server(api_url)
         deploy({"NODESWEEP_HOME": str(REPOSITORY), **with_secrets(os.environ)})
     except (DeployError, SecretError) as error:
@@ -99,7 +124,11 @@ def _do(verb: str, machine: Machine) -> int:
         down(machine)
     else:
         running = status(machine)
-        print("\n".join(f"{name}: {'runs' if alive else 'does not run'}" for name, alive in running.items()))
+        print(
+            "\n".join(
+                f"{name}: {'runs' if alive else 'does not run'}" for name, alive in running.items()
+            )
+        )
         return 0 if all(running.values()) else 1
     return 0
 

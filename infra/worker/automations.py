@@ -1,4 +1,5 @@
-"""Automations at the Prefect server, none until this command is given: runs without a process, notifications.
+"""Automations at the Prefect server, none until this command is given: runs without a process,
+notifications.
 
 python -m infra.worker automations                                 runs whose process is gone become Crashed
 python -m infra.worker automations --notify slack-webhook/ops      and a message on regressions, budgets, failures
@@ -20,9 +21,13 @@ from prefect.exceptions import ObjectNotFound
 
 PREFIX = "nodesweep: "
 _HEARTBEAT = "prefect.flow-run.heartbeat"
-_OVER = frozenset(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
+_OVER = frozenset(
+    f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")
+)
 _SILENT_SECONDS = 90  # three heartbeats of prefect.yaml's 30 s
-_TAGGED = ResourceSpecification({"prefect.resource.id": "prefect.tag.nodesweep", "prefect.resource.role": "tag"})
+_TAGGED = ResourceSpecification(
+    {"prefect.resource.id": "prefect.tag.nodesweep", "prefect.resource.role": "tag"}
+)
 
 
 class AutomationError(Exception):
@@ -30,7 +35,9 @@ class AutomationError(Exception):
 
 
 def set_up(notification_block: str | None) -> list[str]:
-    """Make the automations anew, in place of those of an earlier call; their names. Raises AutomationError."""
+    """Make the automations anew, in place of those of an earlier call; their names. Raises
+    AutomationError.
+    """
     wanted = [gone_runs()]
     if notification_block is not None:
         wanted += notifications(_block_id(notification_block))
@@ -43,14 +50,20 @@ def set_up(notification_block: str | None) -> list[str]:
 def remove() -> list[str]:
     """Delete every automation that set_up() has made; their names."""
     with get_client(sync_client=True) as client:
-        ours = [automation for automation in client.read_automations() if automation.name.startswith(PREFIX)]
+        ours = [
+            automation
+            for automation in client.read_automations()
+            if automation.name.startswith(PREFIX)
+        ]
         for automation in ours:
             client.delete_automation(automation.id)
     return [automation.name for automation in ours]
 
 
 def gone_runs() -> Automation:
-    """Prefect does not notice when a flow's process ends together with its worker; the missing heartbeat tells."""
+    """Prefect does not notice when a flow's process ends together with its worker; the missing
+    heartbeat tells.
+    """
     return Automation(
         name=f"{PREFIX}runs whose process is gone",
         trigger=EventTrigger(
@@ -64,14 +77,19 @@ def gone_runs() -> Automation:
         ),
         actions=[
             ChangeFlowRunState(
-                name=None, state=StateType.CRASHED, message=f"no heartbeat for {_SILENT_SECONDS} s", force=False
+                name=None,
+                state=StateType.CRASHED,
+                message=f"no heartbeat for {_SILENT_SECONDS} s",
+                force=False,
             )
         ],
     )
 
 
 def notifications(block_id: UUID) -> list[Automation]:
-    """A message on an established regression, a budget that kept something from starting, and a run that failed."""
+    """A message on an established regression, a budget that kept something from starting, and a run
+    that failed.
+    """
     regression = _on("nodesweep.regression", "nodesweep.sweep.*")
     budget = _on("nodesweep.budget", "nodesweep.benchmark.*")
     failure = EventTrigger(
@@ -91,13 +109,23 @@ def notifications(block_id: UUID) -> list[Automation]:
             name=f"{PREFIX}budget",
             trigger=budget,
             actions=[
-                _message(block_id, "nodesweep: budget of {{ event.resource.name }}", "{{ event.payload.message }}")
+                _message(
+                    block_id,
+                    "nodesweep: budget of {{ event.resource.name }}",
+                    "{{ event.payload.message }}",
+                )
             ],
         ),
         Automation(
             name=f"{PREFIX}failure",
             trigger=failure,
-            actions=[_message(block_id, "nodesweep: {{ flow_run.name }} failed", "{{ flow_run.state.message }}")],
+            actions=[
+                _message(
+                    block_id,
+                    "nodesweep: {{ flow_run.name }} failed",
+                    "{{ flow_run.state.message }}",
+                )
+            ],
         ),
     ]
 
@@ -119,5 +147,6 @@ def _block_id(slug: str) -> UUID:
             return client.read_block_document_by_name(name, kind).id
     except ObjectNotFound:
         raise AutomationError(
-            f"no notification block {slug!r}; make one in the UI under Blocks, and give it as type/name"
+            f"no notification block {slug!r}; make one in the UI under Blocks, and give it as"
+            " type/name"
         ) from None

@@ -1,4 +1,5 @@
-"""The work pool and the deployments of prefect.yaml at a Prefect server: for `make up` and for compose.yaml.
+"""The work pool and the deployments of prefect.yaml at a Prefect server: for `make up` and for
+compose.yaml.
 
 python -m infra.worker deploy     # at the server of PREFECT_API_URL, for which it waits
 """
@@ -15,7 +16,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
-SERVER_START_SECONDS = 120.0  # 14-20 s on two quiet cores the first time, several times that on busy ones
+SERVER_START_SECONDS = (
+    120.0  # 14-20 s on two quiet cores the first time, several times that on busy ones
+)
 _COMMAND_SECONDS = 120.0
 _DEPLOY_SECONDS = 180.0
 
@@ -25,13 +28,26 @@ class DeployError(Exception):
 
 
 def deploy(environment: Mapping[str, str]) -> None:
-    """Make the work pool and register every deployment, in place of what an earlier call made. Raises DeployError."""
-    _prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite", seconds=_COMMAND_SECONDS)
+    """Make the work pool and register every deployment, in place of what an earlier call made.
+    Raises DeployError.
+    """
+    _prefect(
+        environment,
+        "work-pool",
+        "create",
+        POOL,
+        "--type",
+        "process",
+        "--overwrite",
+        seconds=_COMMAND_SECONDS,
+    )
     _prefect(environment, "deploy", "--all", seconds=_DEPLOY_SECONDS)
 
 
 def wait_for_server(api_url: str, runs: Callable[[], bool] = lambda: True) -> None:
-    """Return once the server answers. Raises DeployError after 120 s, or as soon as `runs` says that it has ended."""
+    """Return once the server answers. Raises DeployError after 120 s, or as soon as `runs` says
+    that it has ended.
+    """
     deadline = time.monotonic() + SERVER_START_SECONDS
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while time.monotonic() < deadline and runs():
@@ -47,9 +63,19 @@ def _prefect(environment: Mapping[str, str], *arguments: str, seconds: float) ->
     command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+            command,
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        raise DeployError(f"`prefect {' '.join(arguments)}` gave no answer within {seconds:.0f} s") from None
+        raise DeployError(
+            f"`prefect {' '.join(arguments)}` gave no answer within {seconds:.0f} s"
+        ) from None
     if done.returncode != 0:
-        raise DeployError(f"`prefect {' '.join(arguments)}` failed:\n{(done.stderr or done.stdout).strip()}")
+        raise DeployError(
+            f"`prefect {' '.join(arguments)}` failed:\n{(done.stderr or done.stdout).strip()}"
+        )

@@ -1,6 +1,8 @@
-"""Whether a service of this container answers: python infra/worker/health.py PORT PATH. The image's health check.
+"""Whether a service of this container answers: python infra/worker/health.py PORT PATH. The image's
+health check.
 
-Imports nothing of the house: it runs every few seconds. No proxy is asked, whatever the environment names.
+Imports nothing of the house: it runs every few seconds. No proxy is asked, whatever the environment
+names.
 """
 
 import sys
@@ -15,7 +17,11 @@ def problem(port: int, path: str) -> str | None:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        return None if answer.status == 200 else f"{path} on port {port}: {answer.status} {answer.reason}"
+        return (
+            None
+            if answer.status == 200
+            else f"{path} on port {port}: {answer.status} {answer.reason}"
+        )
     except (OSError, HTTPException) as error:
         return f"{path} on port {port}: {error}"
     finally:

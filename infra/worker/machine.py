@@ -1,4 +1,5 @@
-"""Everything that runs the deployments, on one machine: Prefect server, work pool with a worker, platform, deployments.
+"""Everything that runs the deployments, on one machine: Prefect server, work pool with a worker,
+platform, deployments.
 
 python -m infra.worker up      # make up
 python -m infra.worker down    # make down
@@ -19,7 +20,14 @@ from pathlib import Path
 
 from infra.local.process_identity import start_ticks
 from infra.local.state.files import write_atomically, write_json
-from infra.worker.deployments import POOL, REPOSITORY, SERVER_START_SECONDS, DeployError, deploy, wait_for_server
+from infra.worker.deployments import (
+    POOL,
+    REPOSITORY,
+    SERVER_START_SECONDS,
+    DeployError,
+    deploy,
+    wait_for_server,
+)
 from infra.worker.server import CLIENT_AUTH, SERVER_AUTH
 
 HOST = "127.0.0.1"
@@ -33,9 +41,11 @@ class MachineError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it all lies: state in `folder`, the server on `port` (the worker on the next), the platform.
+    """Where it all lies: state in `folder`, the server on `port` (the worker on the next), the
+    platform.
 
-    `platform_options` are further options of `nodesweep local start`, e.g. ("--engine", "simulated").
+    `platform_options` are further options of `nodesweep local start`, e.g. ("--engine",
+    "simulated").
     """
 
     folder: Path
@@ -60,7 +70,8 @@ class Machine:
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.api_url,
             CLIENT_AUTH: self.auth_file.read_text().strip(),
-            # Under another host name the UI can't reach its API; that of a proxy in front is the caller's to name.
+            # Under another host name the UI can't reach its API; that of a proxy in front is the
+            # caller's to name.
             "PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL") or self.api_url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_LOGGING_EXTRA_LOGGERS": "nodesweep",
@@ -81,13 +92,24 @@ def up(machine: Machine) -> None:
     if not machine.auth_file.exists():
         for name in ("worker", "server"):  # of a version without a password
             _stop(machine, name)
-        write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())  # mode 600
+        write_atomically(
+            machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode()
+        )  # mode 600
     _platform(machine, "start", SERVER_START_SECONDS)
     server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
     password = machine.environment[CLIENT_AUTH]
     _start(machine, "server", server, {**machine.environment, SERVER_AUTH: password})
     _deploy(machine)
-    worker = ("prefect", "worker", "start", "--pool", POOL, "--name", "machine", "--with-healthcheck")
+    worker = (
+        "prefect",
+        "worker",
+        "start",
+        "--pool",
+        POOL,
+        "--name",
+        "machine",
+        "--with-healthcheck",
+    )
     _start(machine, "worker", worker, _without_database(machine.environment))
 
 
@@ -103,7 +125,9 @@ def status(machine: Machine) -> dict[str, bool]:
     return {name: _pid(machine, name) is not None for name in ("server", "worker")}
 
 
-def _start(machine: Machine, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+def _start(
+    machine: Machine, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]
+) -> None:
     if _pid(machine, name) is not None:
         return
     command = [sys.executable, "-m", *arguments]
@@ -115,12 +139,19 @@ def _start(machine: Machine, name: str, arguments: tuple[str, ...], environment:
             command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
-    write_json(machine.folder / f"{name}.json", {"pid": process.pid, "start_ticks": start_ticks(process.pid)})
+    write_json(
+        machine.folder / f"{name}.json",
+        {"pid": process.pid, "start_ticks": start_ticks(process.pid)},
+    )
 
 
 def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
     """The database is the server's alone, and its URL holds a password."""
-    return {name: value for name, value in environment.items() if not name.startswith("PREFECT_SERVER_DATABASE")}
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("PREFECT_SERVER_DATABASE")
+    }
 
 
 def _deploy(machine: Machine) -> None:
@@ -141,13 +172,17 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
             timeout=seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise MachineError(f"the local platform gave no answer to {verb} within {seconds:.0f} s") from None
+        raise MachineError(
+            f"the local platform gave no answer to {verb} within {seconds:.0f} s"
+        ) from None
     if done.returncode != 0:
         raise MachineError(f"the local platform, {verb}: {done.stderr.strip()}")
 
 
 def _pid(machine: Machine, name: str) -> int | None:
-    """The process of that name, if it still runs; a number that was given to another process does not count."""
+    """The process of that name, if it still runs; a number that was given to another process does
+    not count.
+    """
     try:
         record = json.loads((machine.folder / f"{name}.json").read_text())
         pid, began = int(record["pid"]), record["start_ticks"]

@@ -1,14 +1,18 @@
 """Prefect's server as `make up` and compose.yaml start it. python -m infra.worker server
 
-It is Prefect's own application with a guard in front: whoever can start a flow run makes the worker run code, so
+It is Prefect's own application with a guard in front: whoever can start a flow run makes the worker
+run code, so
 
-- every call needs the password, PREFECT_SERVER_API_AUTH_STRING; without one the server does not start;
+- every call needs the password, PREFECT_SERVER_API_AUTH_STRING; without one the server does not
+  start;
 - a page of another origin than the UI's is not allowed to call it (CORS);
-- a request that was sent to another host name than the server's is refused. A web page can have its own name resolved
-  to 127.0.0.1 and is of the same origin then (DNS rebinding), but its requests carry its name.
+- a request that was sent to another host name than the server's is refused. A web page can have its
+  own name resolved to 127.0.0.1 and is of the same origin then (DNS rebinding), but its requests
+  carry its name.
 
-A secret comes from a file where an environment variable NAME_FILE names one, as a compose secret is mounted: Prefect
-reads it from the environment only, and the container's configuration shall not show it.
+A secret comes from a file where an environment variable NAME_FILE names one, as a compose secret is
+mounted: Prefect reads it from the environment only, and the container's configuration shall not
+show it.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ class SecretError(Exception):
 
 
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """With each secret in place of its file; unchanged where no file is named. Raises SecretError."""
+    """With each secret in place of its file; unchanged where no file is named. Raises
+    SecretError.
+    """
     named = dict(environment)
     for secret in SECRETS:
         path = named.pop(f"{secret}_FILE", None)
@@ -47,7 +53,8 @@ def _read_secret(variable: str, path: str) -> str:
         secret = Path(path).read_text().strip()
     except OSError as error:
         raise SecretError(
-            f"{variable}: {path} can't be read ({error.strerror}); user {os.getuid()} has to be able to read it"
+            f"{variable}: {path} can't be read ({error.strerror}); user {os.getuid()} has to be"
+            " able to read it"
         ) from None
     if not secret:
         raise SecretError(f"{variable}: {path} is empty; it has to hold the secret")
@@ -56,7 +63,17 @@ def _read_secret(variable: str, path: str) -> str:
 
 def become_worker(pool: str) -> NoReturn:
     """This process becomes the pool's worker, so that SIGTERM reaches it. Raises SecretError."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    command = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "worker",
+        "start",
+        "--pool",
+        pool,
+        "--type",
+        "process",
+    ]
     os.execve(sys.executable, [*command, "--with-healthcheck"], with_secrets(os.environ))
 
 
@@ -65,9 +82,12 @@ def serve(host: str, port: int) -> None:
     environment = with_secrets(os.environ)
     if not environment.get(SERVER_AUTH):
         raise SecretError(
-            f"{SERVER_AUTH} is not set: name a password as user:password, or a file in {SERVER_AUTH}_FILE"
+            f"{SERVER_AUTH} is not set: name a password as user:password, or a file in"
+            f" {SERVER_AUTH}_FILE"
         )
-    environment.setdefault("PREFECT_SERVER_CORS_ALLOWED_ORIGINS", ",".join(trusted_origins(environment)) or "null")
+    environment.setdefault(
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS", ",".join(trusted_origins(environment)) or "null"
+    )
     os.environ.clear()
     os.environ.update(environment)
     import uvicorn  # after the environment is set: Prefect reads it when it is imported
@@ -86,8 +106,13 @@ def serve(host: str, port: int) -> None:
 
 
 def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
-    """The names under which the server is called: loopback's, the UI's address and PREFECT_API_URL's."""
-    hosts = {urlsplit(environment.get(name, "")).hostname for name in _ADDRESSES} | {"127.0.0.1", "localhost"}
+    """The names under which the server is called: loopback's, the UI's address and
+    PREFECT_API_URL's.
+    """
+    hosts = {urlsplit(environment.get(name, "")).hostname for name in _ADDRESSES} | {
+        "127.0.0.1",
+        "localhost",
+    }
     return sorted(host for host in hosts if host)
 
 

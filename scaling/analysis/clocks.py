@@ -1,4 +1,5 @@
-"""One clock over the node counts: medians, intervals, speedup, efficiency, doubling ratio, Karp-Flatt.
+"""One clock over the node counts: medians, intervals, speedup, efficiency, doubling ratio,
+Karp-Flatt.
 
 docs/method.md, "Clocks", "Speedup" and "Repeats and intervals".
 
@@ -23,18 +24,32 @@ class ClockStatistics(Part):
     """One node count on one clock. Every statistic is null where it is unknown, never 0."""
 
     n: int = Field(description="Runs these statistics are made of.")
-    seconds: float | None = Field(description="Median T(N); on the steady clock seconds per sample.")
-    seconds_interval: Interval | None = Field(description="95 % interval of T(N); null for fewer than 3 runs.")
+    seconds: float | None = Field(
+        description="Median T(N); on the steady clock seconds per sample."
+    )
+    seconds_interval: Interval | None = Field(
+        description="95 % interval of T(N); null for fewer than 3 runs."
+    )
     speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
-    speedup_interval: Interval | None = Field(description="95 % interval of S(N), over the runs at N0 and at N both.")
+    speedup_interval: Interval | None = Field(
+        description="95 % interval of S(N), over the runs at N0 and at N both."
+    )
     efficiency: float | None = Field(description="E(N) = S(N) x N0/N.")
     efficiency_interval: Interval | None = Field(description="95 % interval of E(N).")
     doubling_ratio: float | None = Field(
-        description="S(N)/S(N/2), on the row of N, the doubled count; null where N/2 was not measured. 2 is perfect."
+        description=(
+            "S(N)/S(N/2), on the row of N, the doubled count; null where N/2 was not measured. 2 is"
+            " perfect."
+        )
     )
-    doubling_ratio_interval: Interval | None = Field(description="95 % interval of the doubling ratio.")
+    doubling_ratio_interval: Interval | None = Field(
+        description="95 % interval of the doubling ratio."
+    )
     karp_flatt: float | None = Field(
-        description="Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline. Rising: growing overhead."
+        description=(
+            "Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline. Rising: growing"
+            " overhead."
+        )
     )
 
 
@@ -42,15 +57,22 @@ class RowClocks(Part):
     """One node count on each of the four clocks."""
 
     train: ClockStatistics = Field(description="The training itself: the headline.")
-    steady: ClockStatistics = Field(description="Seconds per sample in the steady window: the inner loop.")
-    billable: ClockStatistics = Field(description="Billed time: what decides the cost; its ratio is not a speedup.")
-    submit_to_end: ClockStatistics = Field(description="Job accepted to terminal status: what a person waits.")
+    steady: ClockStatistics = Field(
+        description="Seconds per sample in the steady window: the inner loop."
+    )
+    billable: ClockStatistics = Field(
+        description="Billed time: what decides the cost; its ratio is not a speedup."
+    )
+    submit_to_end: ClockStatistics = Field(
+        description="Job accepted to terminal status: what a person waits."
+    )
 
 
 def clock_statistics(
     seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None
 ) -> dict[int, ClockStatistics]:
-    """Statistics at every key of `seconds_by_nodes` (node count -> seconds of its runs, all above zero).
+    """Statistics at every key of `seconds_by_nodes` (node count -> seconds of its runs, all above
+    zero).
 
     `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
     """
@@ -58,7 +80,8 @@ def clock_statistics(
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
-    """Experimentally determined serial fraction at `times_nodes` = N/N0; None at the baseline itself.
+    """Experimentally determined serial fraction at `times_nodes` = N/N0; None at the baseline
+    itself.
 
     Karp and Flatt, CACM 33(5), 1990, with N/N0 in place of N where the baseline is not one node.
     """
@@ -67,7 +90,9 @@ def karp_flatt(speedup: float, times_nodes: float) -> float | None:
     return (1 / speedup - 1 / times_nodes) / (1 - 1 / times_nodes)
 
 
-def _at(nodes: int, seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None) -> ClockStatistics:
+def _at(
+    nodes: int, seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None
+) -> ClockStatistics:
     runs = seconds_by_nodes[nodes]
     base = seconds_by_nodes.get(baseline, ()) if baseline is not None else ()
     half = seconds_by_nodes.get(nodes // 2, ()) if nodes % 2 == 0 else ()

@@ -1,7 +1,8 @@
-"""Billable time -> money: node-seconds x price, with the price's source and date, or the reason why there is none.
+"""Billable time -> money: node-seconds x price, with the price's source and date, or the reason why
+there is none.
 
-BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so node-seconds are billable
-seconds x nodes. On
+BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so
+node-seconds are billable seconds x nodes. On
 managed spot it is the reduced time, so that billable x nodes x the on-demand price is what is paid.
 """
 
@@ -18,41 +19,64 @@ _SECONDS_PER_HOUR = 3600
 
 
 class Price(Part):
-    """What one node costs per hour. `usd_per_hour` None means unknown, and `reason` then says why."""
+    """What one node costs per hour. `usd_per_hour` None means unknown, and `reason` then says
+    why.
+    """
 
-    instance_type: str | None = Field(description="Instance type the price is for; null: not known.")
-    usd_per_hour: float | None = Field(ge=0, description="USD per node-hour; null: unknown, see `reason`.")
+    instance_type: str | None = Field(
+        description="Instance type the price is for; null: not known."
+    )
+    usd_per_hour: float | None = Field(
+        ge=0, description="USD per node-hour; null: unknown, see `reason`."
+    )
     purchase_option: str = Field(default="on-demand", description="How the nodes are bought.")
     region: str | None = Field(default=None, description="AWS region the price holds in.")
     source: str | None = Field(default=None, description="Where the price was read.")
     date: str | None = Field(default=None, description="ISO date the price was read.")
-    reason: str | None = Field(default=None, description="Why the price is unknown; null where it is known.")
+    reason: str | None = Field(
+        default=None, description="Why the price is unknown; null where it is known."
+    )
 
 
 class RunCosts(Part):
-    """What one run cost, in USD; over several runs the median of each. Null where time or price is unknown."""
+    """What one run cost, in USD; over several runs the median of each. Null where time or price is
+    unknown.
+    """
 
     run_usd: float | None = Field(
         description="What the run was billed: billable time x nodes x price, or as a table gave it."
     )
-    on_demand_usd: float | None = Field(description="The same run bought on demand: training time x nodes x price.")
-    warm_pool_usd: float | None = Field(description="Warm pool kept after the run: retained time x nodes x price.")
+    on_demand_usd: float | None = Field(
+        description="The same run bought on demand: training time x nodes x price."
+    )
+    warm_pool_usd: float | None = Field(
+        description="Warm pool kept after the run: retained time x nodes x price."
+    )
     total_usd: float | None = Field(
-        description="The run and the warm pool kept after it: what budget, Pareto front and comparisons are judged by."
+        description=(
+            "The run and the warm pool kept after it: what budget, Pareto front and comparisons are"
+            " judged by."
+        )
     )
     epoch_usd: float | None = Field(
         description="One epoch on the train clock, without start-up: T x N x price / epochs."
     )
     target_usd: float | None = Field(
-        description="The run up to the first validation that reached the target metric, start-up included."
+        description=(
+            "The run up to the first validation that reached the target metric, start-up included."
+        )
     )
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
-    """The catalogue's on-demand price of one node in `region`; another region's price is no price."""
+    """The catalogue's on-demand price of one node in `region`; another region's price is no
+    price.
+    """
     usd = instance.on_demand_usd_per_hour
     if usd is None:
-        return unknown_price(instance.instance_type, instance.price_note or "the catalogue gives none")
+        return unknown_price(
+            instance.instance_type, instance.price_note or "the catalogue gives none"
+        )
     if instance.price_region != region:
         reason = f"the catalogue's price is for {instance.price_region}, the nodes ran in {region}"
         return unknown_price(instance.instance_type, reason)
@@ -77,9 +101,14 @@ def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> flo
 
 
 def run_costs(
-    outcome: JobOutcome, price: Price | None, train_seconds: float | None, seconds_to_target: float | None
+    outcome: JobOutcome,
+    price: Price | None,
+    train_seconds: float | None,
+    seconds_to_target: float | None,
 ) -> RunCosts:
-    """One attempt's costs; `train_seconds` is on the report's clock. A cost that a table gave beats the price."""
+    """One attempt's costs; `train_seconds` is on the report's clock. A cost that a table gave beats
+    the price.
+    """
     nodes, billable = outcome.nodes, outcome.clocks.billable_seconds
     given = outcome.given_cost_usd
     billed_usd = node_cost_usd(nodes, billable, price)
@@ -87,7 +116,11 @@ def run_costs(
     warm_pool_usd = node_cost_usd(nodes, outcome.retained_billable_seconds, price)
     return RunCosts(
         run_usd=run_usd,
-        on_demand_usd=node_cost_usd(nodes, outcome.training_time_seconds, price) if outcome.spot else billed_usd,
+        on_demand_usd=(
+            node_cost_usd(nodes, outcome.training_time_seconds, price)
+            if outcome.spot
+            else billed_usd
+        ),
         warm_pool_usd=warm_pool_usd,
         total_usd=total_usd(run_usd, warm_pool_usd),
         epoch_usd=_epoch_usd(outcome, train_seconds, price),
@@ -101,11 +134,15 @@ def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | Non
 
 
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:
-    """Train seconds until the first validation that reached the target; None where none did, or without a goal."""
+    """Train seconds until the first validation that reached the target; None where none did, or
+    without a goal.
+    """
     metric = outcome.final_metric
     if metric is None:
         return None
-    return next((at for at, value in outcome.validations if reaches(value, target, metric.goal)), None)
+    return next(
+        (at for at, value in outcome.validations if reaches(value, target, metric.goal)), None
+    )
 
 
 def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float | None:
@@ -115,12 +152,23 @@ def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float |
     """
     billable, trained = outcome.clocks.billable_seconds, outcome.clocks.train_seconds
     whole = outcome.training_time_seconds if outcome.spot else billable
-    if billable is None or whole is None or trained is None or to_target is None or outcome.train_clock != "program":
+    if (
+        billable is None
+        or whole is None
+        or trained is None
+        or to_target is None
+        or outcome.train_clock != "program"
+    ):
         return None
     until = max(to_target, whole - max(0.0, trained - to_target))
     return billable * min(1.0, until / whole)
 
 
-def _epoch_usd(outcome: JobOutcome, train_seconds: float | None, price: Price | None) -> float | None:
-    epochs, usd = outcome.metric_number("epochs"), node_cost_usd(outcome.nodes, train_seconds, price)
+def _epoch_usd(
+    outcome: JobOutcome, train_seconds: float | None, price: Price | None
+) -> float | None:
+    epochs, usd = (
+        outcome.metric_number("epochs"),
+        node_cost_usd(outcome.nodes, train_seconds, price),
+    )
     return usd / epochs if usd is not None and epochs is not None and epochs > 0 else None

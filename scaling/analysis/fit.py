@@ -5,12 +5,13 @@ docs/method.md, "Fits", and docs/fits.md.
 Laws are fitted to node-time N·T(N), where each is linear in coefficients that may not be negative:
 
     amdahl  N·T = t1·(1 − sigma) + t1·sigma·N                   Amdahl, AFIPS 1967
-    usl     N·T = t1 + t1·alpha·(N − 1) + t1·beta·N·(N − 1)     Gunther, Guerrilla Capacity Planning, 2007; gamma = 1/t1
-    ring    N·T = t_compute + c·r(N)·(N − 1)                    Patarasuk and Yuan, JPDC 69, 2009; arXiv 2006.15704
+    usl     N·T = t1 + t1·alpha·(N − 1) + t1·beta·N·(N − 1)     Gunther, Guerrilla Capacity
+    Planning, 2007; gamma = 1/t1 ring    N·T = t_compute + c·r(N)·(N − 1)
+    Patarasuk and Yuan, JPDC 69, 2009; arXiv 2006.15704
 
-so bounded linear least squares on the relative residuals (fitted − observed)/observed finds the one best fit, without
-a starting point. r(N) = optimiser steps at N over those at N0. Where r is the same everywhere, ring is amdahl's curve
-with sigma = c·r/t1 and is left out.
+so bounded linear least squares on the relative residuals (fitted − observed)/observed finds the one
+best fit, without a starting point. r(N) = optimiser steps at N over those at N0. Where r is the
+same everywhere, ring is amdahl's curve with sigma = c·r/t1 and is left out.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ EXTRAPOLATION_FACTOR = 2
 AGREEMENT = 0.10
 MAX_LEFT_OUT = 100
 _DIGITS = 12  # of every number: the last four of a double depend on the processor's linear algebra
-# A term that adds less than this share of the node-time everywhere is rounding: its coefficient is 0.
+# A term that adds less than this share of the node-time everywhere is rounding: its coefficient is
+# 0.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """The points: node counts ascending, N·T(N) in node-seconds, r(N) (all 1 where no fitted law uses it).
+    """The points: node counts ascending, N·T(N) in node-seconds, r(N) (all 1 where no fitted law
+    uses it).
 
     `per_sample`: the seconds are of a sample, not of a run.
     """
@@ -53,7 +56,9 @@ class _Sample:
     def without(self, index: int) -> _Sample:
         """The points without one of them, which the law is then asked to predict."""
         keep = np.arange(len(self.nodes)) != index
-        return _Sample(self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample)
+        return _Sample(
+            self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,9 @@ class _Symbol:
 
 @dataclass(frozen=True)
 class _LawSpec:
-    """`columns(N, r)` are the curve's terms, one per coefficient; `to_parameters` makes parameters of coefficients."""
+    """`columns(N, r)` are the curve's terms, one per coefficient; `to_parameters` makes parameters
+    of coefficients.
+    """
 
     law: Law
     equation: str
@@ -84,10 +91,15 @@ _LAWS = (
     _LawSpec(
         law="amdahl",
         equation="N·T(N) = t1·(1 + sigma·(N − 1))",
-        symbols=(_T1, _Symbol("sigma", None, "share of t1 that more nodes do not shorten", upper=1.0)),
+        symbols=(
+            _T1,
+            _Symbol("sigma", None, "share of t1 that more nodes do not shorten", upper=1.0),
+        ),
         columns=lambda n, r: (np.ones_like(n), n),
         to_parameters=lambda k: np.array([k[0] + k[1], k[1] / (k[0] + k[1])]),
-        gradient=lambda k: np.array([[1.0, 1.0], [-k[1] / (k[0] + k[1]) ** 2, k[0] / (k[0] + k[1]) ** 2]]),
+        gradient=lambda k: np.array(
+            [[1.0, 1.0], [-k[1] / (k[0] + k[1]) ** 2, k[0] / (k[0] + k[1]) ** 2]]
+        ),
     ),
     _LawSpec(
         law="usl",
@@ -100,7 +112,11 @@ _LAWS = (
         columns=lambda n, r: (np.ones_like(n), n - 1, n * (n - 1)),
         to_parameters=lambda k: np.array([k[0], k[1] / k[0], k[2] / k[0]]),
         gradient=lambda k: np.array(
-            [[1.0, 0.0, 0.0], [-k[1] / k[0] ** 2, 1 / k[0], 0.0], [-k[2] / k[0] ** 2, 0.0, 1 / k[0]]]
+            [
+                [1.0, 0.0, 0.0],
+                [-k[1] / k[0] ** 2, 1 / k[0], 0.0],
+                [-k[2] / k[0] ** 2, 0.0, 1 / k[0]],
+            ]
         ),
     ),
     _LawSpec(
@@ -117,7 +133,8 @@ _LAWS = (
                 "c",
                 "s",
                 "2·M/B times the steps at N0: M bytes of gradients over a link of B bytes/s",
-                "2·M/B times the steps per sample at N0: M bytes of gradients over a link of B bytes/s",
+                "2·M/B times the steps per sample at N0: M bytes of gradients over a link of B"
+                " bytes/s",
             ),
         ),
         columns=lambda n, r: (np.ones_like(n), r * (n - 1)),
@@ -128,15 +145,18 @@ _LAWS = (
 
 
 def fit_laws(
-    points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float] | None, *, per_sample: bool = False
+    points: Sequence[tuple[int, float]],
+    steps_ratio: Mapping[int, float] | None,
+    *,
+    per_sample: bool = False,
 ) -> Fits:
     """Fit every law the points allow and rank the fits by leave-one-out error.
 
     points: (nodes, median train seconds), one per node count, in any order; N0 need not be 1.
-    per_sample: the seconds are per sample (1/rate), not of a run; parameters in seconds and predictions are too.
-    steps_ratio: r(N) at each measured N and at 2 × the largest, where the prediction is made; 1 under a fixed global
-    batch, N0/N under a fixed per-replica batch; None: unknown.
-    Raises ValueError for numbers that can't be node counts, times or ratios.
+    per_sample: the seconds are per sample (1/rate), not of a run; parameters in seconds and
+    predictions are too. steps_ratio: r(N) at each measured N and at 2 × the largest, where the
+    prediction is made; 1 under a fixed global batch, N0/N under a fixed per-replica batch; None:
+    unknown. Raises ValueError for numbers that can't be node counts, times or ratios.
     """
     _check(points, steps_ratio)
     ordered = sorted(points)
@@ -155,7 +175,11 @@ def fit_laws(
         else:
             fits.append(fit)
     ranked = tuple(sorted(fits, key=_rank))
-    return Fits(laws=ranked, left_out=left_out, extrapolation=_extrapolate(ranked, sample, steps_ratio or {}))
+    return Fits(
+        laws=ranked,
+        left_out=left_out,
+        extrapolation=_extrapolate(ranked, sample, steps_ratio or {}),
+    )
 
 
 def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float] | None) -> None:
@@ -164,16 +188,24 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
         if nodes < 1:
             raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1")
         if nodes in seen:
-            raise ValueError(f"points: {nodes} nodes stand twice; give one point per node count, the median")
+            raise ValueError(
+                f"points: {nodes} nodes stand twice; give one point per node count, the median"
+            )
         if not (math.isfinite(seconds) and seconds > 0):
-            raise ValueError(f"points: {seconds} s at {nodes} nodes; allowed: finite seconds above 0")
+            raise ValueError(
+                f"points: {seconds} s at {nodes} nodes; allowed: finite seconds above 0"
+            )
         seen.add(nodes)
     for nodes, ratio in (steps_ratio or {}).items():
         if not (math.isfinite(ratio) and ratio > 0):
-            raise ValueError(f"steps_ratio: {ratio} at {nodes} nodes; allowed: finite numbers above 0")
+            raise ValueError(
+                f"steps_ratio: {ratio} at {nodes} nodes; allowed: finite numbers above 0"
+            )
 
 
-def _fit_or_reason(spec: _LawSpec, sample: _Sample, steps_ratio: Mapping[int, float] | None) -> LawFit | str:
+def _fit_or_reason(
+    spec: _LawSpec, sample: _Sample, steps_ratio: Mapping[int, float] | None
+) -> LawFit | str:
     """The law's fit, or why it is left out."""
     points, parameters = len(sample.nodes), len(spec.symbols)
     if points < parameters:
@@ -198,16 +230,26 @@ def _measured_ratios(sample: _Sample, steps_ratio: Mapping[int, float] | None) -
         return f"the number of optimiser steps is not known at {join_words(missing)} nodes"
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
     if np.ptp(ratios) <= _ROUNDING * ratios.max():
-        return "the number of optimiser steps is the same at every N, which makes this amdahl's curve (sigma = c·r/t1)"
+        return (
+            "the number of optimiser steps is the same at every N, which makes this amdahl's curve"
+            " (sigma = c·r/t1)"
+        )
     return ratios
 
 
 def _solve(spec: _LawSpec, sample: _Sample) -> Floats:
-    """Coefficients, none negative, with the least sum of squared relative residuals; negligible ones are exactly 0."""
+    """Coefficients, none negative, with the least sum of squared relative residuals; negligible
+    ones are exactly 0.
+    """
     relative = _relative_columns(spec, sample)
     scale = np.linalg.norm(relative, axis=0)
     solution = lsq_linear(
-        relative / scale, np.ones(len(sample.nodes)), bounds=(0, np.inf), method="bvls", tol=1e-14, max_iter=100
+        relative / scale,
+        np.ones(len(sample.nodes)),
+        bounds=(0, np.inf),
+        method="bvls",
+        tol=1e-14,
+        max_iter=100,
     )
     coefficients: Floats = np.maximum(solution.x, 0) / scale
     share = (relative * coefficients).max(axis=0)
@@ -215,8 +257,13 @@ def _solve(spec: _LawSpec, sample: _Sample) -> Floats:
 
 
 def _relative_columns(spec: _LawSpec, sample: _Sample) -> Floats:
-    """The curve's terms over the observed node-time: shape (points, coefficients); their sum is 1 for a perfect fit."""
-    return np.column_stack(spec.columns(sample.nodes, sample.steps_ratio)) / sample.node_seconds[:, np.newaxis]
+    """The curve's terms over the observed node-time: shape (points, coefficients); their sum is 1
+    for a perfect fit.
+    """
+    return (
+        np.column_stack(spec.columns(sample.nodes, sample.steps_ratio))
+        / sample.node_seconds[:, np.newaxis]
+    )
 
 
 def _law_fit(spec: _LawSpec, sample: _Sample, coefficients: Floats) -> LawFit:
@@ -230,14 +277,20 @@ def _law_fit(spec: _LawSpec, sample: _Sample, coefficients: Floats) -> LawFit:
         leave_one_out_error=_leave_one_out_error(spec, sample),
         relative_residual_rms=_root_mean_square(residuals),
         identifiable=_identifiable(len(sample.nodes), parameters),
-        peak_nodes=_peak_nodes(by_name["alpha"].value, by_name["beta"]) if spec.law == "usl" else None,
+        peak_nodes=(
+            _peak_nodes(by_name["alpha"].value, by_name["beta"]) if spec.law == "usl" else None
+        ),
     )
 
 
-def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals: Floats) -> tuple[Parameter, ...]:
+def _parameters(
+    spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals: Floats
+) -> tuple[Parameter, ...]:
     values = spec.to_parameters(coefficients)
     freedom = len(sample.nodes) - len(values)
-    half_widths = _half_widths(spec, sample, coefficients, residuals, freedom) if freedom > 0 else None
+    half_widths = (
+        _half_widths(spec, sample, coefficients, residuals, freedom) if freedom > 0 else None
+    )
     parameters = []
     for index, symbol in enumerate(spec.symbols):
         value = _significant(values[index])
@@ -247,7 +300,8 @@ def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals
             no_interval = f"it lies on its bound {value:g}, where the covariance does not hold"
         elif half_widths is None:
             no_interval = (
-                f"{counted(len(sample.nodes), 'point')} for {len(values)} parameters leave no spread to judge by"
+                f"{counted(len(sample.nodes), 'point')} for {len(values)} parameters leave no"
+                " spread to judge by"
             )
         else:
             half = float(half_widths[index])
@@ -267,7 +321,9 @@ def _parameters(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals
     return tuple(parameters)
 
 
-def _half_widths(spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals: Floats, freedom: int) -> Floats:
+def _half_widths(
+    spec: _LawSpec, sample: _Sample, coefficients: Floats, residuals: Floats, freedom: int
+) -> Floats:
     """t quantile × standard error of each parameter; coefficients on their bound are held there."""
     free = coefficients > 0
     # In units of the coefficients themselves the matrix is well scaled, whatever the seconds.
@@ -283,12 +339,17 @@ def _leave_one_out_error(spec: _LawSpec, sample: _Sample) -> float | None:
     if points - 1 < len(spec.symbols):
         return None
     relative = _relative_columns(spec, sample)
-    errors = [float(relative[index] @ _solve(spec, sample.without(index))) - 1 for index in _left_out(points)]
+    errors = [
+        float(relative[index] @ _solve(spec, sample.without(index))) - 1
+        for index in _left_out(points)
+    ]
     return _root_mean_square(np.array(errors))
 
 
 def _left_out(points: int) -> Sequence[int]:
-    """The points that are left out in turn: all, or evenly spaced ones where a refit for each would take seconds."""
+    """The points that are left out in turn: all, or evenly spaced ones where a refit for each would
+    take seconds.
+    """
     if points <= MAX_LEFT_OUT:
         return range(points)
     return [int(index) for index in np.linspace(0, points - 1, MAX_LEFT_OUT).round()]
@@ -298,10 +359,15 @@ def _identifiable(points: int, parameters: tuple[Parameter, ...]) -> Verdict:
     needed = len(parameters) + EXTRA_POINTS
     few = f"{counted(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
     problems = [few] if points < needed else []
-    problems += [f"{each.name} lies on its bound {each.value:g}" for each in parameters if each.on_bound]
+    problems += [
+        f"{each.name} lies on its bound {each.value:g}" for each in parameters if each.on_bound
+    ]
     if problems:
         return Verdict(value=False, reason=" and ".join(problems))
-    return Verdict(value=True, reason=f"{points} node counts for {len(parameters)} parameters, none on its bound")
+    return Verdict(
+        value=True,
+        reason=f"{points} node counts for {len(parameters)} parameters, none on its bound",
+    )
 
 
 def _peak_nodes(alpha: float, beta: Parameter) -> float | None:
@@ -317,13 +383,21 @@ def _rank(fit: LawFit) -> tuple[bool, float, int]:
     return error is None, round(error or 0.0, 9), len(fit.parameters)
 
 
-def _extrapolate(ranked: tuple[LawFit, ...], sample: _Sample, steps_ratio: Mapping[int, float]) -> Extrapolation:
+def _extrapolate(
+    ranked: tuple[LawFit, ...], sample: _Sample, steps_ratio: Mapping[int, float]
+) -> Extrapolation:
     if not len(sample.nodes):
         nothing = Verdict(value=False, reason="no points")
-        return Extrapolation(nodes=None, supported=nothing, train_seconds=None, by_law={}, leave_one_out_seconds=None)
+        return Extrapolation(
+            nodes=None, supported=nothing, train_seconds=None, by_law={}, leave_one_out_seconds=None
+        )
     nodes = EXTRAPOLATION_FACTOR * int(sample.nodes[-1])
     ratio = steps_ratio.get(nodes)
-    by_law = {fit.law: fit.predict(nodes, ratio) for fit in ranked if fit.law != "ring" or ratio is not None}
+    by_law = {
+        fit.law: fit.predict(nodes, ratio)
+        for fit in ranked
+        if fit.law != "ring" or ratio is not None
+    }
     best = next((fit.law for fit in ranked if fit.identifiable.value and fit.law in by_law), None)
     refits = None if best is None else _refits(best, sample, nodes, steps_ratio)
     supported = _judge_extrapolation(ranked, by_law, refits, nodes)
@@ -336,22 +410,37 @@ def _extrapolate(ranked: tuple[LawFit, ...], sample: _Sample, steps_ratio: Mappi
     )
 
 
-def _refits(law: Law, sample: _Sample, nodes: int, steps_ratio: Mapping[int, float]) -> tuple[float, float]:
+def _refits(
+    law: Law, sample: _Sample, nodes: int, steps_ratio: Mapping[int, float]
+) -> tuple[float, float]:
     """(least, most) seconds at `nodes` that the law predicts when one of the points is left out."""
     spec = next(spec for spec in _LAWS if spec.law == law)
     if law == "ring":
-        sample = replace(sample, steps_ratio=np.array([steps_ratio[int(n)] for n in sample.nodes], dtype=np.float64))
-    there = np.array([nodes], dtype=np.float64), np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
+        sample = replace(
+            sample,
+            steps_ratio=np.array([steps_ratio[int(n)] for n in sample.nodes], dtype=np.float64),
+        )
+    there = (
+        np.array([nodes], dtype=np.float64),
+        np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64),
+    )
     terms = np.column_stack(spec.columns(*there))[0]
     left_out = _left_out(len(sample.nodes))
-    seconds = [_significant(terms @ _solve(spec, sample.without(index)) / nodes) for index in left_out]
+    seconds = [
+        _significant(terms @ _solve(spec, sample.without(index)) / nodes) for index in left_out
+    ]
     return min(seconds), max(seconds)
 
 
 def _judge_extrapolation(
-    ranked: tuple[LawFit, ...], by_law: Mapping[Law, float], refits: tuple[float, float] | None, nodes: int
+    ranked: tuple[LawFit, ...],
+    by_law: Mapping[Law, float],
+    refits: tuple[float, float] | None,
+    nodes: int,
 ) -> Verdict:
-    """Whether the points support a prediction at `nodes`: what the laws and their refits say there must agree."""
+    """Whether the points support a prediction at `nodes`: what the laws and their refits say there
+    must agree.
+    """
 
     def unsupported(reason: str) -> Verdict:
         return Verdict(value=False, reason=reason)
@@ -364,7 +453,9 @@ def _judge_extrapolation(
     if len(ranked) == 1:
         return unsupported(f"{ranked[0].law} alone could be fitted, so no other law confirms it")
     if len(by_law) < len(ranked) or refits is None:
-        return unsupported(f"ring gives no prediction: the number of optimiser steps at {nodes} nodes is not known")
+        return unsupported(
+            f"ring gives no prediction: the number of optimiser steps at {nodes} nodes is not known"
+        )
     fastest, slowest = min(by_law, key=by_law.__getitem__), max(by_law, key=by_law.__getitem__)
     gap = by_law[slowest] / by_law[fastest] - 1
     if gap > AGREEMENT:
@@ -375,8 +466,8 @@ def _judge_extrapolation(
     spread = max(by_law[slowest], refits[1]) / min(by_law[fastest], refits[0]) - 1
     if spread > AGREEMENT:
         return unsupported(
-            f"at {nodes} nodes the prediction moves by {spread * 100:.1f} % when one point is left out; "
-            f"allowed is at most {AGREEMENT * 100:.0f} %"
+            f"at {nodes} nodes the prediction moves by {spread * 100:.1f} % when one point is left"
+            f" out; allowed is at most {AGREEMENT * 100:.0f} %"
         )
     reason = f"agree within {spread * 100:.1f} % at {nodes} nodes, whichever point is left out"
     if not _same_curve(ranked):
@@ -387,7 +478,9 @@ def _judge_extrapolation(
 
 
 def _same_curve(ranked: tuple[LawFit, ...]) -> bool:
-    """Whether usl is on its bound beta = 0, with an alpha that amdahl's sigma may have: then it is amdahl's curve."""
+    """Whether usl is on its bound beta = 0, with an alpha that amdahl's sigma may have: then it is
+    amdahl's curve.
+    """
     usl = next((fit.parameters for fit in ranked if fit.law == "usl"), None)
     return usl is not None and usl[2].on_bound and usl[1].value <= 1 + _ROUNDING
 

@@ -29,14 +29,23 @@ class Parameter(Part):
     name: str = Field(description="Its symbol in the law's equation.")
     value: float = Field(description="Least-squares estimate.")
     interval: Interval | None = Field(
-        description="95 % interval from the fit's covariance and Student's t, cut off at the parameter's bounds; "
-        "null: there is none, see `no_interval`."
+        description=(
+            "95 % interval from the fit's covariance and Student's t, cut off at the parameter's"
+            " bounds; null: there is none, see `no_interval`."
+        )
     )
-    no_interval: str | None = Field(description="Why there is no interval; null where there is one.")
+    no_interval: str | None = Field(
+        description="Why there is no interval; null where there is one."
+    )
     unit: str | None = Field(
-        description="Unit of the value; null: a pure number. Seconds are of a run, or per sample if `meaning` says so."
+        description=(
+            "Unit of the value; null: a pure number. Seconds are of a run, or per sample if"
+            " `meaning` says so."
+        )
     )
-    on_bound: bool = Field(description="True: the data pull it beyond its bound, where the fit stopped it.")
+    on_bound: bool = Field(
+        description="True: the data pull it beyond its bound, where the fit stopped it."
+    )
     meaning: str = Field(description="What it stands for.")
 
 
@@ -44,17 +53,26 @@ class LawFit(Part):
     """One law fitted to node-time N x T(N)."""
 
     law: Law = Field(description="Which law.")
-    equation: str = Field(description="The law in its parameters, as node-time N·T(N) in node-seconds.")
+    equation: str = Field(
+        description="The law in its parameters, as node-time N·T(N) in node-seconds."
+    )
     parameters: tuple[Parameter, ...] = Field(description="The fitted numbers.")
     leave_one_out_error: float | None = Field(
-        description="Root mean square relative error of predicting each point (of more than 100, of 100 evenly "
-        "spaced ones) from a fit to the others; null: too few points to fit without one."
+        description=(
+            "Root mean square relative error of predicting each point (of more than 100, of 100"
+            " evenly spaced ones) from a fit to the others; null: too few points to fit without"
+            " one."
+        )
     )
-    relative_residual_rms: float = Field(description="Root mean square of (fitted - observed)/observed.")
+    relative_residual_rms: float = Field(
+        description="Root mean square of (fitted - observed)/observed."
+    )
     identifiable: Verdict = Field(description="Whether the points can tell this law's parameters.")
     peak_nodes: float | None = Field(
-        description="N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it more nodes are slower. "
-        "Null where beta's interval does not exclude 0, and for the other laws, which have no peak."
+        description=(
+            "N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it more nodes are slower. Null"
+            " where beta's interval does not exclude 0, and for the other laws, which have no peak."
+        )
     )
 
     def predict(self, nodes: float, steps_ratio: float | None = None) -> float:
@@ -70,9 +88,13 @@ class LawFit(Part):
         if self.law == "amdahl":
             return value["t1"] * (1 + value["sigma"] * others) / nodes
         if self.law == "usl":
-            return value["t1"] * (1 + value["alpha"] * others + value["beta"] * nodes * others) / nodes
+            return (
+                value["t1"] * (1 + value["alpha"] * others + value["beta"] * nodes * others) / nodes
+            )
         if steps_ratio is None:
-            raise ValueError(f"steps_ratio is None; ring needs the steps at {nodes:g} nodes over those at N0")
+            raise ValueError(
+                f"steps_ratio is None; ring needs the steps at {nodes:g} nodes over those at N0"
+            )
         return (value["t_compute"] + value["c"] * steps_ratio * others) / nodes
 
 
@@ -82,15 +104,21 @@ class Extrapolation(Part):
     Its seconds are those of the fitted points: of a run, or per sample where these are rates.
     """
 
-    nodes: int | None = Field(description="Twice the largest node count, the furthest a law is asked; null: no points.")
+    nodes: int | None = Field(
+        description="Twice the largest node count, the furthest a law is asked; null: no points."
+    )
     supported: Verdict = Field(description="Whether the points support a prediction there.")
     train_seconds: float | None = Field(
         description="Prediction of the best-ranked identifiable law; null where unsupported."
     )
-    by_law: Mapping[Law, float] = Field(description="What each fitted law predicts, in seconds, supported or not.")
+    by_law: Mapping[Law, float] = Field(
+        description="What each fitted law predicts, in seconds, supported or not."
+    )
     leave_one_out_seconds: tuple[float, float] | None = Field(
-        description="Least and most that the best identifiable law predicts when any one point is left out "
-        "(of more than 100 points, any of 100 evenly spaced ones); null: none."
+        description=(
+            "Least and most that the best identifiable law predicts when any one point is left out "
+            "(of more than 100 points, any of 100 evenly spaced ones); null: none."
+        )
     )
 
 
@@ -98,5 +126,7 @@ class Fits(Part):
     """All that was fitted."""
 
     laws: tuple[LawFit, ...] = Field(description="Fitted laws, smallest leave-one-out error first.")
-    left_out: Mapping[Law, str] = Field(description="Laws that were not fitted, each with the reason.")
+    left_out: Mapping[Law, str] = Field(
+        description="Laws that were not fitted, each with the reason."
+    )
     extrapolation: Extrapolation = Field(description="Twice the largest node count.")

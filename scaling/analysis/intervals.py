@@ -2,9 +2,9 @@
 
 docs/method.md, "Repeats and intervals", and docs/statistics.md.
 
-A median's interval lies between two of its sorted times. A ratio's is a percentile bootstrap interval: both sides are
-resampled, with a fixed seed. How often they cover the truth is measured by benchmarks/interval_coverage.py and stands
-in docs/statistics.md.
+A median's interval lies between two of its sorted times. A ratio's is a percentile bootstrap
+interval: both sides are resampled, with a fixed seed. How often they cover the truth is measured by
+benchmarks/interval_coverage.py and stands in docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from scipy.special import bdtr
 from scaling.parts import Part
 
 LEVEL = 0.95
-# One run shows no spread at all. Of two, the only interval there is, from one to the other, misses the median every
-# second time; it would be read as a 95 % interval.
+# One run shows no spread at all. Of two, the only interval there is, from one to the other, misses
+# the median every second time; it would be read as a 95 % interval.
 MIN_REPEATS = 3
 RESAMPLES = 10_000
 SEED = 2026
@@ -40,25 +40,30 @@ class Interval(Part):
         default=LEVEL,
         gt=0,
         lt=1,
-        description="Confidence level: 0.95; less for a median of 3, 4 or 5 runs, which can't reach that.",
+        description=(
+            "Confidence level: 0.95; less for a median of 3, 4 or 5 runs, which can't reach that."
+        ),
     )
 
     def contains(self, value: float) -> bool:
         return self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:
-        """The interval of the value times `factor` > 0: N0/N makes a speedup's that of the efficiency."""
+        """The interval of the value times `factor` > 0: N0/N makes a speedup's that of the
+        efficiency.
+        """
         return Interval(low=self.low * factor, high=self.high * factor, level=self.level)
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
     """Interval of the median the values are drawn from; None for fewer than MIN_REPEATS values.
 
-    Between the k-th smallest and the k-th largest of n values the true median lies with the probability
-    g(k) = 1 - 2 P(Binomial(n, 1/2) < k), whatever their distribution, if it is continuous. Each bound is interpolated
-    between the two k whose g enclose 0.95 (Hettmansperger & Sheather, Statistics & Probability Letters 4, 1986,
-    pp. 75-79). Up to five values even g(1) = 1 - 2^(1 - n) is below 0.95: the interval is then [min, max], its level
-    g(1), that is 0.75, 0.875 and 0.9375. It always contains the sample median. Raises ValueError where a value is not
+    Between the k-th smallest and the k-th largest of n values the true median lies with the
+    probability g(k) = 1 - 2 P(Binomial(n, 1/2) < k), whatever their distribution, if it is
+    continuous. Each bound is interpolated between the two k whose g enclose 0.95 (Hettmansperger &
+    Sheather, Statistics & Probability Letters 4, 1986, pp. 75-79). Up to five values even g(1) =
+    1 - 2^(1 - n) is below 0.95: the interval is then [min, max], its level g(1), that is 0.75,
+    0.875 and 0.9375. It always contains the sample median. Raises ValueError where a value is not
     finite.
     """
     count = len(values)
@@ -69,17 +74,20 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     low, inner_low = ordered[k - 1], ordered[k]
     high, inner_high = ordered[-k], ordered[-k - 1]
     return Interval(
-        low=float(low + weight * (inner_low - low)), high=float(high + weight * (inner_high - high)), level=level
+        low=float(low + weight * (inner_low - low)),
+        high=float(high + weight * (inner_high - high)),
+        level=level,
     )
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval | None:
     """Percentile bootstrap interval of median(numerator) / median(denominator), or None.
 
-    None where either has fewer than MIN_REPEATS values. The two are resampled independently, so they must be different
-    runs: the baseline's ratio to itself is exactly 1 and needs no interval. Its bounds are the 2.5th and 97.5th
-    percentile of RESAMPLES ratios, widened to the sample's own ratio where that lies outside. Neither the order of the
-    values nor earlier calls matter. Raises ValueError where a value is not finite or a denominator not above zero.
+    None where either has fewer than MIN_REPEATS values. The two are resampled independently, so
+    they must be different runs: the baseline's ratio to itself is exactly 1 and needs no interval.
+    Its bounds are the 2.5th and 97.5th percentile of RESAMPLES ratios, widened to the sample's own
+    ratio where that lies outside. Neither the order of the values nor earlier calls matter. Raises
+    ValueError where a value is not finite or a denominator not above zero.
     """
     if min(len(numerator), len(denominator)) < MIN_REPEATS:
         return None
@@ -87,18 +95,22 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
     if below[0] <= 0:
         raise ValueError(f"denominator: got {below[0]}; a ratio needs times above zero")
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(resampled_medians(above, 0) / resampled_medians(below, 1), [tail, 1 - tail])
+    low, high = np.quantile(
+        resampled_medians(above, 0) / resampled_medians(below, 1), [tail, 1 - tail]
+    )
     ratio = np.median(above) / np.median(below)
     return Interval(low=float(min(low, ratio)), high=float(max(high, ratio)))
 
 
 def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
-    """Medians of RESAMPLES resamples of `ordered` (ascending) with replacement; streams are independent of each other.
+    """Medians of RESAMPLES resamples of `ordered` (ascending) with replacement; streams are
+    independent of each other.
 
-    The resamples themselves are not drawn. A resample's i-th value is x[floor(n U_i)] for U_i uniform on [0, 1), and
-    since that rises with U, its k-th smallest is x[floor(n U_(k))]. The k-th smallest of n uniforms is distributed as
-    Beta(k, n - k + 1), the next one as U_(k) + (1 - U_(k)) (1 - V^(1/(n - k))): the smallest of n - k uniforms on what
-    is left, V uniform. So one or two draws make a median, however large n is.
+    The resamples themselves are not drawn. A resample's i-th value is x[floor(n U_i)] for U_i
+    uniform on [0, 1), and since that rises with U, its k-th smallest is x[floor(n U_(k))]. The k-th
+    smallest of n uniforms is distributed as Beta(k, n - k + 1), the next one as U_(k) + (1 - U_(k))
+    (1 - V^(1/(n - k))): the smallest of n - k uniforms on what is left, V uniform. So one or two
+    draws make a median, however large n is.
     """
     lower, upper = _resampled_middles(len(ordered), stream)
     return (ordered[lower] + ordered[upper]) / 2
@@ -106,7 +118,9 @@ def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
 
 @lru_cache(maxsize=16)
 def _resampled_middles(count: int, stream: int) -> tuple[Ranks, Ranks]:
-    """0-based ranks of the two middle values of each resample; both the same where `count` is odd."""
+    """0-based ranks of the two middle values of each resample; both the same where `count` is
+    odd.
+    """
     generator = np.random.default_rng(np.random.SeedSequence(SEED).spawn(2)[stream])
     middle = (count + 1) // 2
     lower = generator.beta(middle, count - middle + 1, RESAMPLES)
@@ -124,8 +138,12 @@ def _rank(uniform: Floats, count: int) -> Ranks:
 
 @lru_cache(maxsize=16)
 def _median_bounds(count: int) -> tuple[int, float, float]:
-    """(k, weight of the next value inwards, level) of the median's interval for that many values."""
-    covered = 1 - 2 * bdtr(np.arange((count + 1) // 2), count, 0.5)  # [k - 1]: by the k-th smallest and k-th largest
+    """(k, weight of the next value inwards, level) of the median's interval for that many
+    values.
+    """
+    covered = 1 - 2 * bdtr(
+        np.arange((count + 1) // 2), count, 0.5
+    )  # [k - 1]: by the k-th smallest and k-th largest
     if covered[0] <= LEVEL:
         return 1, 0.0, float(covered[0])
     k = int(np.count_nonzero(covered >= LEVEL))

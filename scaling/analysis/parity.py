@@ -2,8 +2,8 @@
 
 docs/method.md, "Convergence parity".
 
-A point's time is a time-to-train where its final metric is within the tolerance of the baseline's, or reached the
-target metric; otherwise it measures throughput only.
+A point's time is a time-to-train where its final metric is within the tolerance of the baseline's,
+or reached the target metric; otherwise it measures throughput only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class Parity(Part):
     """Whether a node count trained the same model as the baseline."""
 
     verdict: Verdict = Field(
-        description="baseline; same: within the tolerance; reached_target; different: throughput only; unknown."
+        description=(
+            "baseline; same: within the tolerance; reached_target; different: throughput only;"
+            " unknown."
+        )
     )
     reason: str = Field(description="What the verdict rests on.")
 
@@ -52,17 +55,25 @@ def judge_parity(
 ) -> Parity:
     """Judge the runs at one node count against the baseline's.
 
-    `values` are the runs' own final metrics, `metric` their median where all `runs` of them gave the same one. Where
-    the baseline has a metric, a point without one, or with another, is not shown to have trained the same model.
+    `values` are the runs' own final metrics, `metric` their median where all `runs` of them gave
+    the same one. Where the baseline has a metric, a point without one, or with another, is not
+    shown to have trained the same model.
     """
     if base is not None and metric is None:
-        return Parity(verdict="different", reason=_why_none(values, len(values) if runs is None else runs))
+        return Parity(
+            verdict="different", reason=_why_none(values, len(values) if runs is None else runs)
+        )
     if metric is None:
         return Parity(verdict="unknown", reason="no run gave a final metric")
     if base is not None and (base.name, base.goal) != (metric.name, metric.goal):
-        return Parity(verdict="different", reason=f"{_described(metric)} instead of the baseline's {_described(base)}")
+        return Parity(
+            verdict="different",
+            reason=f"{_described(metric)} instead of the baseline's {_described(base)}",
+        )
     if reaches(metric.value, rule.target_metric, metric.goal):
-        reason = f"{format_value(metric.value)} reached the target {format_value(rule.target_metric)}"
+        reason = (
+            f"{format_value(metric.value)} reached the target {format_value(rule.target_metric)}"
+        )
         return Parity(verdict="reached_target", reason=reason)
     if base is None:
         return Parity(verdict="unknown", reason="the baseline has no final metric")
@@ -71,8 +82,9 @@ def judge_parity(
     worse = _shortfall(base.value - metric.value, metric.goal)
     within = _within(worse, rule.tolerance)
     reason = (
-        f"{format_value(metric.value)} against the baseline's {format_value(base.value)}, "
-        f"tolerance {format_value(rule.tolerance)}; fewer than {TESTED_FROM_REPEATS} runs each, so not tested"
+        f"{format_value(metric.value)} against the baseline's {format_value(base.value)}, tolerance"
+        f" {format_value(rule.tolerance)}; fewer than {TESTED_FROM_REPEATS} runs each, so not"
+        " tested"
     )
     return Parity(verdict="same" if within else "different", reason=reason)
 
@@ -87,11 +99,17 @@ def reaches(value: float, target: float | None, goal: str | None) -> bool:
     return value >= target if goal == "maximize" else value <= target
 
 
-def target_for(metric: FinalMetric | None, base: FinalMetric | None, target: float | None) -> float | None:
+def target_for(
+    metric: FinalMetric | None, base: FinalMetric | None, target: float | None
+) -> float | None:
     """The target metric where it is about this metric: the baseline's, if that has one."""
     if base is None:
         return target
-    return target if metric is not None and (metric.name, metric.goal) == (base.name, base.goal) else None
+    return (
+        target
+        if metric is not None and (metric.name, metric.goal) == (base.name, base.goal)
+        else None
+    )
 
 
 def _why_none(values: Sequence[float], runs: int) -> str:
@@ -105,7 +123,9 @@ def _described(metric: FinalMetric) -> str:
 
 
 def _shortfall(difference: float, goal: str | None) -> float:
-    """How much worse than the baseline, from base - value; without a goal every difference is one."""
+    """How much worse than the baseline, from base - value; without a goal every difference is
+    one.
+    """
     if goal == "maximize":
         return difference
     return -difference if goal == "minimize" else abs(difference)
@@ -116,8 +136,12 @@ def _within(worse_by: float, tolerance: float) -> bool:
     return worse_by <= tolerance or math.isclose(worse_by, tolerance)
 
 
-def _test(values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float) -> Parity:
-    """One-sided Welch t-test that the mean is not worse by the tolerance or more; both sides where there is no goal."""
+def _test(
+    values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float
+) -> Parity:
+    """One-sided Welch t-test that the mean is not worse by the tolerance or more; both sides where
+    there is no goal.
+    """
     means = statistics.mean(values), statistics.mean(base_values)
     errors = _standard_error(values, means[0]), _standard_error(base_values, means[1])
     counts = len(values), len(base_values)
@@ -130,12 +154,17 @@ def _test(values: Sequence[float], base_values: Sequence[float], goal: str | Non
     return Parity(verdict="same" if same else "different", reason=reason)
 
 
-def _p_not_worse(worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float) -> float:
-    """P of a mean this close if it were truly worse by the tolerance; 0 or 1 where the runs do not vary at all."""
+def _p_not_worse(
+    worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float
+) -> float:
+    """P of a mean this close if it were truly worse by the tolerance; 0 or 1 where the runs do not
+    vary at all.
+    """
     error = math.hypot(*errors)
     if error == 0:
         return 0.0 if _within(worse_by, tolerance) else 1.0
-    # Welch-Satterthwaite, by shares of the variance: squares of tiny or huge deviations would be 0 or overflow.
+    # Welch-Satterthwaite, by shares of the variance: squares of tiny or huge deviations would be 0
+    # or overflow.
     shares = [(each / error) ** 2 for each in errors]
     freedom = 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
     return float(stdtr(freedom, (worse_by - tolerance) / error))

@@ -2,9 +2,10 @@
 
 docs/method.md, "Cost and recommendation", and docs/recommendation.md.
 
-Rule "efficiency": the largest count whose efficiency and doubling ratio hold their limits. Rule "deadline", where one
-is given: the cheapest count that meets it, from submission to end where every measured count knows that time, else by
-its train time. Every other measured count is named with why it was not chosen.
+Rule "efficiency": the largest count whose efficiency and doubling ratio hold their limits. Rule
+"deadline", where one is given: the cheapest count that meets it, from submission to end where every
+measured count knows that time, else by its train time. Every other measured count is named with why
+it was not chosen.
 """
 
 from __future__ import annotations
@@ -44,26 +45,38 @@ class Choice(Part):
     """A node count and what speaks for or against it."""
 
     nodes: int = Field(description="N, nodes per job.")
-    reason: str = Field(description="Its numbers against the baseline; of a rejected count why it was not chosen.")
+    reason: str = Field(
+        description="Its numbers against the baseline; of a rejected count why it was not chosen."
+    )
 
 
 class Recommendation(Part):
     """The node count to run on. `chosen` and `rejected` together are the measured counts."""
 
     rule: Rule = Field(
-        description="efficiency: the largest count that is efficient enough; deadline: the cheapest that meets it."
+        description=(
+            "efficiency: the largest count that is efficient enough; deadline: the cheapest that"
+            " meets it."
+        )
     )
     deadline_clock: DeadlineClock | None = Field(
         default=None,
-        description="What the deadline was held against. submit_to_end: from submission to end, waiting included, "
-        "where every used run knows it; train: the train time, start-up not included. Null under the rule efficiency.",
+        description=(
+            "What the deadline was held against. submit_to_end: from submission to end, waiting"
+            " included, where every used run knows it; train: the train time, start-up not"
+            " included. Null under the rule efficiency."
+        ),
     )
     basis: Basis = Field(
-        description="interval: every count was judged by the bound of its interval; point: some by its point estimate, "
-        "since fewer than 3 runs have no interval."
+        description=(
+            "interval: every count was judged by the bound of its interval; point: some by its"
+            " point estimate, since fewer than 3 runs have no interval."
+        )
     )
     chosen: Choice | None = Field(description="The recommended count; null where none passes.")
-    runner_up: Choice | None = Field(description="The next best by the same rule; it stands in `rejected` too.")
+    runner_up: Choice | None = Field(
+        description="The next best by the same rule; it stands in `rejected` too."
+    )
     rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
     reason: str = Field(description="One sentence: why the chosen count, or why none.")
 
@@ -95,7 +108,8 @@ class _Deadline:
 
 @dataclass(frozen=True)
 class _Count:
-    """A measured count. Its bounds are those of the 95 % intervals, or the values themselves where there is none.
+    """A measured count. Its bounds are those of the 95 % intervals, or the values themselves where
+    there is none.
 
     `doubling_ratio` is None where half the count was not measured, or measured throughput only.
     """
@@ -118,7 +132,9 @@ class _Count:
 
     @property
     def is_same_model(self) -> bool:
-        """Whether the final metric shows that it trained the baseline's model: its time is a time to train."""
+        """Whether the final metric shows that it trained the baseline's model: its time is a time
+        to train.
+        """
         return "throughput_only" not in self.row.flags
 
     @property
@@ -132,22 +148,28 @@ class _Count:
 
 
 def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
-    """Choose among the measured counts; None for fewer than two. A deadline needs times of whole runs, not rates."""
+    """Choose among the measured counts; None for fewer than two. A deadline needs times of whole
+    runs, not rates.
+    """
     measured = _measured(rows)
     if len(measured) < 2:
         return None
     if any(count.starved for count in measured) and (measured[0].starved or _is_alone(measured)):
         return _none_for_starved(measured, goals)
     if goals.deadline_seconds is not None:
-        return _by_deadline(measured, goals, _Deadline(goals.deadline_seconds, _deadline_clock(measured)))
+        return _by_deadline(
+            measured, goals, _Deadline(goals.deadline_seconds, _deadline_clock(measured))
+        )
     return _by_efficiency(measured, goals)
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
-    """Node counts that no other beats on train time and cost, warm pool included; ascending, () without a known cost.
+    """Node counts that no other beats on train time and cost, warm pool included; ascending, ()
+    without a known cost.
 
-    One beats another where it is not worse in either and better in one, so counts equal in both stay. A count without
-    a time or a cost is out, and a throughput-only one too: its time is not a time-to-train.
+    One beats another where it is not worse in either and better in one, so counts equal in both
+    stay. A count without a time or a cost is out, and a throughput-only one too: its time is not a
+    time-to-train.
     """
     points = sorted(
         (rounded(count.seconds), rounded(count.usd), count.nodes)
@@ -164,7 +186,8 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
 
 
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Cost against the baseline's, both with the warm pool kept after the run: 9 % dearer, 3 % cheaper, same cost.
+    """Cost against the baseline's, both with the warm pool kept after the run: 9 % dearer, 3 %
+    cheaper, same cost.
 
     None where one is unknown or the baseline's is 0.
     """
@@ -185,14 +208,18 @@ def faster_text(speedup: float | None) -> str:
 
 
 def rounded(number: float) -> float:
-    """To nine digits, so that a tie or a limit met exactly is not decided by floating-point rounding."""
+    """To nine digits, so that a tie or a limit met exactly is not decided by floating-point
+    rounding.
+    """
     return float(f"{number:.9g}")
 
 
 def _measured(rows: Sequence[SummaryRow]) -> list[_Count]:
     """The rows with a time, ascending; the first is the baseline."""
     counts = []
-    not_comparable = {row.nodes for row in rows if {"throughput_only", "starved"}.intersection(row.flags)}
+    not_comparable = {
+        row.nodes for row in rows if {"throughput_only", "starved"}.intersection(row.flags)
+    }
     for row in sorted(rows, key=lambda row: row.nodes):
         seconds, efficiency = row.train.seconds, row.train.efficiency
         if seconds is not None and efficiency is not None:
@@ -206,11 +233,14 @@ def _measured(rows: Sequence[SummaryRow]) -> list[_Count]:
 def _by_efficiency(measured: Sequence[_Count], goals: RecommendationConfig) -> Recommendation:
     times = [(count.nodes, rounded(count.seconds)) for count in measured if count.counts]
     problems = {
-        count.nodes: _inefficiencies(count, measured[0], _smaller_as_fast(count, times), goals) for count in measured
+        count.nodes: _inefficiencies(count, measured[0], _smaller_as_fast(count, times), goals)
+        for count in measured
     }
     eligible = [count for count in measured if not problems[count.nodes]]
     chosen = eligible[-1] if eligible else None
-    reasons = {count.nodes: f"passes too, with fewer nodes than {eligible[-1].nodes}" for count in eligible}
+    reasons = {
+        count.nodes: f"passes too, with fewer nodes than {eligible[-1].nodes}" for count in eligible
+    }
     return Recommendation(
         rule="efficiency",
         basis=_basis([count.row.train.efficiency_interval for count in measured[1:]]),
@@ -227,10 +257,14 @@ def _smaller_as_fast(count: _Count, times: Sequence[tuple[int, float]]) -> int |
     `times` are the (nodes, seconds) to compare with, ascending and to nine digits.
     """
     limit = rounded(count.seconds)
-    return next((nodes for nodes, seconds in times if nodes < count.nodes and seconds <= limit), None)
+    return next(
+        (nodes for nodes, seconds in times if nodes < count.nodes and seconds <= limit), None
+    )
 
 
-def _inefficiencies(count: _Count, base: _Count, as_fast: int | None, goals: RecommendationConfig) -> list[str]:
+def _inefficiencies(
+    count: _Count, base: _Count, as_fast: int | None, goals: RecommendationConfig
+) -> list[str]:
     """What keeps a node count from being chosen. At the baseline E is 1 and D does not apply."""
     found = _other_model(count)
     if count is not base:
@@ -241,11 +275,15 @@ def _inefficiencies(count: _Count, base: _Count, as_fast: int | None, goals: Rec
 
 def _below_limits(count: _Count, goals: RecommendationConfig) -> list[str]:
     found = []
-    shown, low, least = map(format_percent, (count.efficiency, count.efficiency_low, goals.min_efficiency))
+    shown, low, least = map(
+        format_percent, (count.efficiency, count.efficiency_low, goals.min_efficiency)
+    )
     if rounded(count.efficiency) < goals.min_efficiency:
         found.append(f"efficiency {shown} is {_just(shown, least)}below {least}")
     elif rounded(count.efficiency_low) < goals.min_efficiency:
-        found.append(f"the lower bound of efficiency {shown}, {low}, is {_just(low, least)}below {least}")
+        found.append(
+            f"the lower bound of efficiency {shown}, {low}, is {_just(low, least)}below {least}"
+        )
     ratio = count.doubling_ratio
     if ratio is not None and rounded(ratio) < goals.min_doubling_ratio:
         shown, least = format_ratio(ratio), format_ratio(goals.min_doubling_ratio)
@@ -254,7 +292,9 @@ def _below_limits(count: _Count, goals: RecommendationConfig) -> list[str]:
 
 
 def _next_efficient(measured: Sequence[_Count], eligible: Sequence[_Count]) -> _Count | None:
-    """The next largest that passes, else the one nearest to eligible by efficiency; None where nothing passes."""
+    """The next largest that passes, else the one nearest to eligible by efficiency; None where
+    nothing passes.
+    """
     if len(eligible) != 1:
         return eligible[-2] if eligible else None
     others = [count for count in measured if count is not eligible[0] and count.counts]
@@ -281,22 +321,35 @@ def _efficiency_reason(
         return _sentence(f"No count larger than {nodes_text(chosen.nodes)} passes {asked}", *notes)
     if chosen.doubling_ratio is None:
         notes = [
-            f"half of {chosen.nodes} has no train time to compare with, so its doubling ratio was not judged",
+            (
+                f"half of {chosen.nodes} has no train time to compare with, so its doubling ratio"
+                " was not judged"
+            ),
             *notes,
         ]
-    smaller = [count.nodes for count in measured if count.nodes < chosen.nodes and problems[count.nodes]]
+    smaller = [
+        count.nodes for count in measured if count.nodes < chosen.nodes and problems[count.nodes]
+    ]
     if smaller:
         notes = [f"smaller counts that do not pass: {join_words(smaller)}", *notes]
-    return _sentence(f"{nodes_text(chosen.nodes)} is the largest measured count that passes {asked}", *notes)
+    return _sentence(
+        f"{nodes_text(chosen.nodes)} is the largest measured count that passes {asked}", *notes
+    )
 
 
-def _by_deadline(measured: Sequence[_Count], goals: RecommendationConfig, deadline: _Deadline) -> Recommendation:
+def _by_deadline(
+    measured: Sequence[_Count], goals: RecommendationConfig, deadline: _Deadline
+) -> Recommendation:
     problems = {
-        count.nodes: _other_model(count) + _too_late(count, deadline) + _over_budget(count, goals) for count in measured
+        count.nodes: _other_model(count) + _too_late(count, deadline) + _over_budget(count, goals)
+        for count in measured
     }
     eligible = [count for count in measured if not problems[count.nodes]]
     priced = all(count.usd is not None for count in eligible)
-    ranked = sorted(eligible, key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes))
+    ranked = sorted(
+        eligible,
+        key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes),
+    )
     chosen = ranked[0] if ranked else None
     return Recommendation(
         rule="deadline",
@@ -305,24 +358,35 @@ def _by_deadline(measured: Sequence[_Count], goals: RecommendationConfig, deadli
         chosen=_choice(chosen, measured[0]),
         runner_up=_choice(ranked[1] if len(ranked) > 1 else None, measured[0]),
         rejected=_rejected(
-            measured, chosen, problems, {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked}
+            measured,
+            chosen,
+            problems,
+            {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked},
         ),
         reason=_deadline_reason(measured, chosen, priced, goals, deadline),
     )
 
 
 def _deadline_clock(measured: Sequence[_Count]) -> DeadlineClock:
-    """What a person waits, where every used run knows it, else the train time: the two are never mixed."""
+    """What a person waits, where every used run knows it, else the train time: the two are never
+    mixed.
+    """
     known = all(count.row.clocks.submit_to_end.n == count.row.n for count in measured)
     return "submit_to_end" if known else "train"
 
 
 def _too_late(count: _Count, deadline: _Deadline) -> list[str]:
-    seconds, high, limit = deadline.seconds(count), deadline.seconds_high(count), deadline.limit_seconds
+    seconds, high, limit = (
+        deadline.seconds(count),
+        deadline.seconds_high(count),
+        deadline.limit_seconds,
+    )
     if rounded(high) <= limit:
         return []
     what = "time from submission to end" if deadline.clock == "submit_to_end" else "train time"
-    bound = "" if deadline.times(count).seconds_interval is None else f" (up to {format_seconds(high)})"
+    bound = (
+        "" if deadline.times(count).seconds_interval is None else f" (up to {format_seconds(high)})"
+    )
     missed = f"misses the deadline of {format_seconds(limit)} by {format_seconds(high - limit)}"
     return [f"{what} {format_seconds(seconds)}{bound} {missed}"]
 
@@ -337,12 +401,19 @@ def _costs_more(count: _Count, chosen: _Count, priced: bool) -> str:
     what, text = (count.cost_name, format_usd) if priced else ("node-time", format_seconds)
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
-        return f"{what} {shown} is that of {nodes_text(chosen.nodes)}, and the train time is not shorter"
+        return (
+            f"{what} {shown} is that of {nodes_text(chosen.nodes)}, and the train time is not"
+            " shorter"
+        )
     return f"{what} {shown} is {_just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
 
 
 def _deadline_reason(
-    measured: Sequence[_Count], chosen: _Count | None, priced: bool, goals: RecommendationConfig, deadline: _Deadline
+    measured: Sequence[_Count],
+    chosen: _Count | None,
+    priced: bool,
+    goals: RecommendationConfig,
+    deadline: _Deadline,
 ) -> str:
     asked = deadline.asked
     if goals.budget_usd_per_run is not None:
@@ -350,13 +421,21 @@ def _deadline_reason(
     notes = _too_few_runs_note(measured)
     if chosen is not None:
         if not priced:
-            notes = ["not every run cost is known, so the least node-time counts as cheapest", *notes]
-        return _sentence(f"{nodes_text(chosen.nodes)} is the cheapest measured count that {asked}", *notes)
+            notes = [
+                "not every run cost is known, so the least node-time counts as cheapest",
+                *notes,
+            ]
+        return _sentence(
+            f"{nodes_text(chosen.nodes)} is the cheapest measured count that {asked}", *notes
+        )
     trained = [count for count in measured if count.counts]
     in_time = [count for count in trained if not _too_late(count, deadline)]
     if in_time:
         nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))
-        why = f"at the cheapest in time, {nodes_text(nearest.nodes)}, {_over_budget(nearest, goals)[0]}"
+        why = (
+            f"at the cheapest in time, {nodes_text(nearest.nodes)},"
+            f" {_over_budget(nearest, goals)[0]}"
+        )
     else:
         fastest = min(trained, key=lambda count: (deadline.seconds_high(count), count.nodes))
         why = f"at the fastest, {nodes_text(fastest.nodes)}, {_too_late(fastest, deadline)[0]}"
@@ -365,7 +444,8 @@ def _deadline_reason(
 
 _WARM_POOL = "warm pool included"
 _UNLIKE_BASELINE = (
-    "the final metric is not shown to be within the tolerance of the baseline's, so its time is not a time-to-train"
+    "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
+    " a time-to-train"
 )
 
 
@@ -374,7 +454,9 @@ _STARVED = "its nodes were starved of CPU, so its time is no measurement"
 
 def _other_model(count: _Count) -> list[str]:
     """Why its time can't be compared with the others."""
-    return ([] if count.is_same_model else [_UNLIKE_BASELINE]) + ([_STARVED] if count.starved else [])
+    return ([] if count.is_same_model else [_UNLIKE_BASELINE]) + (
+        [_STARVED] if count.starved else []
+    )
 
 
 def _is_alone(measured: Sequence[_Count]) -> bool:
@@ -385,7 +467,11 @@ def _none_for_starved(measured: Sequence[_Count], goals: RecommendationConfig) -
     """All speedups rest on the baseline's time, and one count alone has none."""
     starved = join_words(count.nodes for count in measured if count.starved)
     at = f"{starved} {'node' if starved == '1' else 'nodes'}"
-    why = "all are compared with the baseline" if measured[0].starved else "what is left has nothing to compare with"
+    why = (
+        "all are compared with the baseline"
+        if measured[0].starved
+        else "what is left has nothing to compare with"
+    )
     deadline = goals.deadline_seconds is not None
     return Recommendation(
         rule="deadline" if deadline else "efficiency",
@@ -394,10 +480,15 @@ def _none_for_starved(measured: Sequence[_Count], goals: RecommendationConfig) -
         chosen=None,
         runner_up=None,
         rejected=tuple(
-            Choice(nodes=count.nodes, reason=_STARVED if count.starved else "there is no sound count to compare with")
+            Choice(
+                nodes=count.nodes,
+                reason=_STARVED if count.starved else "there is no sound count to compare with",
+            )
             for count in measured
         ),
-        reason=_sentence(f"No recommendation, since the nodes were starved of CPU at {at}, and {why}"),
+        reason=_sentence(
+            f"No recommendation, since the nodes were starved of CPU at {at}, and {why}"
+        ),
     )
 
 
@@ -436,7 +527,9 @@ def _rejected(
 ) -> tuple[Choice, ...]:
     """All but the chosen: what is wrong with each, or how the chosen one outdoes it."""
     return tuple(
-        Choice(nodes=count.nodes, reason=" and ".join(problems[count.nodes]) or outdone[count.nodes])
+        Choice(
+            nodes=count.nodes, reason=" and ".join(problems[count.nodes]) or outdone[count.nodes]
+        )
         for count in measured
         if count is not chosen
     )

@@ -1,14 +1,16 @@
 """JobOutcomes -> one row per node count: speedup, efficiency, costs, parity.
 
-docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation".
+docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost
+and recommendation".
 
-T(N) is the median train time of the used runs at N: completed, on demand, with a time on the report's train clock. N0,
-the baseline, is the smallest N that has one. All other attempts are counted and left out. Scaling is never assumed
-monotone.
+T(N) is the median train time of the used runs at N: completed, on demand, with a time on the
+report's train clock. N0, the baseline, is the smallest N that has one. All other attempts are
+counted and left out. Scaling is never assumed monotone.
 
-Sources are never mixed in a curve. Train time, step time and final metric each come from the best source (metrics.json,
-then the log, then for the train time the platform's Training phase) that some run of every node count with a completed
-run has; a run without it is left out. A Training phase holds start-up as well, so its times make no ratio.
+Sources are never mixed in a curve. Train time, step time and final metric each come from the best
+source (metrics.json, then the log, then for the train time the platform's Training phase) that some
+run of every node count with a completed run has; a run without it is left out. A Training phase
+holds start-up as well, so its times make no ratio.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ T = TypeVar("T")
 Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
 Source = Literal["program", "logged"]
 """Where a number of the program is from: its metrics.json or its log."""
-# T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders of magnitude.
+# T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders
+# of magnitude.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
 # Steady step time by source.
@@ -54,7 +57,9 @@ _MUST_AGREE = {
 
 
 class MixedOutcomesError(ValueError):
-    """The outcomes can't stand in one table: they come from different instance types, platforms, images or policies."""
+    """The outcomes can't stand in one table: they come from different instance types, platforms,
+    images or policies.
+    """
 
 
 class SummaryRow(Part):
@@ -64,28 +69,46 @@ class SummaryRow(Part):
     n: int = Field(description="Used runs: those the statistics are made of.")
     n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
     n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
-    world_size: int | None = Field(description="Processes over all nodes; null where no run confirmed it.")
-    global_batch_size: int | None = Field(description="Samples per optimiser step over all processes.")
+    world_size: int | None = Field(
+        description="Processes over all nodes; null where no run confirmed it."
+    )
+    global_batch_size: int | None = Field(
+        description="Samples per optimiser step over all processes."
+    )
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate at this node count.")
-    clocks: RowClocks = Field(description="Times, speedup and efficiency on each of the four clocks, never mixed.")
+    clocks: RowClocks = Field(
+        description="Times, speedup and efficiency on each of the four clocks, never mixed."
+    )
     accelerator_efficiency: float | None = Field(
-        description="T of one process / (world size x T(N)); null where one process on one node was not measured."
+        description=(
+            "T of one process / (world size x T(N)); null where one process on one node was not"
+            " measured."
+        )
     )
     steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
     startup_seconds: float | None = Field(description="Median of Starting + Pending + Downloading.")
-    data_wait_share: float | None = Field(description="Median share of train time spent waiting for data, 0 to 1.")
+    data_wait_share: float | None = Field(
+        description="Median share of train time spent waiting for data, 0 to 1."
+    )
     phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
     epochs: float | None = Field(description="Epochs trained, median.")
-    seconds_to_target: float | None = Field(description="Median train time until the target metric was reached.")
+    seconds_to_target: float | None = Field(
+        description="Median train time until the target metric was reached."
+    )
     costs: RunCosts
-    final_metric: FinalMetric | None = Field(description="Median final metric; null where a run gave none or another.")
+    final_metric: FinalMetric | None = Field(
+        description="Median final metric; null where a run gave none or another."
+    )
     parity: Parity
     flags: tuple[Flag, ...] = Field(
-        description="superlinear: E > 1; retrograde: slower than some smaller node count; "
-        "throughput_only: the final metric is not shown to be the baseline's, so T is not a time-to-train; "
-        "world_size_unconfirmed: nothing in a used run says how many processes worked together; "
-        "starved: an emulated node got less of the CPU than it asked for, so T is too long."
+        description=(
+            "superlinear: E > 1; retrograde: slower than some smaller node count; throughput_only:"
+            " the final metric is not shown to be the baseline's, so T is not a time-to-train;"
+            " world_size_unconfirmed: nothing in a used run says how many processes worked"
+            " together; starved: an emulated node got less of the CPU than it asked for, so T is"
+            " too long."
+        )
     )
 
     @property
@@ -94,7 +117,9 @@ class SummaryRow(Part):
 
     @property
     def superlinear_by_noise(self) -> bool:
-        """Flagged superlinear, but the interval of the efficiency holds 1: the runs vary as much."""
+        """Flagged superlinear, but the interval of the efficiency holds 1: the runs vary as
+        much.
+        """
         interval = self.clocks.train.efficiency_interval
         return "superlinear" in self.flags and interval is not None and interval.low <= 1
 
@@ -111,10 +136,11 @@ _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
 
 
 class Run(NamedTuple):
-    """One attempt as the report counts it: computed once, for its row of the summary and for its point.
+    """One attempt as the report counts it: computed once, for its row of the summary and for its
+    point.
 
-    `train_seconds` is on the report's clock. What follows `metric` is known only once all attempts at
-    the node count are, since they decide which target holds.
+    `train_seconds` is on the report's clock. What follows `metric` is known only once all attempts
+    at the node count are, since they decide which target holds.
     """
 
     outcome: JobOutcome
@@ -147,7 +173,11 @@ class _Group:
     @cached_property
     def metric_values(self) -> list[float]:
         """The used runs' own final metrics."""
-        return [attempt.metric.value for attempt in self.attempts if attempt.used and attempt.metric is not None]
+        return [
+            attempt.metric.value
+            for attempt in self.attempts
+            if attempt.used and attempt.metric is not None
+        ]
 
     @cached_property
     def metric(self) -> FinalMetric | None:
@@ -170,7 +200,8 @@ class _Group:
 
 
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
-    """The one clock for all: the best that every node count has in a completed on-demand run; None without any time.
+    """The one clock for all: the best that every node count has in a completed on-demand run; None
+    without any time.
 
     Better none than two: where no clock is known at every count, it is the whole Training phase.
     """
@@ -186,7 +217,9 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """An attempt's train time on that clock; None where it was not read, never another clock's number."""
+    """An attempt's train time on that clock; None where it was not read, never another clock's
+    number.
+    """
     if clock is None or not outcome.completed:
         return None
     if outcome.train_clock == clock:
@@ -199,17 +232,29 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
     """What can make a curve: completed, on demand, and more than a walk of the launch path."""
-    return [each for each in outcomes if each.completed and not each.spot and each.launch_path_only is None]
+    return [
+        each
+        for each in outcomes
+        if each.completed and not each.spot and each.launch_path_only is None
+    ]
 
 
 def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
-    """Whether at each of the node counts some run has a value; `values` has one for each outcome, or None."""
-    known = {outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None}
+    """Whether at each of the node counts some run has a value; `values` has one for each outcome,
+    or None.
+    """
+    known = {
+        outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None
+    }
     return {outcome.nodes for outcome in outcomes} == known
 
 
-def _choose_source(outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]) -> Source:
-    """The log where it has that number at every node count and metrics.json has not; else metrics.json."""
+def _choose_source(
+    outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
+) -> Source:
+    """The log where it has that number at every node count and metrics.json has not; else
+    metrics.json.
+    """
     measured = _measured(outcomes)
     by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
     return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"
@@ -239,7 +284,9 @@ def summarise_runs(
     planned_nodes: Iterable[int] = (),
     parity: ParityConfig | None = None,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """summarise()'s rows, and every attempt as they count it, by node count. Raises MixedOutcomesError."""
+    """summarise()'s rows, and every attempt as they count it, by node count. Raises
+    MixedOutcomesError.
+    """
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
     metric_source = _choose_source(outcomes, "final_metric", attrgetter("final_metric"))
@@ -255,7 +302,9 @@ def summarise_runs(
     for group in groups:
         on = clocks[group.nodes]
         verdict = _parity(group, base, parity)
-        runs = group.runs(price, target_for(group.metric, base.metric if base else None, parity.target_metric))
+        runs = group.runs(
+            price, target_for(group.metric, base.metric if base else None, parity.target_metric)
+        )
         row = _row(group, on, runs, verdict, alone, steps)
         rows.append(row.model_copy(update={"flags": _flags(group, on.train, verdict, fastest)}))
         all_runs += runs
@@ -276,7 +325,9 @@ def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
 def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
     """Raise MixedOutcomesError where the outcomes differ in what one curve must share."""
     for field, described in _MUST_AGREE.items():
-        found = sorted({value for outcome in outcomes if (value := getattr(outcome, field)) is not None})
+        found = sorted(
+            {value for outcome in outcomes if (value := getattr(outcome, field)) is not None}
+        )
         if len(found) > 1:
             raise MixedOutcomesError(
                 f"{field}: the outcomes come from {len(found)} {described} ({', '.join(found)}); "
@@ -285,7 +336,10 @@ def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
 
 
 def _group(
-    outcomes: Sequence[JobOutcome], planned_nodes: Iterable[int], clock: TrainClock | None, metric_source: Source
+    outcomes: Sequence[JobOutcome],
+    planned_nodes: Iterable[int],
+    clock: TrainClock | None,
+    metric_source: Source,
 ) -> list[_Group]:
     by_nodes: dict[int, list[JobOutcome]] = {nodes: [] for nodes in planned_nodes}
     for outcome in outcomes:
@@ -297,11 +351,15 @@ def _group(
 
 
 def _without_starved(attempts: Sequence[Run]) -> list[Run]:
-    """Runs whose nodes were starved of CPU are used only where a node count has no other ones (docs/method.md,
-    "Attainment")."""
+    """Runs whose nodes were starved of CPU are used only where a node count has no other ones
+    (docs/method.md, "Attainment").
+    """
     if all(is_starved(attempt.outcome) for attempt in attempts if attempt.used):
         return list(attempts)
-    return [attempt._replace(used=attempt.used and not is_starved(attempt.outcome)) for attempt in attempts]
+    return [
+        attempt._replace(used=attempt.used and not is_starved(attempt.outcome))
+        for attempt in attempts
+    ]
 
 
 def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> Run:
@@ -314,12 +372,16 @@ def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -
 def _row_clocks(
     groups: Sequence[_Group], baseline: int | None, clock: TrainClock | None, steps: Source
 ) -> dict[int, RowClocks]:
-    """The statistics on each clock. Train times that hold start-up are compared with nothing, so they have no N0."""
+    """The statistics on each clock. Train times that hold start-up are compared with nothing, so
+    they have no N0.
+    """
     readers: dict[ClockName, Callable[[_Group], list[float]]] = {
         "train": lambda group: group.train_seconds,
         "steady": lambda group: _known(map(partial(seconds_per_sample, source=steps), group.used)),
         "billable": lambda group: _known(outcome.clocks.billable_seconds for outcome in group.used),
-        "submit_to_end": lambda group: _known(outcome.clocks.submit_to_end_seconds for outcome in group.used),
+        "submit_to_end": lambda group: _known(
+            outcome.clocks.submit_to_end_seconds for outcome in group.used
+        ),
     }
     bases: dict[ClockName, int | None] = dict.fromkeys(readers, baseline)
     bases["train"] = None if clock in PHASE_CLOCKS else baseline
@@ -327,17 +389,29 @@ def _row_clocks(
         name: clock_statistics({group.nodes: read(group) for group in groups}, bases[name])
         for name, read in readers.items()
     }
-    return {group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers}) for group in groups}
+    return {
+        group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers})
+        for group in groups
+    }
 
 
 def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
-    """Steady step time over the global batch, so that counts of different batch sizes compare; None without a batch."""
+    """Steady step time over the global batch, so that counts of different batch sizes compare; None
+    without a batch.
+    """
     step = _STEP_SECONDS[source](outcome)
-    return None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
+    return (
+        None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
+    )
 
 
 def _row(
-    group: _Group, clocks: RowClocks, runs: Sequence[Run], verdict: Parity, alone: float | None, steps: Source
+    group: _Group,
+    clocks: RowClocks,
+    runs: Sequence[Run],
+    verdict: Parity,
+    alone: float | None,
+    steps: Source,
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
@@ -356,9 +430,11 @@ def _row(
         per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
         learning_rate=_agreed(outcome.learning_rate for outcome in known),
         clocks=clocks,
-        accelerator_efficiency=None
-        if not (alone and world and seconds and clocks.train.speedup)
-        else alone / (world * seconds),
+        accelerator_efficiency=(
+            None
+            if not (alone and world and seconds and clocks.train.speedup)
+            else alone / (world * seconds)
+        ),
         steady_step_seconds=_middle(map(_STEP_SECONDS[steps], used)),
         startup_seconds=_middle(map(_startup_seconds, used)),
         data_wait_share=_middle(outcome.metric_number("data_wait_share") for outcome in used),
@@ -372,7 +448,9 @@ def _row(
     )
 
 
-def _flags(group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None) -> tuple[Flag, ...]:
+def _flags(
+    group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None
+) -> tuple[Flag, ...]:
     """`fastest` is the shortest time at any smaller node count."""
     flags: list[Flag] = []
     if _is_world_unknown(group):
@@ -405,21 +483,31 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
         return Parity(verdict="baseline", reason="the baseline itself")
     if base is None or not group.used:
         return Parity(verdict="unknown", reason="no completed run")
-    return judge_parity(group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used))
+    return judge_parity(
+        group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used)
+    )
 
 
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """The median of each cost over the used runs; of a target not every run reached, none."""
-    medians = {name: _middle(getattr(costs, name) for costs in each) for name in RunCosts.model_fields}
+    medians = {
+        name: _middle(getattr(costs, name) for costs in each) for name in RunCosts.model_fields
+    }
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
     return RunCosts(**medians)
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
-    """T of one process on one node, the yardstick of an accelerator's efficiency; None where it was not measured."""
+    """T of one process on one node, the yardstick of an accelerator's efficiency; None where it was
+    not measured.
+    """
     for group in groups:
-        if group.nodes == 1 and group.used and _agreed(outcome.world_size for outcome in group.used) == 1:
+        if (
+            group.nodes == 1
+            and group.used
+            and _agreed(outcome.world_size for outcome in group.used) == 1
+        ):
             return clocks[1].train.seconds
     return None
 
@@ -432,7 +520,10 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
     """Median seconds of each phase over the runs that had it, in order of first appearance."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
-    return {phase: statistics.median(o.phases[phase] for o in used if phase in o.phases) for phase in found}
+    return {
+        phase: statistics.median(o.phases[phase] for o in used if phase in o.phases)
+        for phase in found
+    }
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -1,7 +1,7 @@
 """The columns of a table of measured times: which there are, and how one cell of each is read.
 
-A reader gets a cell as it stands and gives its value, None for one of blanks alone; it raises BadCell with what it
-expected. docs/measured-tables.md describes the columns for users.
+A reader gets a cell as it stands and gives its value, None for one of blanks alone; it raises
+BadCell with what it expected. docs/measured-tables.md describes the columns for users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MAX_SAMPLES = 1_000_000_000_000
 _MAX_TEXT = 64
 _STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
 _POLICIES = ("fixed_global", "fixed_per_replica")
-# float() also takes "1_0", other scripts' digits and "infinity"; a measured number is none of these.
+# float() also takes "1_0", other scripts' digits and "infinity"; a measured number is none of
+# these.
 _BLANKS = " \t\r\n\u00a0"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -42,7 +43,9 @@ def number(cell: str) -> float | None:
     if not stripped:
         return None
     if stripped == cell:
-        raise BadCell("expected a plain finite number such as 39.2, without a unit or thousands separators")
+        raise BadCell(
+            "expected a plain finite number such as 39.2, without a unit or thousands separators"
+        )
     return number(stripped)
 
 
@@ -137,7 +140,9 @@ def header_problems(names: Sequence[str]) -> list[str]:
 
 
 def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
-    """The reader for a table whose decimal mark is the comma, first seen in `comma_line`; a dot may be either there."""
+    """The reader for a table whose decimal mark is the comma, first seen in `comma_line`; a dot may
+    be either there.
+    """
 
     def read_comma(cell: str) -> Any:
         if "." in cell:

@@ -1,7 +1,7 @@
 """A table of measured times (CSV) -> JobOutcomes, so that the analysis serves anyone's numbers.
 
-docs/measured-tables.md describes the columns and rules. Comma, semicolon or tab separated; in a semicolon table a comma
-is the decimal mark, as spreadsheets with that separator write it.
+docs/measured-tables.md describes the columns and rules. Comma, semicolon or tab separated; in a
+semicolon table a comma is the decimal mark, as spreadsheets with that separator write it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,25 @@ MAX_NODE_COUNTS = 1_000
 """Node counts in one table; each has a row, an interval and a place in every plot of the report."""
 _SHOWN = 4
 # What one curve must share; where a row leaves it empty there is nothing to refuse.
-_MUST_AGREE = {"instance_type": "instance types", "region": "regions", "batch_policy": "batch policies"}
+_MUST_AGREE = {
+    "instance_type": "instance types",
+    "region": "regions",
+    "batch_policy": "batch policies",
+}
 
 
-def read_measured(table: str | bytes, goal: str | None = None, origin: str = "the table") -> list[JobOutcome]:
+def read_measured(
+    table: str | bytes, goal: str | None = None, origin: str = "the table"
+) -> list[JobOutcome]:
     """Read the table; raises MeasuredTableError with every bad row's line number and reason.
 
-    `goal` is that of the final metric, maximize or minimize; None: not known. A rate becomes seconds per sample
-    (train_clock `throughput`), so that the median of times and their ratios are right for it too. `origin` names the
-    table where it is refused for its number of rows.
+    `goal` is that of the final metric, maximize or minimize; None: not known. A rate becomes
+    seconds per sample (train_clock `throughput`), so that the median of times and their ratios are
+    right for it too. `origin` names the table where it is refused for its number of rows.
     """
-    grid = read_grid(table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table, origin)
+    grid = read_grid(
+        table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table, origin
+    )
     problems = [f"line {grid.header_line}: {problem}" for problem in header_problems(grid.header)]
     if not problems:
         outcomes = _outcomes(grid, goal, problems)
@@ -50,7 +58,9 @@ def read_measured(table: str | bytes, goal: str | None = None, origin: str = "th
 
 
 def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutcome]:
-    """One outcome for each row whose cells are good; what is wrong with any row goes to `problems`."""
+    """One outcome for each row whose cells are good; what is wrong with any row goes to
+    `problems`.
+    """
     readers = _readers(grid)
     outcomes: list[JobOutcome] = []
     first_lines: dict[tuple[int, int], int] = {}
@@ -62,18 +72,24 @@ def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutc
             values.setdefault("repeat", rows_at[values["nodes"]])
             outcome = _outcome(values, line, goal)
             outcomes.append(outcome)
-            found = _row_problems(outcome, line, first_lines.setdefault((outcome.nodes, outcome.repeat), line), values)
+            found = _row_problems(
+                outcome, line, first_lines.setdefault((outcome.nodes, outcome.repeat), line), values
+            )
         problems += [f"line {line}: {problem}" for problem in found]
     return outcomes
 
 
 def _readers(grid: Grid) -> list[tuple[str, Reader]]:
-    """Each column's reader, in the header's order; where a number has a decimal comma, all numbers are read so."""
+    """Each column's reader, in the header's order; where a number has a decimal comma, all numbers
+    are read so.
+    """
     comma_line = _first_decimal_comma(grid) if grid.separator == ";" else None
     return [
-        (name, COLUMNS[name])
-        if comma_line is None or name in TEXT_COLUMNS
-        else (name, with_decimal_comma(COLUMNS[name], comma_line))
+        (
+            (name, COLUMNS[name])
+            if comma_line is None or name in TEXT_COLUMNS
+            else (name, with_decimal_comma(COLUMNS[name], comma_line))
+        )
         for name in grid.header
     ]
 
@@ -82,13 +98,19 @@ def _first_decimal_comma(grid: Grid) -> int | None:
     """The line of the first number with a comma, or None."""
     are_numbers = [name not in TEXT_COLUMNS for name in grid.header]
     for line, cells in grid.rows:
-        if any("," in cell for cell, is_number in zip(cells, are_numbers, strict=False) if is_number):
+        if any(
+            "," in cell for cell, is_number in zip(cells, are_numbers, strict=False) if is_number
+        ):
             return line
     return None
 
 
-def _read_cells(cells: Sequence[str], readers: Sequence[tuple[str, Reader]]) -> tuple[dict[str, Any], list[str]]:
-    """(value of each column, why the row can't be read: its number of cells, or each bad one of them)."""
+def _read_cells(
+    cells: Sequence[str], readers: Sequence[tuple[str, Reader]]
+) -> tuple[dict[str, Any], list[str]]:
+    """(value of each column, why the row can't be read: its number of cells, or each bad one of
+    them).
+    """
     if len(cells) != len(readers):
         return {}, [f"{len(cells)} fields, but the header has {len(readers)}"]
     values, problems = {}, []
@@ -100,8 +122,12 @@ def _read_cells(cells: Sequence[str], readers: Sequence[tuple[str, Reader]]) -> 
     return values, problems
 
 
-def _row_problems(outcome: JobOutcome, line: int, first_line: int, values: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a row whose cells are good each by itself; `first_line` has the first row of its name."""
+def _row_problems(
+    outcome: JobOutcome, line: int, first_line: int, values: Mapping[str, Any]
+) -> list[str]:
+    """What is wrong with a row whose cells are good each by itself; `first_line` has the first row
+    of its name.
+    """
     problems = []
     nodes, world_size = outcome.nodes, outcome.world_size
     if first_line != line:
@@ -110,17 +136,24 @@ def _row_problems(outcome: JobOutcome, line: int, first_line: int, values: Mappi
             "number the repeats, or leave the column out"
         )
     if world_size is not None and world_size < nodes:
-        problems.append(f"world_size is {world_size}; expected at least one process on each of the {nodes} nodes")
+        problems.append(
+            f"world_size is {world_size}; expected at least one process on each of the {nodes}"
+            " nodes"
+        )
     if outcome.train_clock is None and outcome.completed:
         (column,) = (name for name in TIME_COLUMNS if name in values)
-        problems.append(f"{column} is empty; give the measured value, or a status other than Completed")
+        problems.append(
+            f"{column} is empty; give the measured value, or a status other than Completed"
+        )
     return problems
 
 
 def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutcome:
     """A row's values, each by its column's name, as what a job would have given."""
     status = values.get("status", "Completed")
-    seconds, rate, metric = (values.get(name) for name in ("train_seconds", "samples_per_second", "final_metric"))
+    seconds, rate, metric = (
+        values.get(name) for name in ("train_seconds", "samples_per_second", "final_metric")
+    )
     if rate is not None:
         seconds = 1 / rate
     return JobOutcome(
@@ -152,29 +185,43 @@ def _table_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
         return [f"no completed row among {len(outcomes)}: nothing to analyse"]
     counts = {outcome.nodes for outcome in outcomes}
     if len(counts) == 1:
-        return [f"nothing to compare: all rows have nodes={counts.pop()}; give at least two node counts"]
+        return [
+            f"nothing to compare: all rows have nodes={counts.pop()}; give at least two node counts"
+        ]
     if len(counts) > MAX_NODE_COUNTS:
-        return [f"nodes: {len(counts):,} different node counts; a table has at most {MAX_NODE_COUNTS:,}"]
+        return [
+            f"nodes: {len(counts):,} different node counts; a table has at most {MAX_NODE_COUNTS:,}"
+        ]
     problems = []
     for column, described in _MUST_AGREE.items():
         found = {value for outcome in outcomes if (value := getattr(outcome, column))}
         if len(found) > 1:
-            problems.append(f"{column}: {len(found)} different {described} ({_listed(found)}); give each its own table")
+            problems.append(
+                f"{column}: {len(found)} different {described} ({_listed(found)}); give each its"
+                " own table"
+            )
     problems += _gaps("batch_policy", [outcome.batch_policy for outcome in outcomes])
     problems += _gaps("cost_usd", [outcome.given_cost_usd for outcome in completed])
     return problems or _batch_problems(outcomes)
 
 
 def _gaps(column: str, values: Sequence[object]) -> list[str]:
-    """A policy that holds for some rows only, or costs some of which are given and some computed, don't compare."""
+    """A policy that holds for some rows only, or costs some of which are given and some computed,
+    don't compare.
+    """
     missing = values.count(None)
     if missing in (0, len(values)):
         return []
-    return [f"{column}: given in {len(values) - missing} rows and missing in {missing}; give it in all rows or in none"]
+    return [
+        f"{column}: given in {len(values) - missing} rows and missing in {missing}; give it in all"
+        " rows or in none"
+    ]
 
 
 def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """Where the batch and world sizes contradict each other, or the policy (docs/method.md, "Batch policy")."""
+    """Where the batch and world sizes contradict each other, or the policy (docs/method.md, "Batch
+    policy").
+    """
     points = {(o.batch_policy, o.nodes, o.world_size, o.global_batch_size) for o in outcomes}
     worlds: dict[int, set[float]] = defaultdict(set)
     batches: dict[int, set[float]] = defaultdict(set)
@@ -195,10 +242,14 @@ def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
         if len(found) > 1
     ]
     if len(found := per_policy["fixed_global"]) > 1:
-        problems.append(f"global_batch_size: different ones ({_listed(found)}), but batch_policy is fixed_global")
+        problems.append(
+            f"global_batch_size: different ones ({_listed(found)}), but batch_policy is"
+            " fixed_global"
+        )
     if len(found := per_policy["fixed_per_replica"]) > 1:
         problems.append(
-            f"global_batch_size: different ones per process ({_listed(found)}), but batch_policy is fixed_per_replica"
+            f"global_batch_size: different ones per process ({_listed(found)}), but batch_policy is"
+            " fixed_per_replica"
         )
     return problems
 

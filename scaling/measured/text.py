@@ -1,4 +1,6 @@
-"""The bytes of a table of measured times -> its header and rows, still as text, or the reason why they are no CSV."""
+"""The bytes of a table of measured times -> its header and rows, still as text, or the reason why
+they are no CSV.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from itertools import islice
 from scaling.measured.columns import COLUMNS
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""The largest file that is read: far more than MAX_ROWS take, so that a table of too many rows can be told how many."""
+"""The largest file that is read: far more than MAX_ROWS take, so that a table of too many rows can
+be told how many.
+"""
 MAX_ROWS = 5_000
 """Rows in one table: five for each job of the largest sweep that nodesweep itself runs."""
 HEAD_BYTES = 64 * 1024 + 1
@@ -47,30 +51,42 @@ class Grid:
 
 
 def refuse_other_files(head: bytes) -> None:
-    """Raise MeasuredTableError where a file's first HEAD_BYTES (or all of it) can't begin a table of measured times."""
+    """Raise MeasuredTableError where a file's first HEAD_BYTES (or all of it) can't begin a table
+    of measured times.
+    """
     if head.startswith(_UTF16_MARKS):
         raise MeasuredTableError("this is UTF-16 text; save the table as CSV in UTF-8")
     if b"\0" in head:
-        raise MeasuredTableError("this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8")
+        raise MeasuredTableError(
+            "this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8"
+        )
     first_line = _first_line(head.decode("utf-8-sig", errors="replace"))
     if first_line is None and len(head) < HEAD_BYTES:
-        raise MeasuredTableError(f"the table is empty; its first line names the columns: {', '.join(COLUMNS)}")
+        raise MeasuredTableError(
+            f"the table is empty; its first line names the columns: {', '.join(COLUMNS)}"
+        )
     if len(head) >= HEAD_BYTES and (first_line is None or not first_line.endswith(("\r", "\n"))):
-        raise MeasuredTableError(f"no first line within {HEAD_BYTES - 1:,} bytes; this is not a CSV table")
+        raise MeasuredTableError(
+            f"no first line within {HEAD_BYTES - 1:,} bytes; this is not a CSV table"
+        )
     names = _names(next(csv.reader([first_line or ""], delimiter=_separator(first_line or ""))))
     if not any(name in COLUMNS for name in names):
         raise MeasuredTableError(
-            f"the first line, {reprlib.repr(first_line)}, names no column of ours: {', '.join(COLUMNS)}"
+            f"the first line, {reprlib.repr(first_line)}, names no column of ours:"
+            f" {', '.join(COLUMNS)}"
         )
 
 
 def read_grid(table: bytes, origin: str) -> Grid:
-    """Split the table into cells; raises MeasuredTableError where it is not one, or larger than the limits.
+    """Split the table into cells; raises MeasuredTableError where it is not one, or larger than the
+    limits.
 
     `origin` names the table to whoever gave it too many rows.
     """
     if len(table) > MAX_TABLE_BYTES:
-        raise MeasuredTableError(f"the table is larger than {MAX_TABLE_BYTES // 2**20} MiB, the most that is read")
+        raise MeasuredTableError(
+            f"the table is larger than {MAX_TABLE_BYTES // 2**20} MiB, the most that is read"
+        )
     refuse_other_files(table[:HEAD_BYTES])
     text = _decoded(table)
     separator = _separator(_first_line(text) or "")
@@ -79,8 +95,9 @@ def read_grid(table: bytes, origin: str) -> Grid:
     grid = Grid(separator, header_line, _names(header), list(islice(rows, MAX_ROWS)))
     if beyond := sum(1 for _ in rows):
         raise MeasuredTableError(
-            f"{origin} has {MAX_ROWS + beyond:,} rows, at most {MAX_ROWS:,} are read: give fewer repeats of each node "
-            "count, or split the table by node counts and keep the rows of the smallest count in every part"
+            f"{origin} has {MAX_ROWS + beyond:,} rows, at most {MAX_ROWS:,} are read: give fewer"
+            " repeats of each node count, or split the table by node counts and keep the rows of"
+            " the smallest count in every part"
         )
     return grid
 
@@ -97,7 +114,9 @@ def _decoded(table: bytes) -> str:
 
 def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """(number of the line it ends on, cells) of every row that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
+    )
     line = 0
     try:
         for cells in reader:
@@ -106,7 +125,8 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
                 yield line, cells
     except csv.Error as error:
         raise MeasuredTableError(
-            f"the row that starts in line {line + 1} is no CSV row, is a quote not closed? ({error})"
+            f"the row that starts in line {line + 1} is no CSV row, is a quote not closed?"
+            f" ({error})"
         ) from None
 
 

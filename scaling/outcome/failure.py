@@ -1,7 +1,8 @@
-"""Which node of a failed job failed first, and whether it lacked memory, as far as reason and logs tell.
+"""Which node of a failed job failed first, and whether it lacked memory, as far as reason and logs
+tell.
 
-FailureReason names the node sometimes only. A node that fails takes the others with it: they lose their
-connection and fail too, so what comes first counts, and a lost connection names nobody.
+FailureReason names the node sometimes only. A node that fails takes the others with it: they lose
+their connection and fail too, so what comes first counts, and a lost connection names nobody.
 """
 
 from __future__ import annotations
@@ -20,26 +21,32 @@ MAX_LINES = 20
 _BLAMED = re.compile(r"(?:\w+: )?(?P<host>algo-[1-9]\d*)\b")
 _LINE = re.compile(r"(?P<host>algo-[1-9]\d*): (?P<text>.*)", re.DOTALL)
 _FAILURE = re.compile(
-    r"\b\w*(?:Error|Exception)\b(?!\s*[=:]\s*[-+.\d])|\bkilled\b|segmentation fault|core dumped|out of memory"
+    r"\b\w*(?:Error|Exception)\b(?!\s*[=:]\s*[-+.\d])|\bkilled\b|segmentation fault|core dumped|out"
+    r" of memory"
     r"|\bexit code:? -?[1-9]|\bsig(?:kill|segv|bus|fpe|ill)\b",
     re.IGNORECASE,
 )
 Memory = Literal["accelerator", "main", "killed"]
-"""What ran out: an accelerator's memory, a node's main memory, or perhaps that one: a process was killed by SIGKILL,
-which the kernel sends where main memory runs out, and others send for other reasons."""
+"""What ran out: an accelerator's memory, a node's main memory, or perhaps that one: a process was
+killed by SIGKILL, which the kernel sends where main memory runs out, and others send for other
+reasons.
+"""
 # What PyTorch, NumPy, C++ and the launchers say; the plainest first.
 _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
     (
         "accelerator",
         re.compile(
-            r"CUDA out of memory|CUDA error: out of memory|(?:cuda|torch)\.OutOfMemoryError|\w+_STATUS_ALLOC_FAILED"
+            r"CUDA out of memory|CUDA error: out of"
+            r" memory|(?:cuda|torch)\.OutOfMemoryError|\w+_STATUS_ALLOC_FAILED"
         ),
     ),
     (
         "main",
         re.compile(
-            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|MemoryError\b|std::bad_alloc"
-            r"|cannot allocate memory|DataLoader worker.* killed by signal: (?:Killed|Bus error)|\boom-?kill",
+            r"DefaultCPUAllocator: (?:can't allocate|not enough)"
+            r" memory|MemoryError\b|std::bad_alloc"
+            r"|cannot allocate memory|DataLoader worker.* killed by signal: (?:Killed|Bus"
+            r" error)|\boom-?kill",
             re.IGNORECASE,
         ),
     ),
@@ -59,7 +66,9 @@ class MemoryShortage(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of a job's log, taken apart: its node (None: no node is named) and what that node said."""
+    """A line of a job's log, taken apart: its node (None: no node is named) and what that node
+    said.
+    """
 
     host: str | None
     text: str
@@ -68,11 +77,12 @@ class _Line(NamedTuple):
 
 @dataclass(frozen=True)
 class FailureLog:
-    """The last log lines of a job that did not complete; `host` is the node that failed first, None: not known.
+    """The last log lines of a job that did not complete; `host` is the node that failed first,
+    None: not known.
 
-    They are the program's, where a node's program wrote any, else whatever its log ends with. `rank` is the
-    one that torchrun says failed first. `error` is read from all that the program wrote, since the frame of
-    the user's code may lie far above a traceback's end.
+    They are the program's, where a node's program wrote any, else whatever its log ends with.
+    `rank` is the one that torchrun says failed first. `error` is read from all that the program
+    wrote, since the frame of the user's code may lie far above a traceback's end.
     """
 
     host: str | None
@@ -83,23 +93,31 @@ class FailureLog:
 
 
 def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
-    """Split a job's log ("algo-N: text" in time order) into the failed node's last lines and the others'.
+    """Split a job's log ("algo-N: text" in time order) into the failed node's last lines and the
+    others'.
 
-    The node is the one that `reason` begins with, else the one with the first line that tells of a failure of its own.
-    Where it is not known, or the job did not fail but was stopped, the lines stay together. What the SageMaker toolkit
-    and torchrun say around the program's own lines is left out (scaling/outcome/program_log.py).
+    The node is the one that `reason` begins with, else the one with the first line that tells of a
+    failure of its own. Where it is not known, or the job did not fail but was stopped, the lines
+    stay together. What the SageMaker toolkit and torchrun say around the program's own lines is
+    left out (scaling/outcome/program_log.py).
     """
     lines = [_parsed(line) for line in log]
     at: dict[str | None, list[int]] = {}  # node -> where its lines are in the log
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)
-    program = {host: find_program_lines([lines[index].text for index in own]) for host, own in at.items()}
+    program = {
+        host: find_program_lines([lines[index].text for index in own]) for host, own in at.items()
+    }
     kept = {at[host][own_index] for host, found in program.items() for own_index in found.indices}
     written = [line for index, line in enumerate(lines) if index in kept]
     host = (_blamed(reason) or _first_to_fail(written) or _first_to_fail(lines)) if failed else None
-    found = program.get(host) or (next(iter(program.values())) if len(program) == 1 else ProgramLog(()))
+    found = program.get(host) or (
+        next(iter(program.values())) if len(program) == 1 else ProgramLog(())
+    )
     own = [line for line in written if host in (None, line.host)]
-    error = find_program_error([line.text for line in own], reason, found.failed_rank, found.exit_code, found.program)
+    error = find_program_error(
+        [line.text for line in own], reason, found.failed_rank, found.exit_code, found.program
+    )
     return FailureLog(
         host,
         _last(own or [line for line in lines if host in (None, line.host)]),
@@ -125,7 +143,9 @@ def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
 
 def _first_to_fail(lines: Sequence[_Line]) -> str | None:
     """The node with the first line that tells of a failure of its own, not of a lost connection."""
-    told = (line for line in lines if _FAILURE.search(line.text) and not CONSEQUENCE.search(line.text))
+    told = (
+        line for line in lines if _FAILURE.search(line.text) and not CONSEQUENCE.search(line.text)
+    )
     return next((line.host for line in told if line.host is not None), None)
 
 
@@ -148,7 +168,9 @@ def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortag
     for memory, words in _SHORTAGES:
         for line in lines:
             if found := words.search(line):
-                start = max(0, min(found.start() - _SAID_CHARACTERS // 2, len(line) - _SAID_CHARACTERS))
+                start = max(
+                    0, min(found.start() - _SAID_CHARACTERS // 2, len(line) - _SAID_CHARACTERS)
+                )
                 end = start + _SAID_CHARACTERS
                 said = "…" * (start > 0) + line[start:end] + "…" * (end < len(line))
                 return MemoryShortage(memory, said.strip().removesuffix("."))

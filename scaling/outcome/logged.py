@@ -1,8 +1,10 @@
-"""What a program said of itself in its log: `name=value;` lines, read of every rank, and DescribeTrainingJob's metrics.
+"""What a program said of itself in its log: `name=value;` lines, read of every rank, and
+DescribeTrainingJob's metrics.
 
-A program that writes no metrics.json is measured by these (docs/own-code.md). FinalMetricDataList has the last
-value that a metric definition matched, whichever node it came from; the log itself tells the ranks apart, so that the
-slowest one counts. Where the log has a value, FinalMetricDataList has nothing to add.
+A program that writes no metrics.json is measured by these (docs/own-code.md). FinalMetricDataList
+has the last value that a metric definition matched, whichever node it came from; the log itself
+tells the ranks apart, so that the slowest one counts. Where the log has a value,
+FinalMetricDataList has nothing to add.
 """
 
 from __future__ import annotations
@@ -27,10 +29,14 @@ NUMBERS = (
     "world_size",
 )
 """The names that are read, from lines and from metric definitions of the same name."""
-_PER_RANK = ("train_seconds", "steady_step_seconds")  # the slowest rank's; of the others the latest line's
+_PER_RANK = (
+    "train_seconds",
+    "steady_step_seconds",
+)  # the slowest rank's; of the others the latest line's
 _MOST_LINE_CHARACTERS = 10_000
 _WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
-# How launchers and frameworks say how many processes found each other; a program's own line is `world_size=N;`.
+# How launchers and frameworks say how many processes found each other; a program's own line is
+# `world_size=N;`.
 _FRAMEWORKS = (
     re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
     re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
@@ -52,7 +58,9 @@ class LogLine(NamedTuple):
 
 
 class UnmatchedMetric(NamedTuple):
-    """A metric definition that found no number in the whole log of a job; `nearest`: the line most like it, or None."""
+    """A metric definition that found no number in the whole log of a job; `nearest`: the line most
+    like it, or None.
+    """
 
     name: str
     regex: str
@@ -60,10 +68,11 @@ class UnmatchedMetric(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """What the log says. `world_sizes` are all numbers of processes in it; a time is None where no line tells it.
+    """What the log says. `world_sizes` are all numbers of processes in it; a time is None where no
+    line tells it.
 
-    `unmatched` are the metric definitions that found nothing, neither for the platform nor here; none where no line of
-    the log could be read.
+    `unmatched` are the metric definitions that found nothing, neither for the platform nor here;
+    none where no line of the log could be read.
     """
 
     numbers: Mapping[str, float] = {}
@@ -74,7 +83,9 @@ class Logged(NamedTuple):
 
 
 def needs_log(metrics: Mapping[str, Any] | None) -> bool:
-    """Whether metrics.json leaves open what only the log can tell: the train time, or how many processes there were."""
+    """Whether metrics.json leaves open what only the log can tell: the train time, or how many
+    processes there were.
+    """
     world = metrics.get("world") if isinstance(metrics, Mapping) else None
     known = isinstance(world, Mapping) and world.get("world_size") is not None
     return not known or not isinstance(metrics, Mapping) or metrics.get("train_seconds") is None
@@ -89,10 +100,15 @@ def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
 def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
     """Read a DescribeTrainingJob answer and the job's log lines, of all nodes and in time order.
 
-    A metric definition of one of the NUMBERS replaces the search for `name=value;`, so that any wording can be read.
+    A metric definition of one of the NUMBERS replaces the search for `name=value;`, so that any
+    wording can be read.
     """
     defined, missing = _definitions(description), missing_metrics(description)
-    patterns = {name: compile_metric(regex) for name, regex in defined.items() if name in (*NUMBERS, *missing)}
+    patterns = {
+        name: compile_metric(regex)
+        for name, regex in defined.items()
+        if name in (*NUMBERS, *missing)
+    }
     likely = {name: _Nearest(name, regex) for name, regex in missing.items()}
     by_rank: dict[str, dict[tuple[str, str], float]] = {name: {} for name in NUMBERS}
     steps: dict[int, float] = {}
@@ -103,8 +119,15 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
         text = searchable(line.text)
         fields = _fields(text)
         rank = line.host, next(filter(str.isdecimal, fields.get("rank", ())), "")
-        values = {name: _finite(fields[name]) for name in NUMBERS if name in fields and name not in patterns}
-        values |= {name: _finite(match[1] for match in pattern.finditer(text)) for name, pattern in patterns.items()}
+        values = {
+            name: _finite(fields[name])
+            for name in NUMBERS
+            if name in fields and name not in patterns
+        }
+        values |= {
+            name: _finite(match[1] for match in pattern.finditer(text))
+            for name, pattern in patterns.items()
+        }
         for name in by_rank.keys() & values.keys():
             for value in values[name]:
                 by_rank[name].pop(rank, None)  # so that the latest line's is the last
@@ -134,21 +157,33 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
     for name, found in by_rank.items():
         if found:
             numbers[name] = max(found.values()) if name in _PER_RANK else list(found.values())[-1]
-    unmatched = [] if matched is None else [likely[name].unmatched for name in missing if name not in matched]
+    unmatched = (
+        []
+        if matched is None
+        else [likely[name].unmatched for name in missing if name not in matched]
+    )
     return Logged(numbers, frozenset(worlds), start, first_step, tuple(unmatched))
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
-    """Why a job did not run as one of `planned` processes, by what the sources in `said` say; None where it did."""
-    others = [(number, source) for source, numbers in said.items() for number in numbers if number != planned]
+    """Why a job did not run as one of `planned` processes, by what the sources in `said` say; None
+    where it did.
+    """
+    others = [
+        (number, source)
+        for source, numbers in said.items()
+        for number in numbers
+        if number != planned
+    ]
     if not others:
         return None
     told = " and ".join(f"{number} (by its {source})" for number, source in others)
     asked = "1 process was" if planned == 1 else f"{planned} processes were"
     return (
-        f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, the program ran with {told}. Its "
-        "time is not that of the planned job: have the program join the process group of its launcher "
-        "(training.distribution), or plan what it starts (training.distribution.processes_per_node)"
+        f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, the program"
+        f" ran with {told}. Its time is not that of the planned job: have the program join the"
+        " process group of its launcher (training.distribution), or plan what it starts"
+        " (training.distribution.processes_per_node)"
     )
 
 
@@ -164,16 +199,22 @@ _FIELD = re.compile(
 
 
 def searchable(line: str) -> str:
-    """What is searched of a line: its first 10,000 characters, and of those nothing that UTF-8 has no bytes for."""
+    """What is searched of a line: its first 10,000 characters, and of those nothing that UTF-8 has
+    no bytes for.
+    """
     return line[:_MOST_LINE_CHARACTERS].rstrip().encode(errors="replace").decode()
 
 
 class _Nearest:
-    """Of the lines it was shown the latest one that has most of a metric definition's words, and a number."""
+    """Of the lines it was shown the latest one that has most of a metric definition's words, and a
+    number.
+    """
 
     def __init__(self, name: str, regex: str) -> None:
         literal = _NOT_LITERAL.sub(" ", regex)
-        self._words = {word.lower() for word in _LETTERS.findall(f"{literal} {name.replace('_', ' ')}")}
+        self._words = {
+            word.lower() for word in _LETTERS.findall(f"{literal} {name.replace('_', ' ')}")
+        }
         self._likeness = 0
         self.unmatched = UnmatchedMetric(name, regex)
 

@@ -1,7 +1,8 @@
-"""DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one point.
+"""DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one
+point.
 
-The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and one that is not
-known is None.
+The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and
+one that is not known is None.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from scaling.parts import Part
 from scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
-"""`measured`: the numbers were given by the user as a table; who ran them, and on what, is not known here."""
+"""`measured`: the numbers were given by the user as a table; who ran them, and on what, is not
+known here.
+"""
 TrainClock = Literal[
     "program",
     "logged",
@@ -33,14 +36,21 @@ TrainClock = Literal[
     "measured",
     "throughput",
 ]
-"""Where a train time is from. Of a job, best first: `program`, its metrics.json, run_start to run_stop inside the
-training program; `logged`, the train_seconds of its log, which a metric definition may have matched; then the
-platform's Training phase, which holds start-up too: from the program's start line on, from its first step on, or whole.
-Of a table: `measured`, given as it is; `throughput`, seconds per sample, the inverse of a given rate."""
+"""Where a train time is from. Of a job, best first: `program`, its metrics.json, run_start to
+run_stop inside the training program; `logged`, the train_seconds of its log, which a metric
+definition may have matched; then the platform's Training phase, which holds start-up too: from the
+program's start line on, from its first step on, or whole. Of a table: `measured`, given as it is;
+`throughput`, seconds per sample, the inverse of a given rate.
+"""
 OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged")
-PHASE_CLOCKS: tuple[TrainClock, ...] = ("phase_from_start_line", "phase_from_first_step", "training_phase")
+PHASE_CLOCKS: tuple[TrainClock, ...] = (
+    "phase_from_start_line",
+    "phase_from_first_step",
+    "training_phase",
+)
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
-# Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that are not AWS use them.
+# Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that
+# are not AWS use them.
 EMULATED_ACCOUNT = "000000000000"
 SIMULATED_ACCOUNT = "000000000001"
 _LAUNCH_PATH_ONLY = re.compile(r"launch path only: (?P<text>[^;\n]+)")
@@ -63,7 +73,9 @@ class Clocks(Part):
     submit_to_end_seconds: float | None = Field(
         default=None, description="Job accepted to terminal status: what a person waits."
     )
-    billable_seconds: float | None = Field(default=None, description="Billed wall time, not multiplied by nodes: cost.")
+    billable_seconds: float | None = Field(
+        default=None, description="Billed wall time, not multiplied by nodes: cost."
+    )
     train_seconds: float | None = Field(
         default=None, description="The training itself, on the clock that `train_clock` names."
     )
@@ -74,12 +86,14 @@ class Clocks(Part):
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is, the best that is known;
-    `train_seconds_by` has the train time on every clock of the job, `logged` the numbers that its log gave.
+    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is, the best
+    that is known; `train_seconds_by` has the train time on every clock of the job, `logged` the
+    numbers that its log gave.
 
-    `world_size` is what the run itself confirmed; None: nothing did. Batch sizes and the learning rate are those the
-    program reported, where it did; `planned` has what it was asked for. `log_tail` has the last lines of the node that
-    failed first, `failed_host`, where that is known; else of all nodes.
+    `world_size` is what the run itself confirmed; None: nothing did. Batch sizes and the learning
+    rate are those the program reported, where it did; `planned` has what it was asked for.
+    `log_tail` has the last lines of the node that failed first, `failed_host`, where that is known;
+    else of all nodes.
     """
 
     nodes: int
@@ -130,13 +144,17 @@ class JobOutcome:
 
     @property
     def final_metric(self) -> FinalMetric | None:
-        """The metric that the program ended with, or None; a user's own file may give the bare number."""
+        """The metric that the program ended with, or None; a user's own file may give the bare
+        number.
+        """
         given = _dig(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
         value = _finite(parts.get("value"))
         if value is None:
             return None
-        name, goal = (None if parts.get(key) is None else str(parts[key]) for key in ("name", "goal"))
+        name, goal = (
+            None if parts.get(key) is None else str(parts[key]) for key in ("name", "goal")
+        )
         return FinalMetric(name=name, value=value, goal=goal)
 
     def metric(self, *path: str) -> Any:
@@ -144,20 +162,31 @@ class JobOutcome:
         return _dig(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
-        """A number of metrics.json by its keys; None where a key is missing or holds something else."""
+        """A number of metrics.json by its keys; None where a key is missing or holds something
+        else.
+        """
         return _finite(_dig(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:
-        """(seconds on the program's train clock, final metric) of every validation, in time order."""
+        """(seconds on the program's train clock, final metric) of every validation, in time
+        order.
+        """
         given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
         entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
-        read = ((_positive(_dig(entry, ("elapsed_seconds",))), _finite(_dig(entry, ("value",)))) for entry in entries)
-        return tuple(sorted((at, value) for at, value in read if at is not None and value is not None))
+        read = (
+            (_positive(_dig(entry, ("elapsed_seconds",))), _finite(_dig(entry, ("value",))))
+            for entry in entries
+        )
+        return tuple(
+            sorted((at, value) for at, value in read if at is not None and value is not None)
+        )
 
     @property
     def failure_is_transient(self) -> bool:
-        """Whether another attempt could end differently: lack of capacity or an internal error of the platform."""
+        """Whether another attempt could end differently: lack of capacity or an internal error of
+        the platform.
+        """
         return self.status == "Failed" and (self.reason or "").startswith(_TRANSIENT_FAILURES)
 
 
@@ -170,13 +199,16 @@ def read_outcome(
 ) -> JobOutcome:
     """Read a terminal DescribeTrainingJob answer.
 
-    `log_tail` has the last log lines of every node, "algo-N: text", in time order; `logged` what was read of the log.
-    `point` gives nodes, repeat, attempt, the policies, and what was planned: world_size, global_batch_size,
-    per_replica_batch_size and learning_rate. The batch sizes and the rate are replaced by the program's own where it
-    wrote them. The world size counts only where the run confirms it; a run of another one failed.
+    `log_tail` has the last log lines of every node, "algo-N: text", in time order; `logged` what
+    was read of the log. `point` gives nodes, repeat, attempt, the policies, and what was planned:
+    world_size, global_batch_size, per_replica_batch_size and learning_rate. The batch sizes and the
+    rate are replaced by the program's own where it wrote them. The world size counts only where the
+    run confirms it; a run of another one failed.
     """
     logged = logged or Logged()
-    planned = {name: point[name] for name in ("world_size", *_REPORTED) if point.get(name) is not None}
+    planned = {
+        name: point[name] for name in ("world_size", *_REPORTED) if point.get(name) is not None
+    }
     phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
     status = description["TrainingJobStatus"]
     train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
@@ -189,7 +221,9 @@ def read_outcome(
         status, reason = "Failed", wrong_world
     failure = read_failure(reason, log_tail, failed=status == "Failed")
     several = description["ResourceConfig"].get("InstanceCount", 1) != 1
-    clock = next((clock for clock in (*OWN_CLOCKS, *PHASE_CLOCKS) if clock in train_seconds_by), None)
+    clock = next(
+        (clock for clock in (*OWN_CLOCKS, *PHASE_CLOCKS) if clock in train_seconds_by), None
+    )
     return JobOutcome(
         job_name=description["TrainingJobName"],
         status=status,
@@ -230,10 +264,16 @@ def read_outcome(
 
 
 def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
-    """What the program says it used, by the name it was planned under; only a learning rate may be a fraction."""
+    """What the program says it used, by the name it was planned under; only a learning rate may be
+    a fraction.
+    """
     found = {name: _positive(_dig(metrics, path)) for name, path in _REPORTED.items()}
     rate = {"learning_rate": found.pop("learning_rate")}
-    whole = {name: int(value) for name, value in found.items() if value is not None and value.is_integer()}
+    whole = {
+        name: int(value)
+        for name, value in found.items()
+        if value is not None and value.is_integer()
+    }
     return {**whole, **{name: value for name, value in rate.items() if value is not None}}
 
 
@@ -242,8 +282,8 @@ def _world_size(
 ) -> tuple[int | None, str | None]:
     """(processes that the run is known to have had, why that contradicts the plan).
 
-    A plan is no evidence: nodes that never found each other look like a planned job that does not scale. Only a job
-    planned as one process needs no word of the program.
+    A plan is no evidence: nodes that never found each other look like a planned job that does not
+    scale. Only a job planned as one process needs no word of the program.
     """
     written = _positive(_dig(metrics, ("world", "world_size")))
     in_file = [int(written)] if written is not None and written.is_integer() else []
@@ -255,10 +295,14 @@ def _world_size(
 
 
 def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of the instances that the job kept, by JobOutcome's names; it may still change when the job ended."""
+    """What became of the instances that the job kept, by JobOutcome's names; it may still change
+    when the job ended.
+    """
     warm_pool = description.get("WarmPoolStatus") or {}
     return {
-        "retained_billable_seconds": _finite(warm_pool.get("ResourceRetainedBillableTimeInSeconds")),
+        "retained_billable_seconds": _finite(
+            warm_pool.get("ResourceRetainedBillableTimeInSeconds")
+        ),
         "reused_by_job": _text(warm_pool.get("ReusedByJob")),
     }
 
@@ -266,7 +310,11 @@ def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
 def _output_uri(description: Mapping[str, Any]) -> str | None:
     """Where the job's output.tar.gz with its metrics.json lies."""
     path = (description.get("OutputDataConfig") or {}).get("S3OutputPath")
-    return f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz" if path else None
+    return (
+        f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz"
+        if path
+        else None
+    )
 
 
 def platform_kind(arn: str) -> PlatformKind:
@@ -277,12 +325,16 @@ def platform_kind(arn: str) -> PlatformKind:
 
 
 def isolation(description: Mapping[str, Any]) -> str | None:
-    """How an emulated platform kept its nodes apart ("0.2 vCPU per node by …", "not isolated (…)"); None on AWS."""
+    """How an emulated platform kept its nodes apart ("0.2 vCPU per node by …", "not isolated (…)");
+    None on AWS.
+    """
     return _said(description, _ISOLATION)
 
 
 def launch_path_only(description: Mapping[str, Any]) -> str | None:
-    """Why an emulated platform could do no more than launch the job (a library that exists on AWS only), or None."""
+    """Why an emulated platform could do no more than launch the job (a library that exists on AWS
+    only), or None.
+    """
     return _said(description, _LAUNCH_PATH_ONLY)
 
 
@@ -295,13 +347,17 @@ def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | Non
 
 
 def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds in each secondary status, summed over its visits; the open and the terminal ones are left out."""
+    """Seconds in each secondary status, summed over its visits; the open and the terminal ones are
+    left out.
+    """
     phases: dict[str, float] = {}
     for transition in transitions:
         start, end = transition.get("StartTime"), transition.get("EndTime")
         if start is None or end is None or transition["Status"] in TERMINAL:
             continue
-        phases[transition["Status"]] = phases.get(transition["Status"], 0.0) + (end - start).total_seconds()
+        phases[transition["Status"]] = (
+            phases.get(transition["Status"], 0.0) + (end - start).total_seconds()
+        )
     return phases
 
 
@@ -314,26 +370,37 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
         return hide_in_text(str(reason))
     if description.get("SecondaryStatus") == "MaxRuntimeExceeded":
         limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
-        return f"MaxRuntimeExceeded: the job ran into its limit of {limit} s (training.max_runtime_seconds)"
+        return (
+            f"MaxRuntimeExceeded: the job ran into its limit of {limit} s"
+            " (training.max_runtime_seconds)"
+        )
     return "stopped on request" if status == "Stopped" else None
 
 
 def _submit_to_end(description: Mapping[str, Any]) -> float | None:
-    """CreationTime -> start of the terminal status; both are the platform's clock, so an adopted job has it too."""
+    """CreationTime -> start of the terminal status; both are the platform's clock, so an adopted
+    job has it too.
+    """
     created: datetime = description["CreationTime"]
     ends = [
         transition["StartTime"]
         for transition in description.get("SecondaryStatusTransitions", ())
-        if transition["Status"] in TERMINAL or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
+        if transition["Status"] in TERMINAL
+        or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
     ]
     end = ends[-1] if ends else description.get("LastModifiedTime")
     return _positive((end - created).total_seconds()) if end is not None else None
 
 
 def _train_seconds_by(
-    description: Mapping[str, Any], metrics: Mapping[str, Any] | None, logged: Logged, phases: Mapping[str, float]
+    description: Mapping[str, Any],
+    metrics: Mapping[str, Any] | None,
+    logged: Logged,
+    phases: Mapping[str, float],
 ) -> dict[TrainClock, float]:
-    """The train time on every clock that is known, best first; only a completed job has one by the platform's phase."""
+    """The train time on every clock that is known, best first; only a completed job has one by the
+    platform's phase.
+    """
     times: dict[TrainClock, float | None] = {
         "program": _positive(_dig(metrics, ("train_seconds",))),
         "logged": _positive(logged.numbers.get("train_seconds")),
@@ -346,7 +413,9 @@ def _train_seconds_by(
 
 
 def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
-    """The Training phase without what came before that moment; None where the moment is not within the one phase."""
+    """The Training phase without what came before that moment; None where the moment is not within
+    the one phase.
+    """
     visits = [
         (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())
         for transition in description.get("SecondaryStatusTransitions", ())
@@ -359,7 +428,9 @@ def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None
 
 
 def _dig(metrics: Any, path: Sequence[str]) -> Any:
-    """metrics[a][b]… of a file that a user's own program may have written, so any part may be missing or odd."""
+    """metrics[a][b]… of a file that a user's own program may have written, so any part may be
+    missing or odd.
+    """
     for key in path:
         metrics = metrics.get(key) if isinstance(metrics, dict) else None
     return metrics

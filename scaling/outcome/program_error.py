@@ -1,6 +1,8 @@
-"""The error that ended a program: what it said, the file and line of the user's own code, and what to do about it.
+"""The error that ended a program: what it said, the file and line of the user's own code, and what
+to do about it.
 
-Also the cause by which two failures count as the same one: what was said without what differs from run to run.
+Also the cause by which two failures count as the same one: what was said without what differs from
+run to run.
 """
 
 from __future__ import annotations
@@ -14,17 +16,27 @@ from scaling.outcome.program_log import without_rank
 from scaling.parts import Part
 
 CONSEQUENCE = re.compile(
-    r"connection (?:closed|reset|refused|lost|aborted)|broken pipe|socket time(?:out|d out)|failed to recv|read timeout"
-    r"|recvvalue\w* failed|remote process exited|ncclRemoteError|ncclSystemError|timed out waiting|pair closure|sigterm"
+    r"connection (?:closed|reset|refused|lost|aborted)|broken pipe|socket time(?:out|d out)|failed"
+    r" to recv|read timeout"
+    r"|recvvalue\w* failed|remote process exited|ncclRemoteError|ncclSystemError|timed out"
+    r" waiting|pair closure|sigterm"
     r"|Dist(?:Network|Store)Error|BrokenPipeError|Connection\w*Error|ChildFailedError",
     re.IGNORECASE,
 )
 """What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone."""
 _ERROR = re.compile(
-    r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error: |Error: "
+    r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
+    r" |Error: "
 )
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
-_NOT_THE_USERS = ("site-packages/", "dist-packages/", "/lib/python", "<", "/bin/torchrun", "importlib/")
+_NOT_THE_USERS = (
+    "site-packages/",
+    "dist-packages/",
+    "/lib/python",
+    "<",
+    "/bin/torchrun",
+    "importlib/",
+)
 _CODE = re.compile(r".*/ml/code/")
 _PARSER = re.compile(r"(?P<program>[\w.-]+): error: ")
 _COLLECTIVE = re.compile(
@@ -33,35 +45,63 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 _COLLECTIVE_ADVICE = (
-    "a rank waited in a collective (all_reduce, barrier, …) for one that never came: every rank must make the same "
-    "calls in the same order; look for calls in a branch of one rank, ranks with fewer batches, and a rank that ended"
+    "a rank waited in a collective (all_reduce, barrier, …) for one that never came: every rank"
+    " must make the same calls in the same order; look for calls in a branch of one rank, ranks"
+    " with fewer batches, and a rank that ended"
 )
-_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+_SIGNALS = {
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
 _SIGNAL_ADVICE = {
-    "SIGKILL": "the kernel ends processes so where main memory runs out: try a smaller batch, fewer data-loader "
-    "processes or a larger instance type",
-    "SIGSEGV": "native code crashed: check that the packages that you install fit the image's torch and CUDA",
-    "SIGBUS": "a memory-mapped file or the shared memory of the data loader's processes ran out: use fewer of them",
+    "SIGKILL": (
+        "the kernel ends processes so where main memory runs out: try a smaller batch, fewer"
+        " data-loader processes or a larger instance type"
+    ),
+    "SIGSEGV": (
+        "native code crashed: check that the packages that you install fit the image's torch and"
+        " CUDA"
+    ),
+    "SIGBUS": (
+        "a memory-mapped file or the shared memory of the data loader's processes ran out: use"
+        " fewer of them"
+    ),
 }
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?:FileNotFoundError|NotADirectoryError)\b|No such file or directory"),
-        "a job sees its data in the folder that SM_CHANNEL_<NAME> names (/opt/ml/input/data/<channel>) and its code in "
-        "/opt/ml/code; a path of your own machine is not there",
-    ),
-    (
-        re.compile(r"error: the following arguments are required|Missing (?:option|argument|parameter)", re.IGNORECASE),
-        "give it in training.hyperparameters, by its name without the dashes; a positional argument can't be given "
-        "there, and needs a starter (docs/own-code.md)",
+        (
+            "a job sees its data in the folder that SM_CHANNEL_<NAME> names"
+            " (/opt/ml/input/data/<channel>) and its code in /opt/ml/code; a path of your own"
+            " machine is not there"
+        ),
     ),
     (
         re.compile(
-            r"error: (?:unrecognized arguments|ambiguous option|argument )|No such option|unexpected extra argument",
+            r"error: the following arguments are required|Missing (?:option|argument|parameter)",
             re.IGNORECASE,
         ),
-        "each entry of training.hyperparameters is given to the program as --name value: rename or remove it there, or "
-        "let the program's parser take it",
+        (
+            "give it in training.hyperparameters, by its name without the dashes; a positional"
+            " argument can't be given there, and needs a starter (docs/own-code.md)"
+        ),
+    ),
+    (
+        re.compile(
+            r"error: (?:unrecognized arguments|ambiguous option|argument )|No such"
+            r" option|unexpected extra argument",
+            re.IGNORECASE,
+        ),
+        (
+            "each entry of training.hyperparameters is given to the program as --name value: rename"
+            " or remove it there, or let the program's parser take it"
+        ),
     ),
 )
 _MEMORY_ADVICE = "memory ran out: the report lists what to try, in its order"
@@ -76,7 +116,9 @@ class ProgramError(Part):
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
-    said: str = Field(description="The last error that the program itself wrote, or how its process was ended.")
+    said: str = Field(
+        description="The last error that the program itself wrote, or how its process was ended."
+    )
     where: str | None = Field(
         default=None, description="File of the user's own code and the line in it; null: not known."
     )
@@ -87,7 +129,11 @@ class ProgramError(Part):
     @property
     def text(self) -> str:
         """One line: where, what, and what to do."""
-        said = self.said if self.where is None or self.said.startswith(self.where) else f"{self.where}: {self.said}"
+        said = (
+            self.said
+            if self.where is None or self.said.startswith(self.where)
+            else f"{self.where}: {self.said}"
+        )
         return f"{said} ({self.advice})" if self.advice else said
 
 
@@ -98,15 +144,21 @@ def find_program_error(
     exit_code: int | None = None,
     program: str | None = None,
 ) -> ProgramError | None:
-    """The error in the program's own lines (scaling/outcome/program_log.py), without their node's name.
+    """The error in the program's own lines (scaling/outcome/program_log.py), without their node's
+    name.
 
-    The last one that is no consequence of another rank's end; else what the launcher says of the rank (`exit_code`; a
-    negative one is a signal's), or the last consequence. None where nothing tells of an error. A rank that a signal
-    ended says no line; of it the file is known that the launcher started, `program`.
+    The last one that is no consequence of another rank's end; else what the launcher says of the
+    rank (`exit_code`; a negative one is a signal's), or the last consequence. None where nothing
+    tells of an error. A rank that a signal ended says no line; of it the file is known that the
+    launcher started, `program`.
     """
     texts = [without_rank(line) for line in lines]
     errors = [index for index, text in enumerate(texts) if _ERROR.match(text)]
-    own = [index for index in errors if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])]
+    own = [
+        index
+        for index in errors
+        if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])
+    ]
     if own:
         said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
         return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
@@ -125,13 +177,17 @@ def find_program_error(
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:
-    """What two failures have in common that are the same: no numbers, no node's name, not the launcher's command."""
+    """What two failures have in common that are the same: no numbers, no node's name, not the
+    launcher's command.
+    """
     said = f"{error.where or ''} {error.said}" if error else _COMMAND.sub("", reason or "")
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
 def _where(texts: Sequence[str], index: int) -> str | None:
-    """The last frame of the user's own code above the error; of a parser's error, the program that it names."""
+    """The last frame of the user's own code above the error; of a parser's error, the program that
+    it names.
+    """
     for text in reversed(texts[:index]):
         frame = _FRAME.match(text)
         if frame and not any(part in frame["path"] for part in _NOT_THE_USERS):
@@ -144,16 +200,21 @@ def _advice(said: str) -> str | None:
     if found := _MODULE.search(said):
         package = found["name"].partition(".")[0]
         return (
-            f"add {package} to requirements.txt in training.source_dir, or to the image; if {package} is a module of "
-            "your own, its file must lie in training.source_dir"
+            f"add {package} to requirements.txt in training.source_dir, or to the image; if"
+            f" {package} is a module of your own, its file must lie in training.source_dir"
         )
-    if re.search(r"out of memory|OutOfMemory|MemoryError|can't allocate memory|not enough memory|bad_alloc", said):
+    if re.search(
+        r"out of memory|OutOfMemory|MemoryError|can't allocate memory|not enough memory|bad_alloc",
+        said,
+    ):
         return _MEMORY_ADVICE
     return next((advice for words, advice in _RULES if words.search(said)), None)
 
 
 def _signal(reason: str | None, exit_code: int | None) -> str | None:
-    """The signal that ended a process: by torchrun's exit code (-9), else by the reason's (-9, or 137 of a shell)."""
+    """The signal that ended a process: by torchrun's exit code (-9), else by the reason's (-9, or
+    137 of a shell).
+    """
     given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0
     number = -code if code < 0 else code - 128 if code > 128 else 0

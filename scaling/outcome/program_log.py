@@ -1,12 +1,14 @@
-"""Which lines of a node's log its program wrote: not the SageMaker toolkit's, and not torchrun's own frame.
+"""Which lines of a node's log its program wrote: not the SageMaker toolkit's, and not torchrun's
+own frame.
 
-A node's log holds what the toolkit says and the environment that it dumps with the launcher's command, the program's
-lines (standard output and standard error in one stream), what torchrun says of the failure (a traceback of its own and
-a summary), and the toolkit's report, which repeats parts of all that. In which order is not certain: what the program
-says passes through the toolkit's standard output, which may be written after its log. The toolkit may also take the
-spaces from a line's beginning (it reads what is there and strips it), so nothing is told by them.
-Forms: sagemaker-training 5.1.4
-(logging_config.py, process.py, trainer.py), torch 1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
+A node's log holds what the toolkit says and the environment that it dumps with the launcher's
+command, the program's lines (standard output and standard error in one stream), what torchrun says
+of the failure (a traceback of its own and a summary), and the toolkit's report, which repeats parts
+of all that. In which order is not certain: what the program says passes through the toolkit's
+standard output, which may be written after its log. The toolkit may also take the spaces from a
+line's beginning (it reads what is there and strips it), so nothing is told by them. Forms:
+sagemaker-training 5.1.4 (logging_config.py, process.py, trainer.py), torch 1.13 to 2.13
+(torch/distributed/elastic/multiprocessing).
 """
 
 from __future__ import annotations
@@ -18,32 +20,40 @@ from dataclasses import dataclass
 _INVOKES = "Invoking user script"
 _COMMAND_FOLLOWS = "Invoking script with the following command:"
 _TOOLKIT = re.compile(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:sagemaker|botocore|boto3|s3transfer)[\w.-]* +[A-Z]+ +(?P<said>.*)"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:sagemaker|botocore|boto3|s3transfer)[\w.-]* +[A-Z]+"
+    r" +(?P<said>.*)"
 )
 _REPORTED, _COMMAND = "ExecuteUserScriptError:", 'Command "'
-# "E1122 12:00:00.123456 51 torch/distributed/elastic/multiprocessing/api.py:984] failed …", and as older ones say it.
+# "E1122 12:00:00.123456 51 torch/distributed/elastic/multiprocessing/api.py:984] failed …", and as
+# older ones say it.
 _TORCHRUN_SAYS = re.compile(
     r"(?:\[rank\d+\]:)?(?:[WEI]\d{4} |\[\d{4}-|WARNING:|ERROR:|INFO:).{0,80}"
     r"torch[./]distributed[./](?:run|elastic|launcher)"
     r"|Setting OMP_NUM_THREADS environment variable for each process"
 )
-_TORCHRUN_FILE = re.compile(r' *File "[^"]*(?:/torchrun|torch/distributed/(?:run|launch|launcher/api)\.py)"')
+_TORCHRUN_FILE = re.compile(
+    r' *File "[^"]*(?:/torchrun|torch/distributed/(?:run|launch|launcher/api)\.py)"'
+)
 _TRACEBACK = "Traceback (most recent call last):"
 _RULE = re.compile(r"[=*]{20,}")
 _ROOT_CAUSE = "Root Cause"
 _SUMMARY_PROGRAM = re.compile(r"\s*(?P<program>\S+\.py) FAILED\s*")
 _SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d+)")
 _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
-# "[rank1]: Traceback …" of torch from 2.3 on; "[1,mpirank:1,algo-2]<stderr>:" as the toolkit writes mpirun's "[1,1]".
-_RANK_TAG = re.compile(r"\[(?:rank(?P<torch>\d+)\]:|\d+,(?:mpirank:)?(?P<mpi>\d+)(?:,[\w-]+)?\]<std(?:out|err)>:) ?")
+# "[rank1]: Traceback …" of torch from 2.3 on; "[1,mpirank:1,algo-2]<stderr>:" as the toolkit writes
+# mpirun's "[1,1]".
+_RANK_TAG = re.compile(
+    r"\[(?:rank(?P<torch>\d+)\]:|\d+,(?:mpirank:)?(?P<mpi>\d+)(?:,[\w-]+)?\]<std(?:out|err)>:) ?"
+)
 
 
 @dataclass(frozen=True)
 class ProgramLog:
-    """The indices of a node's lines that its program wrote, and the rank that torchrun says failed first.
+    """The indices of a node's lines that its program wrote, and the rank that torchrun says failed
+    first.
 
-    `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that torchrun started. None
-    where there is no torchrun, or it says nothing.
+    `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that
+    torchrun started. None where there is no torchrun, or it says nothing.
     """
 
     indices: tuple[int, ...]
@@ -55,16 +65,24 @@ class ProgramLog:
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     """Read one node's log, without its node's name before each line.
 
-    Of the ranks' own lines, where they are marked as such, only those of the rank that failed first are kept.
+    Of the ranks' own lines, where they are marked as such, only those of the rank that failed first
+    are kept.
     """
     frame = _torchrun_frame(lines)
     said = [lines[index] for index in frame]
     failed_rank, exit_code = _root_cause(said)
-    program = next((found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None)
+    program = next(
+        (found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None
+    )
     left_out = {*frame, *_environment(lines), *_report(lines)}
     indices = []
     for index, line in enumerate(lines):
-        if index in left_out or not line.strip() or _TOOLKIT.match(line) or _TORCHRUN_SAYS.match(line):
+        if (
+            index in left_out
+            or not line.strip()
+            or _TOOLKIT.match(line)
+            or _TORCHRUN_SAYS.match(line)
+        ):
             continue
         if failed_rank is None or rank_of(line) in (None, failed_rank):
             indices.append(index)
@@ -85,7 +103,8 @@ def without_rank(line: str) -> str:
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
     """The node that a rank runs on; None where the job has no such rank.
 
-    Ranks are counted node by node, in the order in which the toolkit lists the nodes: as text, algo-10 before algo-2.
+    Ranks are counted node by node, in the order in which the toolkit lists the nodes: as text,
+    algo-10 before algo-2.
     """
     hosts = sorted(f"algo-{number}" for number in range(1, nodes + 1))
     index = rank // processes_per_node
@@ -93,26 +112,36 @@ def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
 
 
 def _torchrun_frame(lines: Sequence[str]) -> range:
-    """From torchrun's own traceback to the second double rule after it, which ends its summary; empty without one.
+    """From torchrun's own traceback to the second double rule after it, which ends its summary;
+    empty without one.
 
-    Its file is named within a few lines: below the runner of "python -m torch.distributed.run", where that started it.
+    Its file is named within a few lines: below the runner of "python -m torch.distributed.run",
+    where that started it.
     """
     for index, line in enumerate(lines):
-        if line.strip() == _TRACEBACK and any(map(_TORCHRUN_FILE.match, lines[index + 1 : index + 6])):
-            rules = [later for later in range(index, len(lines)) if _RULE.fullmatch(lines[later].strip())]
+        if line.strip() == _TRACEBACK and any(
+            map(_TORCHRUN_FILE.match, lines[index + 1 : index + 6])
+        ):
+            rules = [
+                later for later in range(index, len(lines)) if _RULE.fullmatch(lines[later].strip())
+            ]
             return range(index, rules[1] + 1 if len(rules) > 1 else len(lines))
     return range(0)
 
 
 def _environment(lines: Sequence[str]) -> set[int]:
-    """The toolkit's dumps of the environment, each up to the launcher's command; the first may begin before the log."""
+    """The toolkit's dumps of the environment, each up to the launcher's command; the first may
+    begin before the log.
+    """
     indices: set[int] = set()
     begin = 0
     for index, line in enumerate(lines):
         if _toolkit_says(line, _INVOKES):
             begin = index
         elif line.startswith(_COMMAND_FOLLOWS):
-            command = next((later for later in range(index + 1, len(lines)) if lines[later].strip()), index)
+            command = next(
+                (later for later in range(index + 1, len(lines)) if lines[later].strip()), index
+            )
             indices |= set(range(begin, command + 1))
             begin = command + 1
     return indices
@@ -123,7 +152,9 @@ def _report(lines: Sequence[str]) -> set[int]:
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if _toolkit_says(line, _REPORTED):
-            command = (later for later in range(index, len(lines)) if lines[later].startswith(_COMMAND))
+            command = (
+                later for later in range(index, len(lines)) if lines[later].startswith(_COMMAND)
+            )
             indices |= set(range(index, next(command, index) + 1))
     return indices
 
@@ -135,7 +166,9 @@ def _toolkit_says(line: str, words: str) -> bool:
 
 def _root_cause(frame: Sequence[str]) -> tuple[int | None, int | None]:
     """(rank, exit code) below "Root Cause (first observed failure)"."""
-    begin = next((index for index, line in enumerate(frame) if line.startswith(_ROOT_CAUSE)), len(frame))
+    begin = next(
+        (index for index, line in enumerate(frame) if line.startswith(_ROOT_CAUSE)), len(frame)
+    )
     ranks = [int(found["rank"]) for line in frame[begin:] if (found := _SUMMARY_RANK.match(line))]
     codes = [int(found["code"]) for line in frame[begin:] if (found := _SUMMARY_EXIT.match(line))]
     return (ranks[0] if ranks else None), (codes[0] if codes else None)

@@ -1,4 +1,5 @@
-"""What a sweep can cost, and which attempts it may still start: sweep.budget_usd and sweep.max_retries.
+"""What a sweep can cost, and which attempts it may still start: sweep.budget_usd and
+sweep.max_retries.
 
 Both are counted over every job that the sweep ever had, so over resumes and retried flow runs too.
 """
@@ -16,21 +17,27 @@ from scaling.analysis.cost import price_of
 from scaling.outcome.outcome import TERMINAL
 
 STOPPING_SECONDS = 120
-"""Between SIGTERM and SIGKILL of a job past its max runtime (StoppingCondition in SageMaker's API reference)."""
+"""Between SIGTERM and SIGKILL of a job past its max runtime (StoppingCondition in SageMaker's API
+reference).
+"""
 _SECONDS_PER_HOUR = 3600
-_POOL_OVER = frozenset({"Reused", "Terminated"})  # WarmPoolStatus.Status once the retained time is final
+_POOL_OVER = frozenset(
+    {"Reused", "Terminated"}
+)  # WarmPoolStatus.Status once the retained time is final
 _ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
 
 
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
-    """(most one run of the sweep can cost in USD, how that was worked out); None where the price is unknown.
+    """(most one run of the sweep can cost in USD, how that was worked out); None where the price is
+    unknown.
 
-    Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run to its
-    limit, be given 120 s to end, and leave a warm pool that nothing reuses (docs/method.md, "Cost and recommendation").
-    AWS also bills the download of the
-    data and the image before and the upload of the output after that, which have no limit, and the text says so.
-    Where sweep.max_retries allows fewer further attempts than that, those are of the largest jobs. Waiting for spot
-    capacity is not billed, and spot's discount is not known beforehand; retry_attempts share one max runtime.
+    Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run
+    to its limit, be given 120 s to end, and leave a warm pool that nothing reuses (docs/method.md,
+    "Cost and recommendation"). AWS also bills the download of the
+    data and the image before and the upload of the output after that, which have no limit, and the
+    text says so. Where sweep.max_retries allows fewer further attempts than that, those are of the
+    largest jobs. Waiting for spot capacity is not billed, and spot's discount is not known
+    beforehand; retry_attempts share one max runtime.
     """
     sweep, training = config.sweep, config.training
     price = price_of(instance, config.platform.region)
@@ -39,16 +46,23 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     jobs = list(sweep.node_counts) * sweep.repeats
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
-        attempts = "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
+        attempts = (
+            "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
+        )
     else:
         further = further[: sweep.max_retries]
-        attempts = f"1 attempt each and {sweep.max_retries} further ones of {sum(further)} nodes together"
+        attempts = (
+            f"1 attempt each and {sweep.max_retries} further ones of {sum(further)} nodes together"
+        )
     billed_hours = _billed_seconds(config) / _SECONDS_PER_HOUR
-    pools = f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
+    pools = (
+        f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
+    )
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job included and the time "
-        f"to download and upload not, x {attempts}, "
-        f"x {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, {price.date})"
+        f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job"
+        f" included and the time to download and upload not, x {attempts}, x"
+        f" {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region},"
+        f" {price.date})"
     )
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
 
@@ -59,18 +73,23 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
     if budget is None:
         return None
     if bound_usd is None:
-        return f"sweep.budget_usd: {budget} can't be checked, {reason}; add the price to configs/instances.yaml"
+        return (
+            f"sweep.budget_usd: {budget} can't be checked, {reason}; add the price to"
+            " configs/instances.yaml"
+        )
     if bound_usd > budget:
         return (
-            f"sweep.budget_usd: {budget} is less than the {bound_usd:.2f} USD this sweep can cost ({reason}); raise "
-            "it, or lower max_runtime_seconds, keep_alive_seconds, max_attempts, max_retries, repeats or node_counts"
+            f"sweep.budget_usd: {budget} is less than the {bound_usd:.2f} USD this sweep can cost"
+            f" ({reason}); raise it, or lower max_runtime_seconds, keep_alive_seconds,"
+            " max_attempts, max_retries, repeats or node_counts"
         )
     return None
 
 
 @dataclass
 class Allowance:
-    """What a sweep may still start. `node_seconds` has each of its jobs by name: what it was, or can still be, billed.
+    """What a sweep may still start. `node_seconds` has each of its jobs by name: what it was, or
+    can still be, billed.
 
     A budget without a price is preflight's to refuse, and is not looked at here.
     """
@@ -80,7 +99,9 @@ class Allowance:
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """A job that is about to start, runs, or ended in a way not known yet: it counts in full."""
+        """A job that is about to start, runs, or ended in a way not known yet: it counts in
+        full.
+        """
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, description: Mapping[str, Any]) -> None:
@@ -102,8 +123,8 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: the whole sweep may make {most} further attempts, and {made} were made; "
-            "raise it and go on with --resume"
+            f"sweep.max_retries: the whole sweep may make {most} further attempts, and {made} were"
+            " made; raise it and go on with --resume"
         )
 
     def budget_problem(self, job_name: str) -> str | None:
@@ -112,12 +133,16 @@ class Allowance:
         if budget is None or self.usd_per_hour is None:
             return None
         usd = self.usd_per_hour / _SECONDS_PER_HOUR
-        spent, bound = sum(self.node_seconds.values()) * usd, self._most_node_seconds(job_name) * usd
+        spent, bound = (
+            sum(self.node_seconds.values()) * usd,
+            self._most_node_seconds(job_name) * usd,
+        )
         if spent + bound <= budget * (1 + _ROUNDING):
             return None
         return (
-            f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost {spent:.2f} so far, "
-            f"and this attempt can cost {bound:.2f} more; raise it and go on with --resume"
+            f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost"
+            f" {spent:.2f} so far, and this attempt can cost {bound:.2f} more; raise it and go on"
+            " with --resume"
         )
 
     def _most_node_seconds(self, job_name: str) -> float:
@@ -126,11 +151,13 @@ class Allowance:
 
 
 def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
-    """Nodes x (billed + kept warm) of a job that ended; None where it runs or its times are missing.
+    """Nodes x (billed + kept warm) of a job that ended; None where it runs or its times are
+    missing.
 
-    A job is billed from TrainingStartTime to TrainingEndTime (API reference of DescribeTrainingJob), less on spot:
-    BillableTimeInSeconds. One that failed or was stopped before its start has none of them and costs nothing. A warm
-    pool counts its whole period until its retained time is final.
+    A job is billed from TrainingStartTime to TrainingEndTime (API reference of
+    DescribeTrainingJob), less on spot: BillableTimeInSeconds. One that failed or was stopped before
+    its start has none of them and costs nothing. A warm pool counts its whole period until its
+    retained time is final.
     """
     if description["TrainingJobStatus"] not in TERMINAL:
         return None
@@ -142,13 +169,19 @@ def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
         billed = (ended - started).total_seconds()
     resources, pool = description["ResourceConfig"], description.get("WarmPoolStatus") or {}
     retained = pool.get("ResourceRetainedBillableTimeInSeconds") or 0
-    period = 0 if pool.get("Status") in _POOL_OVER else resources.get("KeepAlivePeriodInSeconds") or 0
+    period = (
+        0 if pool.get("Status") in _POOL_OVER else resources.get("KeepAlivePeriodInSeconds") or 0
+    )
     return float(resources["InstanceCount"] * ((billed or 0) + max(retained, period)))
 
 
 def _billed_seconds(config: BenchmarkConfig) -> int:
     """The most that one attempt is billed per node, less its downloads and uploads."""
-    return config.training.max_runtime_seconds + STOPPING_SECONDS + (config.training.keep_alive_seconds or 0)
+    return (
+        config.training.max_runtime_seconds
+        + STOPPING_SECONDS
+        + (config.training.keep_alive_seconds or 0)
+    )
 
 
 def _nodes_and_attempt(job_name: str) -> tuple[int, int]:

@@ -1,8 +1,10 @@
-"""What a sweep starts next and when it gives up, decided from what is known; flows/stages/sweep.py carries it out.
+"""What a sweep starts next and when it gives up, decided from what is known; flows/stages/sweep.py
+carries it out.
 
-Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a point is tried at a
-small size: until one job has reached its first step or completed, jobs run one at a time, the smallest first. (2) Two
-failures of the program in a row with the same cause end the sweep.
+Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a
+point is tried at a small size: until one job has reached its first step or completed, jobs run one
+at a time, the smallest first. (2) Two failures of the program in a row with the same cause end the
+sweep.
 """
 
 from __future__ import annotations
@@ -27,14 +29,17 @@ _STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
 
 
 class Candidate(NamedTuple):
-    """An attempt that waits: its node count, and whether its job is there already, started by an earlier run."""
+    """An attempt that waits: its node count, and whether its job is there already, started by an
+    earlier run.
+    """
 
     nodes: int
     is_there: bool
 
 
 def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
-    """What runs: image, code, entry point, the arguments' names and the launcher; new where any of them is.
+    """What runs: image, code, entry point, the arguments' names and the launcher; new where any of
+    them is.
 
     Values of arguments are left out: a learning rate does not keep a program from starting.
     """
@@ -51,14 +56,18 @@ def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
 
 
 def needs_smoke(config: BenchmarkConfig) -> bool:
-    """Whether the sweep is one that a small job can spare a larger one, and the config wants it to."""
+    """Whether the sweep is one that a small job can spare a larger one, and the config wants it
+    to.
+    """
     return config.sweep.smoke == "auto" and len(config.sweep.node_counts) > 1
 
 
 def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:
-    """The index of the attempt to start now, None: wait for those that run. `is_proven`: the code reached a first step.
+    """The index of the attempt to start now, None: wait for those that run. `is_proven`: the code
+    reached a first step.
 
-    Jobs that are there already cost nothing more and come first, in their order. Raises ValueError where none waits.
+    Jobs that are there already cost nothing more and come first, in their order. Raises ValueError
+    where none waits.
     """
     if not waiting:
         raise ValueError("no attempt waits")
@@ -71,17 +80,22 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
 
 
 def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
-    """Whether a log line tells of a step: a metric definition finds something in it, or it names a step's number."""
+    """Whether a log line tells of a step: a metric definition finds something in it, or it names a
+    step's number.
+    """
     text = searchable(line)
-    return bool(_STEP.search(text)) or any(compile_metric(regex).search(text) for regex in metric_definitions.values())
+    return bool(_STEP.search(text)) or any(
+        compile_metric(regex).search(text) for regex in metric_definitions.values()
+    )
 
 
 def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
-    """Why a sweep goes no further, from the outcomes of this run in the order in which its jobs ended.
+    """Why a sweep goes no further, from the outcomes of this run in the order in which its jobs
+    ended.
 
-    Only failures of the program count, and a completed job begins the count anew; lack of capacity, an internal error
-    and a stop say nothing of the program and are passed over. A lack of memory is the same cause only at the same
-    batch size, since another node count may have the room.
+    Only failures of the program count, and a completed job begins the count anew; lack of capacity,
+    an internal error and a stop say nothing of the program and are passed over. A lack of memory is
+    the same cause only at the same batch size, since another node count may have the room.
     """
     failed: list[JobOutcome] = []
     for outcome in ended:
@@ -96,12 +110,20 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
     return f"the program failed twice in a row with the same cause: {said}"
 
 
-def given_up_caveat(planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]) -> str | None:
-    """What a report says of a sweep that was given up: which of the (nodes, repeat) were never tried, and why."""
+def given_up_caveat(
+    planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]
+) -> str | None:
+    """What a report says of a sweep that was given up: which of the (nodes, repeat) were never
+    tried, and why.
+    """
     tried = {(outcome.nodes, outcome.repeat) for outcome in outcomes}
     left = sum(point not in tried for point in planned)
     reason = reason_to_give_up(sorted(outcomes, key=lambda outcome: outcome.created_at or ""))
-    return f"{left} of {len(planned)} planned points were not run: {reason}." if left and reason else None
+    return (
+        f"{left} of {len(planned)} planned points were not run: {reason}."
+        if left and reason
+        else None
+    )
 
 
 def is_programs_fault(outcome: JobOutcome) -> bool:
@@ -111,4 +133,6 @@ def is_programs_fault(outcome: JobOutcome) -> bool:
 
 def _cause(outcome: JobOutcome) -> tuple[str, int | None]:
     lack = memory_that_ran_out(outcome.reason, [*outcome.log_tail, *outcome.other_log_tail])
-    return failure_cause(outcome.reason, outcome.program_error), outcome.per_replica_batch_size if lack else None
+    return failure_cause(outcome.reason, outcome.program_error), (
+        outcome.per_replica_batch_size if lack else None
+    )

@@ -1,4 +1,6 @@
-"""BenchmarkConfig -> SweepPlan: which jobs to run, with which batch and learning rate, and their cost bound."""
+"""BenchmarkConfig -> SweepPlan: which jobs to run, with which batch and learning rate, and their
+cost bound.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ POLICY_LABELS = {
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One job to run. `order` counts the sweep's jobs from 0; batch sizes in samples per optimiser step.
+    """One job to run. `order` counts the sweep's jobs from 0; batch sizes in samples per optimiser
+    step.
 
     Batch sizes and learning rate are None where the config leaves them to the program.
     """
@@ -51,7 +54,9 @@ class SweepPlan:
 
 
 def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
-    """Lay out every node count x repeat, whether the rules allow it or not (scaling/rules/offline.py)."""
+    """Lay out every node count x repeat, whether the rules allow it or not
+    (scaling/rules/offline.py).
+    """
     processes = processes_per_node(config, instance)
     shared = distribution.ranks_per_replica(config.training.distribution)
     points = [
@@ -61,7 +66,12 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
             order=index,
             seed=config.training.seed + repeat - 1,
             world_size=nodes * processes,
-            **_batch_and_rate(config.training, nodes * processes, min(config.sweep.node_counts) * processes, shared),
+            **_batch_and_rate(
+                config.training,
+                nodes * processes,
+                min(config.sweep.node_counts) * processes,
+                shared,
+            ),
         )
         for index, (nodes, repeat) in enumerate(_point_order(config))
     ]
@@ -70,24 +80,34 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
     return SweepPlan(tuple(points), processes, bound, reason, usd_per_hour)
 
 
-def _batch_and_rate(training: TrainingConfig, world: int, base_world: int, shared: int) -> dict[str, Any]:
-    """Batch sizes and learning rate of a point under PlannedPoint's names; None where the config has none."""
+def _batch_and_rate(
+    training: TrainingConfig, world: int, base_world: int, shared: int
+) -> dict[str, Any]:
+    """Batch sizes and learning rate of a point under PlannedPoint's names; None where the config
+    has none.
+    """
     batch, rate = training.batch, training.learning_rate
     if batch is None:
-        sizes = dict.fromkeys(("global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"))
+        sizes = dict.fromkeys(
+            ("global_batch_size", "per_replica_batch_size", "accumulate_grad_batches")
+        )
         return {**sizes, "learning_rate": rate and rate.value}
     total = global_batch_size(batch, replicas_of(world, shared))
     base = global_batch_size(batch, replicas_of(base_world, shared))
     return {
         "global_batch_size": total,
-        "per_replica_batch_size": total // (replicas_of(world, shared) * batch.accumulate_grad_batches),
+        "per_replica_batch_size": (
+            total // (replicas_of(world, shared) * batch.accumulate_grad_batches)
+        ),
         "accumulate_grad_batches": batch.accumulate_grad_batches,
         "learning_rate": rate and scaled_learning_rate(rate, total, base),
     }
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else one."""
+    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else
+    one.
+    """
     return distribution.processes_per_node(config.training.distribution, instance)
 
 
@@ -101,7 +121,9 @@ def global_batch_size(batch: BatchConfig, replicas: int) -> int:
     return batch.size * replicas * batch.accumulate_grad_batches
 
 
-def scaled_learning_rate(learning_rate: LearningRateConfig, global_batch: int, base_global_batch: int) -> float:
+def scaled_learning_rate(
+    learning_rate: LearningRateConfig, global_batch: int, base_global_batch: int
+) -> float:
     """linear: lr x B/B0 (Goyal et al. 2017, arXiv 1706.02677); sqrt: lr x sqrt(B/B0); none: lr."""
     ratio = global_batch / base_global_batch
     factor = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[learning_rate.rule]
@@ -109,7 +131,8 @@ def scaled_learning_rate(learning_rate: LearningRateConfig, global_batch: int, b
 
 
 def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
-    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps the number's type.
+    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps
+    the number's type.
 
     A config whose hyperparameters name a number that it does not give is refused when it is read.
     """
@@ -133,7 +156,9 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
 
 
 def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
-    """(nodes, repeat) pairs; each repeat is a pass over all node counts, shuffled with the recorded seed."""
+    """(nodes, repeat) pairs; each repeat is a pass over all node counts, shuffled with the recorded
+    seed.
+    """
     generator = random.Random(config.sweep.order_seed)
     order: list[tuple[int, int]] = []
     for repeat in range(1, config.sweep.repeats + 1):

@@ -1,4 +1,5 @@
-"""The decisions of a sweep: which attempt starts next, which is tried again or waits, what is refused, when it is done.
+"""The decisions of a sweep: which attempt starts next, which is tried again or waits, what is
+refused, when it is done.
 
 SweepQueue is a state machine without a clock and without a platform.
 flows/stages/sweep.py asks it what to do (`next`), does it, and tells it what came of that.
@@ -16,7 +17,13 @@ from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.budget import Allowance
-from scaling.planning.fail_fast import Candidate, code_digest, needs_smoke, next_to_start, reason_to_give_up
+from scaling.planning.fail_fast import (
+    Candidate,
+    code_digest,
+    needs_smoke,
+    next_to_start,
+    reason_to_give_up,
+)
 from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 
@@ -39,7 +46,8 @@ class Attempt:
 class Submit:
     """Start the attempt's job, or adopt the one of this name.
 
-    `counts_others`: the sweep has a limit, so that jobs which another run of it has claimed count, too.
+    `counts_others`: the sweep has a limit, so that jobs which another run of it has claimed count,
+    too.
     """
 
     attempt: Attempt
@@ -60,7 +68,9 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Wait:
-    """Start nothing now. One of the sweep's own jobs has to end first or, where none runs, some time has to pass."""
+    """Start nothing now. One of the sweep's own jobs has to end first or, where none runs, some
+    time has to pass.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,9 @@ class Done:
 class SweepQueue:
     """The attempts that wait, the jobs that run (`active`), and the `outcomes` of those that ended.
 
-    A job's life here: `next` says Submit; `confirm` is asked once the job is claimed, and says whether it stays at
-    that; then `refused` or, in the end, `settle` (`settle_earlier` of a job that an earlier run ended).
+    A job's life here: `next` says Submit; `confirm` is asked once the job is claimed, and says
+    whether it stays at that; then `refused` or, in the end, `settle` (`settle_earlier` of a job
+    that an earlier run ended).
     """
 
     def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
@@ -82,8 +93,12 @@ class SweepQueue:
         self.outcomes: list[JobOutcome] = []
         self.given_up: str | None = None
         self.is_proven = not needs_smoke(config)
-        """Whether the code is known to reach a first step; until then one small job runs at a time."""
-        self._waiting = deque(Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points)
+        """Whether the code is known to reach a first step; until then one small job runs at a
+        time.
+        """
+        self._waiting = deque(
+            Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points
+        )
         self._earlier: frozenset[str] = frozenset()
         self._earlier_identities: frozenset[tuple[int, int, int] | None] = frozenset()
         self._others: frozenset[str] = frozenset()
@@ -91,7 +106,9 @@ class SweepQueue:
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
         self._allowance = Allowance(config, plan.usd_per_hour)
-        self._has_limit = config.sweep.budget_usd is not None or config.sweep.max_retries is not None
+        self._has_limit = (
+            config.sweep.budget_usd is not None or config.sweep.max_retries is not None
+        )
 
     @property
     def known(self) -> list[str]:
@@ -104,15 +121,19 @@ class SweepQueue:
         """Whether jobs wait until one that runs has shown that the code reaches its first step."""
         return not self.is_proven and bool(self._waiting)
 
-    def count_earlier(self, job_names: Iterable[str], descriptions: Sequence[Mapping[str, Any]]) -> None:
+    def count_earlier(
+        self, job_names: Iterable[str], descriptions: Sequence[Mapping[str, Any]]
+    ) -> None:
         """The jobs that the sweep has already count, and come first, since they need no money.
 
-        `descriptions` are theirs where a budget asks what they cost. A job that was claimed and has none was perhaps
-        never sent: it starts as a new one does, within the budget.
+        `descriptions` are theirs where a budget asks what they cost. A job that was claimed and has
+        none was perhaps never sent: it starts as a new one does, within the budget.
         """
         self._earlier = frozenset(job_names)
         if self._config.sweep.budget_usd is not None:
-            self._earlier = frozenset(description["TrainingJobName"] for description in descriptions)
+            self._earlier = frozenset(
+                description["TrainingJobName"] for description in descriptions
+            )
         self._earlier_identities = frozenset(map(names.parse_job_name, self._earlier))
         self._waiting = deque(sorted(self._waiting, key=self._is_new))
         for name in self._earlier:
@@ -126,7 +147,9 @@ class SweepQueue:
             return Wait() if self.active else Done()
         if len(self.active) >= self._config.sweep.max_parallel_jobs:
             return Wait()
-        candidates = [Candidate(attempt.point.nodes, not self._is_new(attempt)) for attempt in self._waiting]
+        candidates = [
+            Candidate(attempt.point.nodes, not self._is_new(attempt)) for attempt in self._waiting
+        ]
         index = next_to_start(candidates, len(self.active), self.is_proven)
         if index is None:
             return Wait()
@@ -137,19 +160,25 @@ class SweepQueue:
         return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
-        """Whether the limits of the sweep allow the job, now that it is claimed. `claimed`: all of the sweep's jobs.
+        """Whether the limits of the sweep allow the job, now that it is claimed. `claimed`: all of
+        the sweep's jobs.
 
-        A job that is confirmed counts as active before it is sent: one that the platform accepts is stopped with the
-        others, whatever fails after that.
+        A job that is confirmed counts as active before it is sent: one that the platform accepts is
+        stopped with the others, whatever fails after that.
         """
         name = order.job_name
         if name not in self._earlier:
             self._allowance.forget(name)
             self._count_others(claimed - {name})
-            if self.active and self._allowance.budget_problem(name):  # those that run may cost less than they can
+            if self.active and self._allowance.budget_problem(
+                name
+            ):  # those that run may cost less than they can
                 self._waiting.appendleft(order.attempt)
                 return Wait()
-            retries, budget = self._allowance.retry_problem(name), self._allowance.budget_problem(name)
+            retries, budget = (
+                self._allowance.retry_problem(name),
+                self._allowance.budget_problem(name),
+            )
             if reason := retries or budget:
                 self._never_sent.add(name)
                 return Refuse(order.attempt, name, reason, is_over_budget=retries is None)
@@ -157,10 +186,14 @@ class SweepQueue:
         self.active[name] = order.attempt
         return order
 
-    def refused(self, order: Submit, reason: str, quota_now_seconds: float | None = None) -> Wait | Refuse:
-        """The platform refused the job; `quota_now_seconds` says when, on any steady clock, where quota was the reason.
+    def refused(
+        self, order: Submit, reason: str, quota_now_seconds: float | None = None
+    ) -> Wait | Refuse:
+        """The platform refused the job; `quota_now_seconds` says when, on any steady clock, where
+        quota was the reason.
 
-        Quota may come free: the attempt waits up to sweep.queue_deadline_seconds from its first refusal on.
+        Quota may come free: the attempt waits up to sweep.queue_deadline_seconds from its first
+        refusal on.
         """
         name = order.job_name
         del self.active[name]
@@ -168,18 +201,24 @@ class SweepQueue:
             self._allowance.forget(name)
         if quota_now_seconds is not None:
             longest = self._config.sweep.queue_deadline_seconds
-            if quota_now_seconds <= self._quota_deadlines.setdefault(name, quota_now_seconds + longest):
+            if quota_now_seconds <= self._quota_deadlines.setdefault(
+                name, quota_now_seconds + longest
+            ):
                 self._waiting.appendleft(order.attempt)
                 return Wait()
         self._never_sent.add(name)
         return Refuse(order.attempt, name, reason)
 
     def was_ended_before(self, order: Submit, status: str) -> bool:
-        """Whether an earlier run of this sweep ended the job; one that ended since it was started here is watched."""
+        """Whether an earlier run of this sweep ended the job; one that ended since it was started
+        here is watched.
+        """
         return status in TERMINAL and order.job_name in self._earlier
 
     def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
-        """A job that an earlier run ended: a completed one is the result, any other one gets a further attempt."""
+        """A job that an earlier run ended: a completed one is the result, any other one gets a
+        further attempt.
+        """
         attempt = self.active.pop(outcome.job_name)
         self._allowance.settle(description)
         self.outcomes.append(outcome)
@@ -196,20 +235,28 @@ class SweepQueue:
         self._ended.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
         if outcome.failure_is_transient and attempt.tries_left and self.given_up is None:
-            self._waiting.appendleft(Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1))
+            self._waiting.appendleft(
+                Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1)
+            )
 
     def lose(self, job_name: str) -> Attempt:
-        """A job that is watched no longer though it may still run: it counts in full. Returns its attempt."""
+        """A job that is watched no longer though it may still run: it counts in full. Returns its
+        attempt.
+        """
         return self.active.pop(job_name)
 
     def stop(self) -> int:
-        """Somebody stopped the sweep: neither the last Submit nor what waits is started. Returns how many these are."""
+        """Somebody stopped the sweep: neither the last Submit nor what waits is started. Returns
+        how many these are.
+        """
         left = len(self._waiting) + 1
         self._waiting.clear()
         return left
 
     def give_up(self) -> tuple[str, int] | None:
-        """(why, how many attempts are not made) where the program can't run; said once. What runs is to be stopped."""
+        """(why, how many attempts are not made) where the program can't run; said once. What runs
+        is to be stopped.
+        """
         reason = reason_to_give_up(self._ended)
         if reason is None or self.given_up is not None or not (self._waiting or self.active):
             return None
@@ -218,7 +265,9 @@ class SweepQueue:
         return reason, left
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Jobs that another run of this sweep has claimed since this one began: one sweep has one budget."""
+        """Jobs that another run of this sweep has claimed since this one began: one sweep has one
+        budget.
+        """
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():
             self._allowance.count(name)

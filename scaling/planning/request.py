@@ -1,4 +1,6 @@
-"""PlannedPoint -> CreateTrainingJob request, in the wire format of the SageMaker training toolkit (SDK v2)."""
+"""PlannedPoint -> CreateTrainingJob request, in the wire format of the SageMaker training toolkit
+(SDK v2).
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 class ResolvedInputs:
     """What the earlier stages made: all a request needs beside config and point.
 
-    `dataset_uri` is None where the config has no dataset. `dataset_folders` are the folders under it that become
-    channels, where dataset.channel is null.
+    `dataset_uri` is None where the config has no dataset. `dataset_folders` are the folders under
+    it that become channels, where dataset.channel is null.
     """
 
     sweep_id: str
@@ -38,19 +40,29 @@ class ResolvedInputs:
 def build_request(
     config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs, attempt: int = 1
 ) -> dict[str, Any]:
-    """The whole CreateTrainingJob request of one attempt at one point. Raises ValueError where a limit is passed."""
+    """The whole CreateTrainingJob request of one attempt at one point. Raises ValueError where a
+    limit is passed.
+    """
     training, platform = config.training, config.platform
-    jobs_uri = f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
+    jobs_uri = (
+        f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
+    )
     request: dict[str, Any] = {
         "AlgorithmSpecification": _algorithm(config, inputs),
         "RoleArn": platform.role_arn,
         **_input_data([*_dataset_channels(config, inputs), *_extra_channels(training)]),
-        "OutputDataConfig": {"S3OutputPath": jobs_uri, **_given(KmsKeyId=training.output_kms_key_id)},
+        "OutputDataConfig": {
+            "S3OutputPath": jobs_uri,
+            **_given(KmsKeyId=training.output_kms_key_id),
+        },
         "ResourceConfig": {
             "InstanceType": training.instance_type,
             "InstanceCount": point.nodes,
             "VolumeSizeInGB": training.volume_size_gb,
-            **_given(VolumeKmsKeyId=training.volume_kms_key_id, KeepAlivePeriodInSeconds=training.keep_alive_seconds),
+            **_given(
+                VolumeKmsKeyId=training.volume_kms_key_id,
+                KeepAlivePeriodInSeconds=training.keep_alive_seconds,
+            ),
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},
         "HyperParameters": _hyperparameters(config, point, inputs),
@@ -63,7 +75,8 @@ def build_request(
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = training.spot.max_wait_seconds
     environment = dict(training.environment)
     if inputs.source_uri is not None:
-        # In the toolkit the image's ENV SAGEMAKER_PROGRAM beats the hyperparameter; the job's own beats the image's.
+        # In the toolkit the image's ENV SAGEMAKER_PROGRAM beats the hyperparameter; the job's own
+        # beats the image's.
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
         environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
@@ -75,9 +88,15 @@ def build_request(
 
 
 def _named(
-    config: BenchmarkConfig, request: dict[str, Any], point: PlannedPoint, inputs: ResolvedInputs, attempt: int
+    config: BenchmarkConfig,
+    request: dict[str, Any],
+    point: PlannedPoint,
+    inputs: ResolvedInputs,
+    attempt: int,
 ) -> dict[str, Any]:
-    """The request with what its own digest names: the job, its tags, and the S3 prefix of its checkpoints."""
+    """The request with what its own digest names: the job, its tags, and the S3 prefix of its
+    checkpoints.
+    """
     platform, digest = config.platform, names.request_digest(request)
     job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest)
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)
@@ -110,7 +129,10 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
         features["EnableInterContainerTrafficEncryption"] = True
     if training.tensorboard:
         # SageMaker adds <job>/tensorboard-output, so the logs lie beside the job's output.
-        features["TensorBoardOutputConfig"] = {"LocalPath": TENSORBOARD_PATH, "S3OutputPath": jobs_uri}
+        features["TensorBoardOutputConfig"] = {
+            "LocalPath": TENSORBOARD_PATH,
+            "S3OutputPath": jobs_uri,
+        }
     if training.retry_attempts is not None:
         features["RetryStrategy"] = {"MaximumRetryAttempts": training.retry_attempts}
     return features
@@ -124,7 +146,8 @@ def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any
     }
     if config.training.metric_definitions:
         algorithm["MetricDefinitions"] = [
-            {"Name": name, "Regex": regex} for name, regex in sorted(config.training.metric_definitions.items())
+            {"Name": name, "Regex": regex}
+            for name, regex in sorted(config.training.metric_definitions.items())
         ]
     return algorithm
 
@@ -140,7 +163,9 @@ def _dataset_channels(config: BenchmarkConfig, inputs: ResolvedInputs) -> list[d
     if dataset is None or uri is None:
         return []
     channel_uris = (
-        {dataset.channel: uri} if dataset.channel else {name: f"{uri}{name}/" for name in inputs.dataset_folders}
+        {dataset.channel: uri}
+        if dataset.channel
+        else {name: f"{uri}{name}/" for name in inputs.dataset_folders}
     )
     return [
         _s3_channel(name, channel_uri, dataset.distribution, dataset.input_mode)
@@ -150,9 +175,11 @@ def _dataset_channels(config: BenchmarkConfig, inputs: ResolvedInputs) -> list[d
 
 def _extra_channels(training: TrainingConfig) -> list[dict[str, Any]]:
     return [
-        _s3_channel(name, channel.uri, channel.distribution, channel.input_mode)
-        if isinstance(channel, S3ChannelConfig)
-        else _file_system_channel(name, channel)
+        (
+            _s3_channel(name, channel.uri, channel.distribution, channel.input_mode)
+            if isinstance(channel, S3ChannelConfig)
+            else _file_system_channel(name, channel)
+        )
         for name, channel in sorted(training.extra_channels.items())
     ]
 
@@ -163,20 +190,30 @@ def _s3_channel(name: str, uri: str, distribution: str, input_mode: str) -> dict
 
 
 def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]:
-    """InputMode File, whatever the other channels': the file system is mounted, nothing is copied."""
+    """InputMode File, whatever the other channels': the file system is mounted, nothing is
+    copied.
+    """
     source = {
         "FileSystemId": channel.id,
         "FileSystemType": channel.type,
         "FileSystemAccessMode": channel.access_mode,
         "DirectoryPath": channel.directory_path,
     }
-    return {"ChannelName": name, "DataSource": {"FileSystemDataSource": source}, "InputMode": "File"}
+    return {
+        "ChannelName": name,
+        "DataSource": {"FileSystemDataSource": source},
+        "InputMode": "File",
+    }
 
 
-def _hyperparameters(config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs) -> dict[str, str]:
+def _hyperparameters(
+    config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
+) -> dict[str, str]:
     """User hyperparameters and the toolkit's own, each JSON-encoded as the SDK sends them."""
     training = config.training
-    values: dict[str, Value] = {key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()}
+    values: dict[str, Value] = {
+        key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()
+    }
     values["sagemaker_program"] = training.entry_point
     values["sagemaker_container_log_level"] = 20
     values["sagemaker_region"] = config.platform.region

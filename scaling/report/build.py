@@ -1,4 +1,6 @@
-"""JobOutcomes -> ScalingReport. Pure: the time and everything that was looked up comes in as an argument."""
+"""JobOutcomes -> ScalingReport. Pure: the time and everything that was looked up comes in as an
+argument.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from configs.models import BenchmarkConfig, ReportConfig
 from scaling.analysis.cost import Price, unknown_price
 from scaling.analysis.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.analysis.recommend import pareto_front, recommend
-from scaling.analysis.speedup import Run, SummaryRow, baseline_of, choose_train_clock, summarise_runs
+from scaling.analysis.speedup import (
+    Run,
+    SummaryRow,
+    baseline_of,
+    choose_train_clock,
+    summarise_runs,
+)
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
@@ -57,7 +65,9 @@ def analyse(
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
     rules = config.report if config is not None else rules or ReportConfig()
-    planned = sorted({(point.nodes, point.repeat) for point in plan.points}) if plan is not None else []
+    planned = (
+        sorted({(point.nodes, point.repeat) for point in plan.points}) if plan is not None else []
+    )
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
     rows, runs = summarise_runs(outcomes, price, {nodes for nodes, _ in planned}, rules.parity)
@@ -72,7 +82,13 @@ def analyse(
         title=(rules.title or config.name) if config is not None else sweep_id,
         generated_at=generated_at.astimezone(UTC).isoformat(timespec="seconds"),
         headline=write_headline(
-            platform.kind, baseline, rows, len(outcomes), recommendation, clock, policy=conditions.batch_policy
+            platform.kind,
+            baseline,
+            rows,
+            len(outcomes),
+            recommendation,
+            clock,
+            policy=conditions.batch_policy,
         ),
         platform=platform,
         policy=conditions.batch_policy,
@@ -101,7 +117,9 @@ def analyse(
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
-    """A caveat where nodes install packages at every start; of other sources than the program's clock T holds that."""
+    """A caveat where nodes install packages at every start; of other sources than the program's
+    clock T holds that.
+    """
     reason = _text(provenance.get("requirements_at_start"))
     return [] if reason is None else [f"{at_start_text(reason)}."]
 
@@ -132,10 +150,13 @@ def _conditions(
         platform=platform.kind,
         instance_type=platform.instance_type,
         region=_first(outcome.region for outcome in outcomes) or _text(provenance.get("region")),
-        image_uri=_first(outcome.image_uri for outcome in outcomes) or _text(provenance.get("image_uri")),
+        image_uri=_first(outcome.image_uri for outcome in outcomes)
+        or _text(provenance.get("image_uri")),
         dataset_digest=_text(provenance.get("dataset_digest")),
         launcher="+".join(launchers) or None,
-        batch_policy=batch.policy if batch else _first(outcome.batch_policy for outcome in outcomes),
+        batch_policy=(
+            batch.policy if batch else _first(outcome.batch_policy for outcome in outcomes)
+        ),
         learning_rate_rule=rate.rule if rate else None,
         start=_start(points),
         train_clock=clock,
@@ -170,13 +191,18 @@ def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | No
     times = [
         (row.nodes, row.train.seconds)
         for row in rows
-        if row.train.seconds is not None and not {"throughput_only", "starved"}.intersection(row.flags)
+        if row.train.seconds is not None
+        and not {"throughput_only", "starved"}.intersection(row.flags)
     ]
-    return fit_laws(times, _steps_ratio(policy, [nodes for nodes, _ in times]), per_sample=clock == "throughput")
+    return fit_laws(
+        times, _steps_ratio(policy, [nodes for nodes, _ in times]), per_sample=clock == "throughput"
+    )
 
 
 def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] | None:
-    """Optimiser steps at N over those at N0, for each count and twice the largest; None where the policy is unknown."""
+    """Optimiser steps at N over those at N0, for each count and twice the largest; None where the
+    policy is unknown.
+    """
     if policy is None or not counts:
         return None
     asked = [*counts, EXTRAPOLATION_FACTOR * counts[-1]]
@@ -227,7 +253,9 @@ def _started(outcome: JobOutcome, reused: Collection[str | None]) -> Literal["co
 
 def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | None:
     """An object of metrics.json under that name; None where not one of its fields is known."""
-    kinds = {field: get_args(described.annotation)[0] for field, described in model.model_fields.items()}
+    kinds = {
+        field: get_args(described.annotation)[0] for field, described in model.model_fields.items()
+    }
     values = {field: _value(outcome, kind, name, field) for field, kind in kinds.items()}
     return model(**values) if any(value is not None for value in values.values()) else None
 

@@ -26,7 +26,8 @@ from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
 DUTY_CYCLE = "duty cycle"
-# Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work at other N.
+# Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work
+# at other N.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
@@ -37,7 +38,8 @@ PRICE_AGE_LIMIT_DAYS = 365
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a caveat may rest on: the report, still without its caveats, and what it was judged by.
+    """All that a caveat may rest on: the report, still without its caveats, and what it was judged
+    by.
 
     `planned` holds the (nodes, repeat) of every planned point.
     """
@@ -53,7 +55,11 @@ class Evidence:
     @cached_property
     def sampled(self) -> list[tuple[int, SampleCounts]]:
         """(nodes, samples) of the used runs that counted theirs."""
-        return [(point.nodes, point.samples) for point in self.used if point.samples and point.samples.processed]
+        return [
+            (point.nodes, point.samples)
+            for point in self.used
+            if point.samples and point.samples.processed
+        ]
 
 
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:
@@ -62,7 +68,9 @@ def find_caveats(evidence: Evidence) -> tuple[str, ...]:
 
 
 def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """One caveat for each metric definition that found nothing in the log of a job, with the jobs."""
+    """One caveat for each metric definition that found nothing in the log of a job, with the
+    jobs.
+    """
     jobs: dict[tuple[str, str], list[JobOutcome]] = {}
     nearest: dict[tuple[str, str], str] = {}
     for outcome in outcomes:
@@ -76,9 +84,9 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
         line = nearest.get(definition)
         like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
         yield (
-            f"Metric {name} was never printed as its definition has it: {regex!r} (training.metric_definitions) found "
-            f"no number in the log of {at}; {like}. Make the expression fit what the program prints, or have it print "
-            "that."
+            f"Metric {name} was never printed as its definition has it: {regex!r}"
+            f" (training.metric_definitions) found no number in the log of {at}; {like}. Make the"
+            " expression fit what the program prints, or have it print that."
         )
 
 
@@ -86,8 +94,9 @@ def _platform(evidence: Evidence) -> Iterator[str]:
     kind, isolation = evidence.report.platform.kind, evidence.report.platform.isolation
     if kind == "emulated":
         yield (
-            f"Emulated nodes: each node was a share of one machine ({isolation or 'isolation unknown'}). "
-            "The times are real, but they are not those of the same number of instances."
+            "Emulated nodes: each node was a share of one machine"
+            f" ({isolation or 'isolation unknown'}). The times are real, but they are not those of"
+            " the same number of instances."
         )
     elif kind == "simulated":
         yield "Simulated: no training ran; every time was computed from a model."
@@ -102,8 +111,8 @@ def _platform(evidence: Evidence) -> Iterator[str]:
 def _policy(evidence: Evidence) -> Iterator[str]:
     if evidence.planned and evidence.report.conditions.batch_policy is None:
         yield (
-            "No batch policy: training.batch is not given, so the program chose its batch at every node count, and "
-            "what the speedup says of equal work is the program's to know."
+            "No batch policy: training.batch is not given, so the program chose its batch at every"
+            " node count, and what the speedup says of equal work is the program's to know."
         )
 
 
@@ -113,13 +122,15 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
     isolation = evidence.report.platform.isolation or ""
     if NOT_ISOLATED in isolation:
         yield (
-            "Nodes not isolated: all of them shared the cores of one machine without a quota, so few nodes may have "
-            "had the processors of many; the speedup says little about separate machines."
+            "Nodes not isolated: all of them shared the cores of one machine without a quota, so"
+            " few nodes may have had the processors of many; the speedup says little about separate"
+            " machines."
         )
     if DUTY_CYCLE in isolation:
         yield (
-            "Nodes held by a duty cycle: no control group could be written, so the platform stopped and continued each "
-            "node's processes by their CPU time. Their steps vary more than under the kernel's quota."
+            "Nodes held by a duty cycle: no control group could be written, so the platform stopped"
+            " and continued each node's processes by their CPU time. Their steps vary more than"
+            " under the kernel's quota."
         )
     loose = [
         point.nodes
@@ -130,7 +141,10 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
         and not point.device.cpu_quota_cores
     ]
     if loose:
-        yield f"CPU quota not in force when training started, at {_nodes(loose)}: those times are too short."
+        yield (
+            f"CPU quota not in force when training started, at {_nodes(loose)}: those times are too"
+            " short."
+        )
 
 
 def _starved(evidence: Evidence) -> Iterator[str]:
@@ -138,22 +152,25 @@ def _starved(evidence: Evidence) -> Iterator[str]:
     starved = [point for point in evidence.report.points if is_starved(point)]
     if starved:
         least = {
-            point.nodes: least_attained(each for each in starved if each.nodes == point.nodes) for point in starved
+            point.nodes: least_attained(each for each in starved if each.nodes == point.nodes)
+            for point in starved
         }
-        got = join_words(f"{format_percent(share)} at {nodes_text(nodes)}" for nodes, share in least.items())
+        got = join_words(
+            f"{format_percent(share)} at {nodes_text(nodes)}" for nodes, share in least.items()
+        )
         left_out = sum(not point.used for point in starved)
         subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"
         yield (
-            f"Starved of CPU: this machine did other work beside the nodes, and the one that got least had {got} of "
-            f"the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is the least that counts. "
-            f"{subject} there are too long, and no "
-            "recommendation rests on them. Repeat the sweep while nothing else runs."
+            "Starved of CPU: this machine did other work beside the nodes, and the one that got"
+            f" least had {got} of the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is"
+            f" the least that counts. {subject} there are too long, and no recommendation rests on"
+            " them. Repeat the sweep while nothing else runs."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
     if unknown:
         yield (
-            f"Not known at {_nodes(unknown)}: whether the nodes got the CPU that their quota promised. The kernel "
-            "does not count it here, or the run was too short for it."
+            f"Not known at {_nodes(unknown)}: whether the nodes got the CPU that their quota"
+            " promised. The kernel does not count it here, or the run was too short for it."
         )
 
 
@@ -172,31 +189,44 @@ def _failures(evidence: Evidence) -> Iterator[str]:
     launched = [point for point in evidence.report.points if point.launch_path_only]
     if launched:
         yield (
-            f"Launch path only at {_nodes([point.nodes for point in launched])}: {launched[0].launch_path_only}; "
-            "such a time is no measurement and is left out."
+            f"Launch path only at {_nodes([point.nodes for point in launched])}:"
+            f" {launched[0].launch_path_only}; such a time is no measurement and is left out."
         )
-    unused = [point for point in evidence.report.points if not point.used and point.status == "Completed"]
+    unused = [
+        point for point in evidence.report.points if not point.used and point.status == "Completed"
+    ]
     untimed = [
-        point.nodes for point in unused if not point.spot and not point.launch_path_only and not is_starved(point)
+        point.nodes
+        for point in unused
+        if not point.spot and not point.launch_path_only and not is_starved(point)
     ]
     if untimed:
         source = SOURCES.get(evidence.report.train_clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
         yield (
-            f"{counted(len(untimed), 'job')} completed without a readable train time{lacking} at {_nodes(untimed)}; "
-            "left out."
+            f"{counted(len(untimed), 'job')} completed without a readable train time{lacking} at"
+            f" {_nodes(untimed)}; left out."
         )
-    run = {(point.nodes, point.repeat) for point in evidence.report.points} if evidence.planned else set()
+    run = (
+        {(point.nodes, point.repeat) for point in evidence.report.points}
+        if evidence.planned
+        else set()
+    )
     missing = [nodes for nodes, repeat in evidence.planned if (nodes, repeat) not in run]
     if missing:
-        yield f"{len(missing)} of {len(evidence.planned)} planned points were not run, at {_nodes(missing)}."
+        yield (
+            f"{len(missing)} of {len(evidence.planned)} planned points were not run, at"
+            f" {_nodes(missing)}."
+        )
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:
     clock, used = evidence.report.train_clock, evidence.used
     if clock is None or clock not in SOURCES:
         return
-    without = len(used) - sum("program" in (point.train_clock, *point.train_seconds_by) for point in used)
+    without = len(used) - sum(
+        "program" in (point.train_clock, *point.train_seconds_by) for point in used
+    )
     if clock == "logged" and without < len(used):
         yield (
             f"Train times are those of the program's log: {without} of {counted(len(used), 'job')} "
@@ -209,21 +239,29 @@ def _clock(evidence: Evidence) -> Iterator[str]:
     mixed = ", and two sources are never mixed" if own else ""
     taken = start_up_text(used, clock)
     yield (
-        f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no metrics.json and logged "
-        f"no train_seconds=…{mixed}. So there is no speedup and no recommendation; docs/own-code.md has the one "
-        "line that a program needs."
+        f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no"
+        f" metrics.json and logged no train_seconds=…{mixed}. So there is no speedup and no"
+        " recommendation; docs/own-code.md has the one line that a program needs."
     )
     if evidence.report.platform.kind == "emulated":
-        yield "Emulated nodes run one job at a time: a Training phase may hold waiting for another job's end, too."
+        yield (
+            "Emulated nodes run one job at a time: a Training phase may hold waiting for another"
+            " job's end, too."
+        )
 
 
 def _world(evidence: Evidence) -> Iterator[str]:
-    if unknown := [point for point in evidence.used if is_unconfirmed(point.world_size, point.planned)]:
-        asked = join_words(f"{number:g}" for number in sorted({point.planned["world_size"] for point in unknown}))
+    if unknown := [
+        point for point in evidence.used if is_unconfirmed(point.world_size, point.planned)
+    ]:
+        asked = join_words(
+            f"{number:g}" for number in sorted({point.planned["world_size"] for point in unknown})
+        )
         yield (
-            f"World size not confirmed at {_nodes([point.nodes for point in unknown])}: neither metrics.json nor the "
-            f"log says how many processes worked together ({asked} were planned), and nodes that never exchanged "
-            "anything look the same. Have the program print world_size=N; or write world.world_size."
+            f"World size not confirmed at {_nodes([point.nodes for point in unknown])}: neither"
+            f" metrics.json nor the log says how many processes worked together ({asked} were"
+            " planned), and nodes that never exchanged anything look the same. Have the program"
+            " print world_size=N; or write world.world_size."
         )
 
 
@@ -232,25 +270,40 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
     measured = [row.nodes for row in evidence.report.summary if row.train.seconds is not None]
     if baseline is not None and baseline.relative:
         planned = evidence.report.summary[0].nodes
-        why = f"{nodes_text(planned)} did not complete" if planned != baseline.nodes else "1 node was not measured"
+        why = (
+            f"{nodes_text(planned)} did not complete"
+            if planned != baseline.nodes
+            else "1 node was not measured"
+        )
         yield f"Relative speedup: the baseline is {nodes_text(baseline.nodes)}, since {why}."
     if len(measured) == 1:
-        yield f"One point only ({nodes_text(measured[0])}): there is no speedup, efficiency or doubling ratio."
+        yield (
+            f"One point only ({nodes_text(measured[0])}): there is no speedup, efficiency or"
+            " doubling ratio."
+        )
 
 
 def _repeats(evidence: Evidence) -> Iterator[str]:
     for count in range(1, MIN_REPEATS):
         if at := [row.nodes for row in evidence.report.summary if row.n == count]:
-            yield f"n = {count} at {_nodes(at)}: no interval from repeats, so noise from run to run is unknown."
-    if few := [row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS]:
+            yield (
+                f"n = {count} at {_nodes(at)}: no interval from repeats, so noise from run to run"
+                " is unknown."
+            )
+    if few := [
+        row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS
+    ]:
         counts = join_words(sorted({row.n for row in few}))
         yield (
-            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs a 95 % interval is too narrow; at "
-            "n = 3 that of a speedup holds the truth in about 90 of 100 sweeps, that of a time in 75."
+            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs a 95 %"
+            " interval is too narrow; at n = 3 that of a speedup holds the truth in about 90 of"
+            " 100 sweeps, that of a time in 75."
         )
     if spot := [row.nodes for row in evidence.report.summary for _ in range(row.n_spot)]:
         jobs = counted(len(spot), "job")
-        yield f"{jobs} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
+        yield (
+            f"{jobs} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
+        )
 
 
 def _interruptions(evidence: Evidence) -> Iterator[str]:
@@ -259,16 +312,20 @@ def _interruptions(evidence: Evidence) -> Iterator[str]:
         return
     count = sum(point.interruptions or 0 for point in interrupted)
     lost = [seconds for point in interrupted if (seconds := _lost_seconds(point)) is not None]
-    lost_text = f", at most {format_seconds(sum(lost))} of {counted(len(lost), 'job')}" if lost else ""
+    lost_text = (
+        f", at most {format_seconds(sum(lost))} of {counted(len(lost), 'job')}" if lost else ""
+    )
     yield (
-        f"{counted(count, 'interruption')} of {counted(len(interrupted), 'job')}, "
-        f"at {_nodes([p.nodes for p in interrupted])}: "
-        f"the train clock leaves the time lost by them out{lost_text}; submit to end and the cost have it."
+        f"{counted(count, 'interruption')} of {counted(len(interrupted), 'job')}, at"
+        f" {_nodes([p.nodes for p in interrupted])}: the train clock leaves the time lost by them"
+        f" out{lost_text}; submit to end and the cost have it."
     )
 
 
 def _lost_seconds(point: Point) -> float | None:
-    """Interrupted, or training beyond the train clock: steps done twice, and starting the program (so: at most)."""
+    """Interrupted, or training beyond the train clock: steps done twice, and starting the program
+    (so: at most).
+    """
     trained, phase = point.clocks.train_seconds, point.phases.get("Training")
     if point.train_clock != "program" or trained is None or phase is None:
         return None
@@ -279,51 +336,75 @@ def _shape(evidence: Evidence) -> Iterator[str]:
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
     if superlinear := [row.nodes for row in flagged if not row.superlinear_by_noise]:
         yield (
-            f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a slow baseline (cold "
-            "cache, memory pressure, a batch too large for one node), seldom a real gain; repeat the baseline first."
+            f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a slow"
+            " baseline (cold cache, memory pressure, a batch too large for one node), seldom a"
+            " real gain; repeat the baseline first."
         )
     if noisy := [row.nodes for row in flagged if row.superlinear_by_noise]:
         at = _nodes(noisy)
-        yield f"Superlinear at {at} by no more than the runs vary: the interval of the efficiency holds 100 %."
+        yield (
+            f"Superlinear at {at} by no more than the runs vary: the interval of the efficiency"
+            " holds 100 %."
+        )
     if retrograde := [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]:
         yield (
-            f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that exchanging "
-            "gradients costs more than the smaller share of work saves, or that one node is slow."
+            f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that"
+            " exchanging gradients costs more than the smaller share of work saves, or that one"
+            " node is slow."
         )
 
 
 def _work(evidence: Evidence) -> Iterator[str]:
     if different := [row for row in evidence.report.summary if "throughput_only" in row.flags]:
         reasons = "; ".join(f"{nodes_text(row.nodes)}: {row.parity.reason}" for row in different)
-        at, tolerance = _nodes([row.nodes for row in different]), format_value(evidence.parity_tolerance)
-        yield (
-            f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of the baseline's, so "
-            f"the time is not a time-to-train ({reasons})."
+        at, tolerance = (
+            _nodes([row.nodes for row in different]),
+            format_value(evidence.parity_tolerance),
         )
-    unchecked = [row.nodes for row in evidence.report.summary if row.n and row.parity.verdict == "unknown"]
+        yield (
+            f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of"
+            f" the baseline's, so the time is not a time-to-train ({reasons})."
+        )
+    unchecked = [
+        row.nodes for row in evidence.report.summary if row.n and row.parity.verdict == "unknown"
+    ]
     if unchecked:
         yield (
-            f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to compare, so a time there "
-            "may not be a time-to-train."
+            f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to"
+            " compare, so a time there may not be a time-to-train."
         )
     yield from _samples(evidence)
-    if filled := [nodes for nodes, samples in evidence.sampled if _filler_share(samples) > FILLER_LIMIT]:
-        yield f"More than {format_percent(FILLER_LIMIT)} of the samples were padded or dropped, at {_nodes(filled)}."
+    if filled := [
+        nodes for nodes, samples in evidence.sampled if _filler_share(samples) > FILLER_LIMIT
+    ]:
+        yield (
+            f"More than {format_percent(FILLER_LIMIT)} of the samples were padded or dropped, at"
+            f" {_nodes(filled)}."
+        )
 
 
 def _samples(evidence: Evidence) -> Iterator[str]:
-    """Every used run's samples against the baseline's median, and against what it was asked to process."""
+    """Every used run's samples against the baseline's median, and against what it was asked to
+    process.
+    """
     base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
     at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]
     base = median(at_base) if at_base else None
-    other = [n for n, samples in evidence.sampled if base and abs((samples.processed or 0) - base) > WORK_LIMIT * base]
+    other = [
+        n
+        for n, samples in evidence.sampled
+        if base and abs((samples.processed or 0) - base) > WORK_LIMIT * base
+    ]
     if other:
         yield (
-            f"Not the same work: the samples processed at {_nodes(other)} differ from the baseline's by more than "
-            f"{format_percent(WORK_LIMIT)}, so the ratio of times is not a speedup of one job."
+            f"Not the same work: the samples processed at {_nodes(other)} differ from the"
+            f" baseline's by more than {format_percent(WORK_LIMIT)}, so the ratio of times is not a"
+            " speedup of one job."
         )
     fewer = [
-        n for n, samples in evidence.sampled if (samples.processed or 0) < (1 - WORK_LIMIT) * (samples.requested or 0)
+        n
+        for n, samples in evidence.sampled
+        if (samples.processed or 0) < (1 - WORK_LIMIT) * (samples.requested or 0)
     ]
     if fewer:
         yield f"Fewer samples were processed than the run was asked for, at {_nodes(fewer)}."
@@ -333,27 +414,51 @@ def _as_asked(evidence: Evidence) -> Iterator[str]:
     """What the program reported against what the job was asked for."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
-        other = [p for p in asked if name in p.planned and not math.isclose(getattr(p, name), p.planned[name])]
+        other = [
+            p
+            for p in asked
+            if name in p.planned and not math.isclose(getattr(p, name), p.planned[name])
+        ]
         if other:
             first = other[0]
             yield (
-                f"Not as asked: the {words} that the program reported at {_nodes([p.nodes for p in other])} is not the "
-                f"one it was given ({format_value(getattr(first, name), 6)} instead of "
-                f"{format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the report shows the program's."
+                f"Not as asked: the {words} that the program reported at"
+                f" {_nodes([p.nodes for p in other])} is not the one it was given"
+                f" ({format_value(getattr(first, name), 6)} instead of"
+                f" {format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the report"
+                " shows the program's."
             )
     if "+" in (launcher := evidence.report.conditions.launcher or ""):
-        yield f"Several launchers in one curve ({launcher.replace('+', ', ')}): their fixed start and end times differ."
+        yield (
+            f"Several launchers in one curve ({launcher.replace('+', ', ')}): their fixed start and"
+            " end times differ."
+        )
     if evidence.report.conditions.start == "mixed":
-        yield "Some jobs started cold and some from a warm pool: start-up times and submit-to-end times don't compare."
+        yield (
+            "Some jobs started cold and some from a warm pool: start-up times and submit-to-end"
+            " times don't compare."
+        )
 
 
 def _measurement(evidence: Evidence) -> Iterator[str]:
-    if short := [point.nodes for point in evidence.used if point.steady and point.steady.short_window]:
-        yield f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}: step times there are rough."
-    waiting = [row for row in evidence.report.summary if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT]
+    if short := [
+        point.nodes for point in evidence.used if point.steady and point.steady.short_window
+    ]:
+        yield (
+            f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}: step times there"
+            " are rough."
+        )
+    waiting = [
+        row for row in evidence.report.summary if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT
+    ]
     if waiting:
-        shares = join_words(f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting)
-        yield f"Share of the train time spent waiting for data: {shares}; a loader-bound job scales with its loaders."
+        shares = join_words(
+            f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting
+        )
+        yield (
+            f"Share of the train time spent waiting for data: {shares}; a loader-bound job scales"
+            " with its loaders."
+        )
 
 
 def _price(evidence: Evidence) -> Iterator[str]:
@@ -367,13 +472,20 @@ def _price(evidence: Evidence) -> Iterator[str]:
         yield f"Cost unknown: no price for {price.instance_type or 'the nodes'} ({price.reason})."
     elif measured:
         rate = format_value(price.usd_per_hour)
-        yield f"Cost unknown: no billable time was read (the price would be {rate} USD per node-hour)."
+        yield (
+            f"Cost unknown: no billable time was read (the price would be {rate} USD per"
+            " node-hour)."
+        )
     costs = evidence.report.costs
     if (
         price.date is not None
-        and len(evidence.report.points) > costs.attempts_without_cost + costs.attempts_with_given_cost
+        and len(evidence.report.points)
+        > costs.attempts_without_cost + costs.attempts_with_given_cost
     ):
-        age = (datetime.fromisoformat(evidence.report.generated_at).date() - date.fromisoformat(price.date)).days
+        age = (
+            datetime.fromisoformat(evidence.report.generated_at).date()
+            - date.fromisoformat(price.date)
+        ).days
         if age > PRICE_AGE_LIMIT_DAYS:
             yield f"The price is of {price.date}; look up today's before spending by it."
 

@@ -1,4 +1,6 @@
-"""What a report says beside its tables: where it comes from, what it was measured under, what the sweep cost."""
+"""What a report says beside its tables: where it comes from, what it was measured under, what the
+sweep cost.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling.analysis.recommend import Basis, Rule
-from scaling.formats import UNKNOWN, counted, format_interval, format_seconds, format_usd, nodes_text
+from scaling.formats import (
+    UNKNOWN,
+    counted,
+    format_interval,
+    format_seconds,
+    format_usd,
+    nodes_text,
+)
 from scaling.outcome.outcome import TrainClock
 from scaling.report.model import ScalingReport
 from scaling.report.sources import PHASE_HOLDS
@@ -32,17 +41,31 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
     """(name, value) of what a reader asks first: which sweep, its baseline, clock and price."""
-    facts = [("sweep", report.sweep_id), ("generated", report.generated_at), ("scaling", report.policy_label)]
+    facts = [
+        ("sweep", report.sweep_id),
+        ("generated", report.generated_at),
+        ("scaling", report.policy_label),
+    ]
     created = sorted(point.created_at for point in report.points if point.created_at)
     if created:
-        facts.append(("jobs accepted", created[0] if created[0] == created[-1] else f"{created[0]} to {created[-1]}"))
+        facts.append(
+            (
+                "jobs accepted",
+                created[0] if created[0] == created[-1] else f"{created[0]} to {created[-1]}",
+            )
+        )
     baseline = report.baseline
     if baseline is not None:
         base = next(row for row in report.summary if row.nodes == baseline.nodes)
         spread = format_interval(base.train.seconds_interval, format_seconds)
         seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
         parts = [f"{nodes_text(baseline.nodes)}, {seconds}", spread]
-        facts.append(("baseline", " ".join(filter(None, [*parts, "(relative)" if baseline.relative else ""]))))
+        facts.append(
+            (
+                "baseline",
+                " ".join(filter(None, [*parts, "(relative)" if baseline.relative else ""])),
+            )
+        )
     if report.train_clock is not None:
         facts.append(("train clock", _CLOCK_TEXTS[report.train_clock]))
     if report.platform.isolation is not None:
@@ -76,7 +99,10 @@ def costs_text(report: ScalingReport) -> str | None:
     costs = report.costs
     if costs.spent_usd is None:
         return None
-    text = f"The whole sweep cost {format_usd(costs.spent_usd)}, attempts that did not complete included"
+    text = (
+        f"The whole sweep cost {format_usd(costs.spent_usd)}, attempts that did not complete"
+        " included"
+    )
     if costs.warm_pool_usd is not None:
         text += f", and {format_usd(costs.warm_pool_usd)} for warm pools"
     if costs.attempts_without_cost:

@@ -1,4 +1,6 @@
-"""The runs of a sweep that did not complete, in lines for a terminal and an exit message: each cause once."""
+"""The runs of a sweep that did not complete, in lines for a terminal and an exit message: each
+cause once.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,16 @@ _REASON_CHARACTERS = 400
 
 
 def failure_lines(report: ScalingReport) -> list[str]:
-    """For each cause its first run, the error with what to do, and the program's last lines; nothing without one."""
+    """For each cause its first run, the error with what to do, and the program's last lines;
+    nothing without one.
+    """
     causes: dict[str, list[Point]] = {}
     for point in report.points:
         if point.status != "Completed":
             causes.setdefault(failure_cause(point.reason, point.program_error), []).append(point)
-    lines = [line for points in list(causes.values())[:MAX_CAUSES_SHOWN] for line in _cause_lines(points)]
+    lines = [
+        line for points in list(causes.values())[:MAX_CAUSES_SHOWN] for line in _cause_lines(points)
+    ]
     if len(causes) > MAX_CAUSES_SHOWN:
         lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} further causes are in the report.")
     if any(point.log_tail for points in causes.values() for point in points):
@@ -32,5 +38,8 @@ def _cause_lines(points: Sequence[Point]) -> Iterator[str]:
     error = first.program_error
     others = f" (and {len(points) - 1} more like it)" if len(points) > 1 else ""
     said = error.text if error else (first.reason or "no reason was given")[:_REASON_CHARACTERS]
-    yield f"{nodes_text(first.nodes)}, repeat {first.repeat}, attempt {first.attempt}{others}: {first.status}: {said}"
+    yield (
+        f"{nodes_text(first.nodes)}, repeat {first.repeat}, attempt {first.attempt}{others}:"
+        f" {first.status}: {said}"
+    )
     yield from (f"    {line}" for line in first.log_tail[-LINES_SHOWN:])

@@ -1,11 +1,12 @@
 """What AWS's own documents advise where a sweep ran out of memory, or spreads over nodes at a loss.
 
-Each sentence comes with the condition it rests on and its source; none of it was measured here. The sources are the two
-reference documents of this project: the Amazon SageMaker developer guide, "Distributed training", which gives the steps
-against a lack of memory and "choose a larger instance type before you add more instances", and the AWS blog that the
-reference benchmark is from, which gives SMDDP's gain "for larger cluster sizes". It says no number; here a sweep whose
-efficiency has fallen below its own limit counts as large. The blog's advice for small clusters, the SageMaker Training
-Compiler, is left out: it is not among the ways of training that this project knows.
+Each sentence comes with the condition it rests on and its source; none of it was measured here. The
+sources are the two reference documents of this project: the Amazon SageMaker developer guide,
+"Distributed training", which gives the steps against a lack of memory and "choose a larger instance
+type before you add more instances", and the AWS blog that the reference benchmark is from, which
+gives SMDDP's gain "for larger cluster sizes". It says no number; here a sweep whose efficiency has
+fallen below its own limit counts as large. The blog's advice for small clusters, the SageMaker
+Training Compiler, is left out: it is not among the ways of training that this project knows.
 """
 
 from __future__ import annotations
@@ -39,14 +40,18 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """What ran out in a failed run, by which words, and the steps to try, in their order, all of one source."""
+    """What ran out in a failed run, by which words, and the steps to try, in their order, all of
+    one source.
+    """
 
     finding: str
     steps: tuple[Advice, ...]
 
 
 def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
-    """For a run that failed because memory ran out, as far as its reason and log tell; None for any other."""
+    """For a run that failed because memory ran out, as far as its reason and log tell; None for any
+    other.
+    """
     if point.status != "Failed":
         return None
     shortage = memory_that_ran_out(point.reason, [*point.log_tail, *point.other_log_tail])
@@ -54,7 +59,11 @@ def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
         return None
     instance = _instance(point.instance_type)
     has_accelerators = instance is not None and bool(instance.accelerators)
-    steps = _main_memory(instance) if shortage.memory != "accelerator" and has_accelerators else _ladder(report, point)
+    steps = (
+        _main_memory(instance)
+        if shortage.memory != "accelerator" and has_accelerators
+        else _ladder(report, point)
+    )
     return OutOfMemory(_finding(shortage), tuple(steps))
 
 
@@ -74,7 +83,9 @@ def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
 
 
 def out_of_memory_line(report: ScalingReport) -> str | None:
-    """One line for a terminal: where memory ran out, and the steps of the first such run in few words."""
+    """One line for a terminal: where memory ran out, and the steps of the first such run in few
+    words.
+    """
     found = out_of_memory_by_index(report)
     if not found:
         return None
@@ -97,8 +108,8 @@ def _finding(shortage: MemoryShortage) -> str:
     if shortage.memory == "main":
         return f"A node ran out of main memory: “{shortage.said}”."
     return (
-        f"A process was killed by SIGKILL: “{shortage.said}”. A node that runs out of main memory ends processes so; "
-        "the log does not say whether that was why."
+        f"A process was killed by SIGKILL: “{shortage.said}”. A node that runs out of main memory"
+        " ends processes so; the log does not say whether that was why."
     )
 
 
@@ -117,7 +128,9 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
             GUIDE,
         )
     if "16" not in str(hyperparameters.get("precision", "")):
-        yield Advice("half precision", "Half precision (FP16), where the program computes in 32 bits", GUIDE)
+        yield Advice(
+            "half precision", "Half precision (FP16), where the program computes in 32 bits", GUIDE
+        )
     shorter = "Shorter input: a shorter sequence length in text, a lower resolution in images"
     yield Advice("shorter input", shorter, GUIDE)
     if (
@@ -132,33 +145,47 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
             GUIDE,
         )
     if kind not in ("smp_v1", "smp_v2"):
-        condition = "The batch size was 1 already" if batch == 1 else "Where a batch size of 1 does not fit either"
+        condition = (
+            "The batch size was 1 already"
+            if batch == 1
+            else "Where a batch size of 1 does not fit either"
+        )
         text = f"{condition}: model parallelism (training.distribution.kind smp_v1 or smp_v2)"
         yield Advice("model parallelism", text, GUIDE)
 
 
 def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
-    """The model lies in an accelerator, so the guide's steps, which make the model's share smaller, do not help."""
-    size = f" ({instance.memory_gib:g} GiB)" if instance is not None and instance.memory_gib is not None else ""
+    """The model lies in an accelerator, so the guide's steps, which make the model's share smaller,
+    do not help.
+    """
+    size = (
+        f" ({instance.memory_gib:g} GiB)"
+        if instance is not None and instance.memory_gib is not None
+        else ""
+    )
     yield Advice(
         "fewer data-loader processes or more main memory",
-        f"It is the node's main memory{size} that was short, not an accelerator's: fewer data-loader processes, each "
-        "of which comes to hold what the program's objects take, or a type with more main memory",
+        f"It is the node's main memory{size} that was short, not an accelerator's: fewer"
+        " data-loader processes, each of which comes to hold what the program's objects take, or a"
+        " type with more main memory",
         LOADER_DOC,
     )
 
 
 def _larger_instance(report: ScalingReport) -> Iterator[Advice]:
     instance = _instance(report.conditions.instance_type)
-    found = instance and one_instance_instead(instance, [row.nodes for row in report.summary if row.n])
+    found = instance and one_instance_instead(
+        instance, [row.nodes for row in report.summary if row.n]
+    )
     if instance is None or not found:
         return
     nodes, larger = found
     yield Advice(
         "a larger instance type",
-        f"Choose a larger instance type before more nodes: {nodes} nodes of {instance.instance_type} have the "
-        f"accelerators of one {larger.instance_type}; on a single instance performance is better and costs are lower, "
-        "depending on the libraries. Not measured here",
+        f"Choose a larger instance type before more nodes: {nodes} nodes of"
+        f" {instance.instance_type} have the accelerators of one {larger.instance_type}; on a"
+        " single instance performance is better and costs are lower, depending on the libraries."
+        " Not measured here",
         GUIDE,
     )
 
@@ -170,17 +197,28 @@ def _smddp(report: ScalingReport) -> Iterator[Advice]:
     if report.conditions.instance_type not in SMDDP_TYPES:
         return
     last = max(report.summary, key=lambda row: row.nodes if row.train.efficiency is not None else 0)
-    least = _section(_section(report.config, "report"), "recommendation").get("min_efficiency", _LEAST_EFFICIENCY)
-    waits = [point.data_wait_share for point in report.points if point.used and point.nodes == last.nodes]
+    least = _section(_section(report.config, "report"), "recommendation").get(
+        "min_efficiency", _LEAST_EFFICIENCY
+    )
+    waits = [
+        point.data_wait_share for point in report.points if point.used and point.nodes == last.nodes
+    ]
     waiting = any(share is not None and share > DATA_WAIT_LIMIT for share in waits)
-    if last.nodes == 1 or last.train.efficiency is None or last.train.efficiency >= least or waiting:
+    if (
+        last.nodes == 1
+        or last.train.efficiency is None
+        or last.train.efficiency >= least
+        or waiting
+    ):
         return
     yield Advice(
         "SMDDP",
-        f"SMDDP may be worth a sweep (training.distribution.kind smddp): at {nodes_text(last.nodes)} efficiency is "
-        f"{format_percent(last.train.efficiency)}, below {format_percent(least)}, no run there waited for data, and "
-        f"{report.conditions.instance_type} has it. For larger clusters AWS gives 20 to 40 % more throughput than "
-        "PyTorch DDP or Horovod. Not measured here; it needs a container that holds it (docs/distribution.md)",
+        "SMDDP may be worth a sweep (training.distribution.kind smddp): at"
+        f" {nodes_text(last.nodes)} efficiency is {format_percent(last.train.efficiency)}, below"
+        f" {format_percent(least)}, no run there waited for data, and"
+        f" {report.conditions.instance_type} has it. For larger clusters AWS gives 20 to 40 % more"
+        " throughput than PyTorch DDP or Horovod. Not measured here; it needs a container that"
+        " holds it (docs/distribution.md)",
         BLOG,
     )
 

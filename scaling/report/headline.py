@@ -1,12 +1,27 @@
-"""The result in one sentence: how many nodes to run on, how much faster, how much dearer, and what that rests on."""
+"""The result in one sentence: how many nodes to run on, how much faster, how much dearer, and what
+that rests on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.analysis.recommend import DEADLINE_SCOPE, Recommendation, cost_change, faster_text, rounded
+from scaling.analysis.recommend import (
+    DEADLINE_SCOPE,
+    Recommendation,
+    cost_change,
+    faster_text,
+    rounded,
+)
 from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.formats import counted, format_percent, format_seconds, format_speedup, join_words, nodes_text
+from scaling.formats import (
+    counted,
+    format_percent,
+    format_seconds,
+    format_speedup,
+    join_words,
+    nodes_text,
+)
 from scaling.outcome.outcome import PlatformKind, TrainClock
 from scaling.report.sources import is_phase
 
@@ -33,18 +48,23 @@ def write_headline(
 ) -> str:
     """The recommendation and its numbers, then how many of the `jobs` did not complete.
 
-    `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than two measured counts
-    and for times that are no program's own. A world size that no run confirmed is said: the nodes of such a job may
-    never have worked together. Nodes that were starved of CPU are said, too: their times are no measurement.
-    Under the batch policy fixed_per_replica the speedup is called what it is, throughput scaling (docs/method.md,
-    "Batch policy").
+    `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than
+    two measured counts and for times that are no program's own. A world size that no run confirmed
+    is said: the nodes of such a job may never have worked together. Nodes that were starved of CPU
+    are said, too: their times are no measurement. Under the batch policy fixed_per_replica the
+    speedup is called what it is, throughput scaling (docs/method.md, "Batch policy").
     """
-    sentence = _result(kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", ""))
+    sentence = _result(
+        kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
+    )
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
     if starved := [row.nodes for row in rows if "starved" in row.flags]:
-        sentence += f"; starved: the nodes did not get the CPU they asked for at {join_words(map(nodes_text, starved))}"
+        sentence += (
+            "; starved: the nodes did not get the CPU they asked for at"
+            f" {join_words(map(nodes_text, starved))}"
+        )
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
         sentence += f"; world size not confirmed at {join_words(map(nodes_text, unconfirmed))}"
     return sentence + "."
@@ -62,10 +82,16 @@ def _result(
     if baseline is None:
         return _qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
     if is_phase(clock):
-        times = [f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in rows if row.n]
+        times = [
+            f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}"
+            for row in rows
+            if row.n
+        ]
         phase = _PHASE if clock == "training_phase" else _PHASE_WITHOUT_START_UP
         why = "No recommendation: no program gave a train time of its own"
-        return _qualified(kind, f"{why}; the platform's Training phase{phase} took {join_words(times)}")
+        return _qualified(
+            kind, f"{why}; the platform's Training phase{phase} took {join_words(times)}"
+        )
     if recommendation is None:
         one = f"{nodes_text(baseline.nodes)} ({_time(baseline, clock)})"
         return _qualified(kind, f"One node count only, {one}: there is no speedup to show")
@@ -77,11 +103,14 @@ def _result(
     better = _faster_but(chosen, rows, recommendation)
     if chosen is not base:
         advice = (
-            f"{_advice(kind, 'Run it on', chosen.nodes)}{cheapest}: {_compare(chosen, base, baseline, clock, scaling)}"
+            f"{_advice(kind, 'Run it on', chosen.nodes)}{cheapest}:"
+            f" {_compare(chosen, base, baseline, clock, scaling)}"
         )
         return f"{advice}; {better}" if better else advice
     relative = ", the relative baseline" if baseline.relative else ""
-    advice = f"{_advice(kind, 'Stay on', base.nodes)}{relative} ({_time(baseline, clock)}){cheapest}"
+    advice = (
+        f"{_advice(kind, 'Stay on', base.nodes)}{relative} ({_time(baseline, clock)}){cheapest}"
+    )
     return f"{advice}: {better or 'no larger count was faster'}{_repeats_note(rows)}{scaling}"
 
 
@@ -92,13 +121,18 @@ def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     if spot == jobs - sum(row.n_failed for row in rows):
         return "all completed runs were on spot capacity, which never makes the headline"
     return (
-        f"none of {counted(jobs, 'job')} completed on demand with a train time, and spot runs never make the headline"
+        f"none of {counted(jobs, 'job')} completed on demand with a train time, and spot runs never"
+        " make the headline"
     )
 
 
 def _deadline_text(recommendation: Recommendation) -> str:
     clock = recommendation.deadline_clock
-    return "" if clock is None else f", the cheapest count that meets the deadline ({DEADLINE_SCOPE[clock]})"
+    return (
+        ""
+        if clock is None
+        else f", the cheapest count that meets the deadline ({DEADLINE_SCOPE[clock]})"
+    )
 
 
 def _qualified(kind: PlatformKind, text: str) -> str:
@@ -114,10 +148,19 @@ def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
     return f"{qualifier}, {nodes} {'is' if nodes == 1 else 'are'} the best choice"
 
 
-def _compare(row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str) -> str:
+def _compare(
+    row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str
+) -> str:
     """3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer."""
-    of = f"the relative baseline of {nodes_text(base.nodes)}" if baseline.relative else nodes_text(base.nodes)
-    text = f"{faster_text(row.train.speedup)} {of} at {_time(baseline, clock)} ({_interval(row, base)}){scaling}"
+    of = (
+        f"the relative baseline of {nodes_text(base.nodes)}"
+        if baseline.relative
+        else nodes_text(base.nodes)
+    )
+    text = (
+        f"{faster_text(row.train.speedup)} {of} at {_time(baseline, clock)}"
+        f" ({_interval(row, base)}){scaling}"
+    )
     if "superlinear" in row.flags and not row.superlinear_by_noise:
         text += ", superlinear: repeat the baseline first"
     change = cost_change(row, base)
@@ -133,16 +176,26 @@ def _interval(row: SummaryRow, base: SummaryRow) -> str:
 
 
 def _no_interval(rows: Sequence[SummaryRow]) -> str:
-    return "one run each, no interval" if all(row.n == 1 for row in rows) else "too few runs for an interval"
+    return (
+        "one run each, no interval"
+        if all(row.n == 1 for row in rows)
+        else "too few runs for an interval"
+    )
 
 
 def _repeats_note(rows: Sequence[SummaryRow]) -> str:
     """Nothing where every comparison has its interval."""
     measured = [row for row in rows if row.train.seconds is not None]
-    return "" if all(row.train.seconds_interval for row in measured) else f" ({_no_interval(measured)})"
+    return (
+        ""
+        if all(row.train.seconds_interval for row in measured)
+        else f" ({_no_interval(measured)})"
+    )
 
 
-def _faster_but(chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation) -> str | None:
+def _faster_but(
+    chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation
+) -> str | None:
     """The fastest count where that is not the chosen one, and why it is not."""
     fastest = max(rows, key=lambda row: (rounded(row.train.speedup or 0.0), -row.nodes))
     if rounded(fastest.train.speedup or 0.0) <= rounded(chosen.train.speedup or 0.0):
@@ -150,7 +203,9 @@ def _faster_but(chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: 
     why = next(choice.reason for choice in recommendation.rejected if choice.nodes == fastest.nodes)
     ran = "was" if fastest.nodes == 1 else "were"
     gain = format_speedup(fastest.train.speedup)
-    by = "" if fastest.train.speedup == 1 else "barely " if gain == format_speedup(1) else f"{gain} "
+    by = (
+        "" if fastest.train.speedup == 1 else "barely " if gain == format_speedup(1) else f"{gain} "
+    )
     return f"{nodes_text(fastest.nodes)} {ran} {by}faster, but {why}"
 
 

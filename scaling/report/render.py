@@ -1,4 +1,6 @@
-"""ScalingReport -> report.json, points.csv, report.md, report.html and its plots as files of their own."""
+"""ScalingReport -> report.json, points.csv, report.md, report.html and its plots as files of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,35 @@ from typing import TYPE_CHECKING, Any
 from scaling import names
 from scaling.formats import escape_markdown, nodes_text
 from scaling.names import PlotKind
-from scaling.report.facts import BASIS_TEXTS, RULE_TEXTS, condition_facts, costs_text, provenance_facts, sweep_facts
+from scaling.report.facts import (
+    BASIS_TEXTS,
+    RULE_TEXTS,
+    condition_facts,
+    costs_text,
+    provenance_facts,
+    sweep_facts,
+)
 from scaling.report.guidance import find_guidance, out_of_memory_by_index
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.points_csv import render_csv
 from scaling.report.table import kind_label, titled
-from scaling.report.tables.attempts import MAX_ATTEMPTS_SHOWN, attempts_table, console_url, run_anchor
+from scaling.report.tables.attempts import (
+    MAX_ATTEMPTS_SHOWN,
+    attempts_table,
+    console_url,
+    run_anchor,
+)
 from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
 from scaling.report.tables.costs import costs_table, price_text
 from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
-from scaling.report.tables.summary import clocks_table, compact_table, main_table, no_result_text, parity_lines
+from scaling.report.tables.summary import (
+    clocks_table,
+    compact_table,
+    main_table,
+    no_result_text,
+    parity_lines,
+)
 from scaling.report.terminal import render_terminal
 
 if TYPE_CHECKING:
@@ -63,7 +83,11 @@ def render_json(report: ScalingReport) -> str:
 
 def render_markdown(report: ScalingReport) -> str:
     """For a pull request or a Prefect artifact."""
-    return _markdown().get_template("report.md.j2").render(_context(report), table=compact_table(report))
+    return (
+        _markdown()
+        .get_template("report.md.j2")
+        .render(_context(report), table=compact_table(report))
+    )
 
 
 def render_html(report: ScalingReport) -> str:
@@ -74,12 +98,18 @@ def render_html(report: ScalingReport) -> str:
     return _page(report, drawings, svgs)
 
 
-def _page(report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Mapping[PlotKind, str]) -> str:
+def _page(
+    report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Mapping[PlotKind, str]
+) -> str:
     from markupsafe import Markup
 
     # The one thing not escaped: matplotlib wrote it, and escapes the text in it.
     plots = [(drawing, Markup(to_page_svg(svgs[kind]))) for kind, drawing in drawings.items()]
-    config = json.dumps(report.config, indent=2, ensure_ascii=False) if report.config is not None else None
+    config = (
+        json.dumps(report.config, indent=2, ensure_ascii=False)
+        if report.config is not None
+        else None
+    )
     return (
         _html()
         .get_template("report.html.j2")
@@ -101,7 +131,11 @@ def _page(report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Map
 
 def _context(report: ScalingReport) -> dict[str, Any]:
     """The values that both templates, of the page and of the Markdown, print."""
-    failures = [(number, point) for number, point in enumerate(report.points, start=1) if point.status != "Completed"]
+    failures = [
+        (number, point)
+        for number, point in enumerate(report.points, start=1)
+        if point.status != "Completed"
+    ]
     out_of_memory = out_of_memory_by_index(report)
     return {
         "report": report,
@@ -157,7 +191,9 @@ def _environment(**options: Any) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("scaling")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+    return Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options
+    )
 
 
 def _keep_units(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Where the train times of a report are from, in words, and what a time holds that is not the program's own."""
+"""Where the train times of a report are from, in words, and what a time holds that is not the
+program's own.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,19 @@ SOURCES: Mapping[TrainClock, str] = {
 }
 """Of a job's times; those of a table have none but the table."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
-    "phase_from_start_line": "the platform's Training phase from the program's line run_start_unix_seconds=… on: they "
-    "hold what follows the training, too",
-    "phase_from_first_step": "the platform's Training phase from the program's first line step=… on: they lack the "
-    "first step and hold what follows the training",
-    "training_phase": "the platform's whole Training phase, which holds starting the container, unpacking the code, "
-    "pip install of packages that are no part of the image, loading libraries and waiting for the other nodes, too",
+    "phase_from_start_line": (
+        "the platform's Training phase from the program's line run_start_unix_seconds=… on: they "
+        "hold what follows the training, too"
+    ),
+    "phase_from_first_step": (
+        "the platform's Training phase from the program's first line step=… on: they lack the "
+        "first step and hold what follows the training"
+    ),
+    "training_phase": (
+        "the platform's whole Training phase, which holds starting the container, unpacking the"
+        " code, pip install of packages that are no part of the image, loading libraries and"
+        " waiting for the other nodes, too"
+    ),
 }
 """What the times of a phase are, after "Train times are"."""
 
@@ -31,8 +40,8 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
 def at_start_text(reason: str) -> str:
     """What it means that requirements.txt is no layer of the image."""
     return (
-        "requirements.txt in training.source_dir is installed by every node at every start of a job, which is billed, "
-        f"instead of once as a layer of the image: {reason}"
+        "requirements.txt in training.source_dir is installed by every node at every start of a"
+        f" job, which is billed, instead of once as a layer of the image: {reason}"
     )
 
 
@@ -53,7 +62,9 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
     used = [point for point in report.points if point.used and point.nodes == row.nodes]
     others = {point.train_clock for point in used} - {report.train_clock, None}
     known = [text for clock, text in SOURCES.items() if clock in others]
-    return source_text(report.train_clock) + (f"; {join_words(known)} in some runs" if known else "")
+    return source_text(report.train_clock) + (
+        f"; {join_words(known)} in some runs" if known else ""
+    )
 
 
 def point_source(report: ScalingReport, point: Point) -> str:
@@ -61,18 +72,25 @@ def point_source(report: ScalingReport, point: Point) -> str:
     own = source_text(point.train_clock)
     if not point.used or point.train_clock == report.train_clock:
         return own
-    return f"{own} {format_seconds(point.clocks.train_seconds)}, used: {source_text(report.train_clock)}"
+    return (
+        f"{own} {format_seconds(point.clocks.train_seconds)}, used:"
+        f" {source_text(report.train_clock)}"
+    )
 
 
 def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
-    """How much start-up was taken off the Training phase of the used runs, by node count; None where nothing was."""
+    """How much start-up was taken off the Training phase of the used runs, by node count; None
+    where nothing was.
+    """
     if clock == "training_phase":
         return None
     by_nodes: dict[int, list[float]] = {}
     for point in used:
         whole, rest = point.train_seconds_by["training_phase"], point.train_seconds_by[clock]
         by_nodes.setdefault(point.nodes, []).append(whole - rest)
-    each = [f"{_range(seconds)} at {nodes_text(nodes)}" for nodes, seconds in sorted(by_nodes.items())]
+    each = [
+        f"{_range(seconds)} at {nodes_text(nodes)}" for nodes, seconds in sorted(by_nodes.items())
+    ]
     return f"start-up is left out: {join_words(each)}"
 
 

@@ -1,4 +1,6 @@
-"""A table as rows of text, ready to print: what a column, a cell and a title are. tables.py makes the report's own."""
+"""A table as rows of text, ready to print: what a column, a cell and a title are. tables.py makes
+the report's own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _KIND_LABELS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A value; `note` stands smaller below it, `href` is where it links to, `hover` shows under the mouse on a page."""
+    """A value; `note` stands smaller below it, `href` is where it links to, `hover` shows under the
+    mouse on a page.
+    """
 
     text: str
     note: str = ""
@@ -101,11 +105,15 @@ def make_table(
     kept = [
         column
         for column in columns
-        if not column.optional or any(column.cell_of(row).text != UNKNOWN for group in groups for row in group.rows)
+        if not column.optional
+        or any(column.cell_of(row).text != UNKNOWN for group in groups for row in group.rows)
     ]
     made = tuple(
         Group(
-            [TableRow(tuple(column.cell_of(row) for column in kept), is_bad(row), anchor(row)) for row in group.rows],
+            [
+                TableRow(tuple(column.cell_of(row) for column in kept), is_bad(row), anchor(row))
+                for row in group.rows
+            ],
             group.heading,
             group.note,
             group.anchor,

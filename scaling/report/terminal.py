@@ -1,4 +1,6 @@
-"""The report on a terminal: table, a bar of speedup per node count, headline, caveats, failures; plain when piped."""
+"""The report on a terminal: table, a bar of speedup per node count, headline, caveats, failures;
+plain when piped.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,20 @@ class Bar:
 
 @dataclass(frozen=True)
 class SpeedupBars:
-    """One bar per node count: full blocks up to S, light ones up to the ideal; as wide as the terminal allows."""
+    """One bar per node count: full blocks up to S, light ones up to the ideal; as wide as the
+    terminal allows.
+    """
 
     title: str
     bars: Sequence[Bar]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         labels = [f"{bar.nodes:,}" for bar in self.bars]
-        values = [f"{format_speedup(bar.speedup)} of {format_speedup(bar.ideal)}" for bar in self.bars]
+        values = [
+            f"{format_speedup(bar.speedup)} of {format_speedup(bar.ideal)}" for bar in self.bars
+        ]
         label_width, value_width = max(map(len, labels)), max(map(len, values))
         room = options.max_width - label_width - value_width - 4
         width = max(_NARROWEST_BAR, min(_WIDEST_BAR, room))
@@ -52,7 +60,9 @@ class SpeedupBars:
             done = max(1, round(width * bar.speedup / longest))
             ideal = max(1, round(width * bar.ideal / longest))
             drawn = full * done + light * max(0, ideal - done)
-            yield Text(f" {label:>{label_width}} {drawn:<{width}} {value}", no_wrap=True, overflow="crop")
+            yield Text(
+                f" {label:>{label_width}} {drawn:<{width}} {value}", no_wrap=True, overflow="crop"
+            )
 
 
 def render_terminal(report: ScalingReport) -> Group:
@@ -67,7 +77,10 @@ def render_terminal(report: ScalingReport) -> Group:
     if len(bars) > 1:
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
     parts.append(Text(report.headline, style="bold"))
-    notes = [*report.caveats, *(f"{advice.text} ({advice.source})." for advice in find_guidance(report))]
+    notes = [
+        *report.caveats,
+        *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),
+    ]
     if line := out_of_memory_line(report):
         notes.append(line)
     parts += [Text(f"- {note}", style="dim") for note in notes]
@@ -80,7 +93,11 @@ def console_table(content: TextTable, **style: Any) -> Table:
     """The table as rich draws it on a terminal; `style` has further options of rich's Table."""
     table = Table(title=Text(content.title), box=box.SIMPLE_HEAD, title_justify="left", **style)
     for column in content.columns:
-        table.add_column(column.heading, justify="left" if column.is_text else "right", no_wrap=not column.is_text)
+        table.add_column(
+            column.heading,
+            justify="left" if column.is_text else "right",
+            no_wrap=not column.is_text,
+        )
     for row in content.rows:
         table.add_row(*(Text(str(cell)) for cell in row.cells))
     return table

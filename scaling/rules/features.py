@@ -1,7 +1,7 @@
 """Rules for spot, warm pools, network, keys and channels.
 
-Source, unless a rule names its own: the API reference of CreateTrainingJob and the developer guide's pages on managed
-spot training and warm pools. The SDKs check none of it.
+Source, unless a rule names its own: the API reference of CreateTrainingJob and the developer
+guide's pages on managed spot training and warm pools. The SDKs check none of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
 from scaling.rules.rule import Facts, advises, refuses
 
-# -- problems ----------------------------------------------------------------------------------------------------------
+# -- problems
+# ----------------------------------------------------------------------------------------------------------
 
 
 @refuses
@@ -33,8 +34,8 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
     """Nodes that can be taken away are not kept."""
     if facts.training.spot is not None and facts.training.keep_alive_seconds:
         yield (
-            f"training.keep_alive_seconds: {facts.training.keep_alive_seconds}, but spot nodes can't be kept in a warm "
-            "pool; leave out keep_alive_seconds or spot"
+            f"training.keep_alive_seconds: {facts.training.keep_alive_seconds}, but spot nodes"
+            " can't be kept in a warm pool; leave out keep_alive_seconds or spot"
         )
 
 
@@ -53,7 +54,9 @@ def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
 
 @refuses
 def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
-    """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its hardware."""
+    """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its
+    hardware.
+    """
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store:
         yield (
             f"training.volume_kms_key_id: {facts.instance.instance_type} trains on its own NVMe "
@@ -68,7 +71,8 @@ def channels_have_one_name(facts: Facts) -> list[str]:
     own = [dataset.channel] if dataset is not None and dataset.channel else []
     counts = Counter(name.upper() for name in (*own, *facts.training.extra_channels))
     return [
-        f"training.extra_channels: {count} channels (dataset.channel is one) become SM_CHANNEL_{name}; rename one"
+        f"training.extra_channels: {count} channels (dataset.channel is one) become"
+        f" SM_CHANNEL_{name}; rename one"
         for name, count in counts.items()
         if count > 1
     ]
@@ -76,45 +80,51 @@ def channels_have_one_name(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_reads_files(facts: Facts) -> list[str]:
-    """The program in infra/image reads Parquet and CSV files; under Pipe the channel's folder holds none."""
+    """The program in infra/image reads Parquet and CSV files; under Pipe the channel's folder holds
+    none.
+    """
     dataset = facts.config.dataset
     if not facts.ships_program:
         return []
     if dataset is None or not dataset.is_table:
         return [
-            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped training program learns from "
-            "tables; give a dataset of format parquet or csv, or bring your own program by training.source_dir"
+            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped training"
+            " program learns from tables; give a dataset of format parquet or csv, or bring your"
+            " own program by training.source_dir"
         ]
     if dataset.input_mode != "Pipe":
         return []
     return [
-        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
-        "starts as early, or File"
+        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files;"
+        " use FastFile, which starts as early, or File"
     ]
 
 
 @refuses
 def shipped_program_splits_no_model(facts: Facts) -> list[str]:
-    """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP v1."""
+    """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP
+    v1.
+    """
     chosen = facts.training.distribution
     if not facts.ships_program:
         return []
     if isinstance(chosen, SmpV1):
         return [
-            "training.distribution.kind: the shipped training program has nothing of smp_v1; bring your own by "
-            "training.source_dir or image.uri, or use kind smp_v2"
+            "training.distribution.kind: the shipped training program has nothing of smp_v1; bring"
+            " your own by training.source_dir or image.uri, or use kind smp_v2"
         ]
     degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
     return [
-        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program shards states and "
-        "splits nothing else, and would end on this argument; leave it out, or bring your own program by "
-        "training.source_dir"
+        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program"
+        " shards states and splits nothing else, and would end on this argument; leave it out, or"
+        " bring your own program by training.source_dir"
         for name in degrees
         if isinstance(chosen, SmpV2) and (getattr(chosen, name) or 1) > 1
     ]
 
 
-# -- hints -------------------------------------------------------------------------------------------------------------
+# -- hints
+# -------------------------------------------------------------------------------------------------------------
 
 
 @advises
@@ -122,8 +132,8 @@ def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
     """An interrupted job starts again, with what CheckpointConfig kept."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
-            "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
-            "where the program can resume"
+            "training.checkpoints: not set, so a spot job that is interrupted trains again from its"
+            " first step; set it where the program can resume"
         )
 
 
@@ -139,37 +149,46 @@ def volume_key_is_checked(facts: Facts) -> Iterator[str]:
 
 @advises
 def retries_are_in_one_clock(facts: Facts) -> list[str]:
-    """RetryStrategy repeats inside one job, after InternalServerError alone; both limits cover all its attempts."""
+    """RetryStrategy repeats inside one job, after InternalServerError alone; both limits cover all
+    its attempts.
+    """
     attempts, spot = facts.training.retry_attempts, facts.training.spot
     if attempts is None:
         return []
-    limit = "max_runtime_seconds and spot.max_wait_seconds cover" if spot else "max_runtime_seconds covers"
+    limit = (
+        "max_runtime_seconds and spot.max_wait_seconds cover"
+        if spot
+        else "max_runtime_seconds covers"
+    )
     return [
-        f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks then hold every start, "
-        f"and {limit} all of them together; sweep.max_attempts starts a new job with clocks of its own"
+        f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks"
+        f" then hold every start, and {limit} all of them together; sweep.max_attempts starts a new"
+        " job with clocks of its own"
     ]
 
 
 @advises
 def warm_pool_is_reused(facts: Facts) -> list[str]:
-    """A pool goes to the next job of the same instance count (and type, role, VPC, volume), and is billed meanwhile."""
+    """A pool goes to the next job of the same instance count (and type, role, VPC, volume), and is
+    billed meanwhile.
+    """
     keep, runtime = facts.training.keep_alive_seconds, facts.training.max_runtime_seconds
     if not keep:
         return []
     if facts.config.sweep.repeats == 1:
         return [
-            f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat "
-            f"each occurs once: nothing is reused, and every job's nodes are billed up to {keep} s longer; leave it "
-            "out, or raise sweep.repeats"
+            "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and"
+            " with one repeat each occurs once: nothing is reused, and every job's nodes are"
+            f" billed up to {keep} s longer; leave it out, or raise sweep.repeats"
         ]
     between = _most_jobs_between([point.nodes for point in facts.plan.points])
     if between * runtime <= keep:
         return []
     jobs = "1 job runs" if between == 1 else f"{between} jobs run"
     return [
-        f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to {jobs} between two "
-        f"of them, each for up to {runtime} s, so a pool kept {keep} s may end unused and its time is paid for "
-        "nothing; one node count per sweep reuses it always"
+        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to"
+        f" {jobs} between two of them, each for up to {runtime} s, so a pool kept {keep} s may end"
+        " unused and its time is paid for nothing; one node count per sweep reuses it always"
     ]
 
 
@@ -207,8 +226,8 @@ def own_program_reads_a_stream(facts: Facts) -> list[str]:
         if isinstance(channel, S3ChannelConfig)
     }
     return [
-        f"{section}.input_mode: Pipe gives the program /opt/ml/input/data/{name}_<epoch>, a stream that is read once, "
-        "and no files; FastFile starts as early and gives files"
+        f"{section}.input_mode: Pipe gives the program /opt/ml/input/data/{name}_<epoch>, a stream"
+        " that is read once, and no files; FastFile starts as early and gives files"
         for name, (section, mode) in modes.items()
         if mode == "Pipe"
     ]

@@ -1,4 +1,6 @@
-"""What an image's name tells of its content: AWS's containers carry framework, version and device in their tag."""
+"""What an image's name tells of its content: AWS's containers carry framework, version and device
+in their tag.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,27 @@ PYTORCH = frozenset({"pytorch-training", "pytorch"})  # `pytorch` from 2.11 on
 NEURON = frozenset({"pytorch-training-neuron", "pytorch-training-neuronx"})
 MODEL_PARALLEL = frozenset({"smdistributed-modelparallel"})
 SMDDP_BY_PATCH = frozenset({(2, 4, 0), (2, 5, 1)})
-"""PyTorch of containers that came without SMDDP and were given it by a later patch of the same tag: 2.4.0
-(aws/deep-learning-containers#4395 and #4403), 2.5.1 (its Dockerfile.gpu installs SMDDP 2.6.0 of March 2025). AWS's
-table of containers with SMDDP names neither."""
+"""PyTorch of containers that came without SMDDP and were given it by a later patch of the same tag:
+2.4.0 (aws/deep-learning-containers#4395 and #4403), 2.5.1 (its Dockerfile.gpu installs SMDDP 2.6.0
+of March 2025). AWS's table of containers with SMDDP names neither.
+"""
 _LAST_PATCH = {
     (1, 3): 1, (1, 7): 1, (1, 8): 1, (1, 9): 1, (1, 10): 2, (1, 12): 1, (1, 13): 1, (2, 0): 1, (2, 5): 1, (2, 7): 1,
 }  # fmt: skip
-"""Third number of the version that a tag with two, as `2.5-gpu-py311`, stands for, where it is not 0 (sagemaker-core,
-version_aliases in image_uri_config/pytorch.json)."""
+"""Third number of the version that a tag with two, as `2.5-gpu-py311`, stands for, where it is not
+0 (sagemaker-core, version_aliases in image_uri_config/pytorch.json).
+"""
 _ON_DLC = "requirements-on-dlc"
 NEW_FAMILY = (2, 11)
-"""From this PyTorch on the repository is `pytorch`, not `pytorch-training`, and a container has one Python."""
+"""From this PyTorch on the repository is `pytorch`, not `pytorch-training`, and a container has one
+Python.
+"""
 _URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"
 )
-# CUDA of AWS's PyTorch containers whose tag does not say it, as `2.6.0-gpu-py312` (the SageMaker SDK's): the folders of
-# aws/deep-learning-containers, pytorch/training/docker. Older versions come with several, later tags say it.
+# CUDA of AWS's PyTorch containers whose tag does not say it, as `2.6.0-gpu-py312` (the SageMaker
+# SDK's): the folders of aws/deep-learning-containers, pytorch/training/docker. Older versions come
+# with several, later tags say it.
 _CUDA_OF_VERSION: dict[tuple[int, ...], str] = {
     (2, 2): "121", (2, 3): "121", (2, 4): "124", (2, 5): "124", (2, 6): "126", (2, 7): "128", (2, 8): "129",
     (2, 9): "130", (2, 10): "130", (2, 11): "130", (2, 12): "130", (2, 13): "133", (2, 14): "133",
@@ -39,10 +46,11 @@ _TAG = re.compile(r"^(?P<version>\d+\.\d+(\.\d+)?)-(?P<device>gpu|cpu|cu\d+|neur
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """An AWS container. `version` is PyTorch's as numbers; `cuda` is e.g. "124" for 12.4, None: none, or unknown.
+    """An AWS container. `version` is PyTorch's as numbers; `cuda` is e.g. "124" for 12.4, None:
+    none, or unknown.
 
-    `extended`: the training image is built on this one and may hold more than its name tells. `field`: the config's
-    field that names it.
+    `extended`: the training image is built on this one and may hold more than its name tells.
+    `field`: the config's field that names it.
     """
 
     uri: str
@@ -71,11 +79,15 @@ def is_shipped_program(config: BenchmarkConfig) -> bool:
 
 
 def keeps_its_base(config: BenchmarkConfig) -> bool:
-    """Whether nothing but the shipped program and pure Python is added: torch, CUDA and AWS's libraries are the base's.
+    """Whether nothing but the shipped program and pure Python is added: torch, CUDA and AWS's
+    libraries are the base's.
 
     requirements-on-dlc, as .txt or .lock, is made for that (infra/image/README.md).
     """
-    return is_shipped_program(config) and PurePath(config.image.build_args.get("REQUIREMENTS", "")).stem == _ON_DLC
+    return (
+        is_shipped_program(config)
+        and PurePath(config.image.build_args.get("REQUIREMENTS", "")).stem == _ON_DLC
+    )
 
 
 def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
@@ -92,9 +104,11 @@ def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
 def parse_image(
     uri: str, own_account: str | None = None, built_on: bool = False, field: str = "image.uri"
 ) -> ImageFacts | None:
-    """Facts from the URI of an AWS container, e.g. …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker.
+    """Facts from the URI of an AWS container, e.g.
+    …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker.
 
-    One in the account that trains may have been extended. A digest without a tag and any other image give None.
+    One in the account that trains may have been extended. A digest without a tag and any other
+    image give None.
     """
     found = _URI.match(uri)
     if found is None or found["repository"] not in PYTORCH | NEURON | MODEL_PARALLEL:
@@ -103,7 +117,13 @@ def parse_image(
     if tag is None:
         return None
     version = _whole_version(tag["version"])
-    device: Device = "neuron" if tag["device"].startswith("neuron") else "cpu" if tag["device"] == "cpu" else "gpu"
+    device: Device = (
+        "neuron"
+        if tag["device"].startswith("neuron")
+        else "cpu"
+        if tag["device"] == "cpu"
+        else "gpu"
+    )
     return ImageFacts(
         uri=uri,
         repository=found["repository"],

@@ -1,4 +1,6 @@
-"""Hints about what a larger job does to learning, and about a larger instance in place of more of them."""
+"""Hints about what a larger job does to learning, and about a larger instance in place of more of
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ _OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
 BATCH_NORM_SAMPLES = 16
 """Fewest samples per replica that batch normalisation does well with.
 
-ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, table 2): 32: 23.6 %, 16: 23.7 %,
-8: 24.8 %, 4: 27.3 %, 2: 34.7 %. Below 16 it grows.
+ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, table 2): 32: 23.6 %,
+16: 23.7 %, 8: 24.8 %, 4: 27.3 %, 2: 34.7 %. Below 16 it grows.
 """
 
 
 @advises
 def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
-    """SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv 2205.10287).
+    """SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022,
+    arXiv 2205.10287).
 
     Said only where the global batch grows: under fixed_global every rule leaves the rate as it is.
     """
@@ -30,20 +33,34 @@ def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
     if training.batch.policy == "fixed_global" or not grows:
         return []
     optimiser = next(
-        (str(value).lower() for key, value in training.hyperparameters.items() if key.lower() in _OPTIMISER_NAMES), ""
+        (
+            str(value).lower()
+            for key, value in training.hyperparameters.items()
+            if key.lower() in _OPTIMISER_NAMES
+        ),
+        "",
     )
-    fitting = "linear" if optimiser.startswith("sgd") else "sqrt" if optimiser.startswith("adam") else None
+    fitting = (
+        "linear"
+        if optimiser.startswith("sgd")
+        else "sqrt"
+        if optimiser.startswith("adam")
+        else None
+    )
     if fitting is None or rule == fitting:
         return []
     return [
-        f"training.learning_rate.rule: {rule} with optimizer {optimiser}, while the global batch grows with the nodes; "
-        f"{fitting} is the rule for it, or the points may not reach the baseline's metric"
+        f"training.learning_rate.rule: {rule} with optimizer {optimiser}, while the global batch"
+        f" grows with the nodes; {fitting} is the rule for it, or the points may not reach the"
+        " baseline's metric"
     ]
 
 
 @advises
 def batch_normalisation_has_samples(facts: Facts) -> list[str]:
-    """A fixed global batch leaves fewer samples to each replica; batch normalisation takes its statistics of those."""
+    """A fixed global batch leaves fewer samples to each replica; batch normalisation takes its
+    statistics of those.
+    """
     batch = facts.training.batch
     sizes = {point.nodes: point.per_replica_batch_size or 0 for point in facts.plan.points}
     if batch is None or batch.policy != "fixed_global" or len(sizes) == 1:
@@ -52,39 +69,52 @@ def batch_normalisation_has_samples(facts: Facts) -> list[str]:
     if not 0 < sizes[most] < BATCH_NORM_SAMPLES:
         return []
     return [
-        f"training.batch.size: {batch.size} over the {most * facts.processes_per_node} ranks of {most} "
-        f"nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); batch normalisation loses "
-        f"accuracy below {BATCH_NORM_SAMPLES}; if the model has it, use SyncBatchNorm or group normalisation, a larger "
-        "batch, or fewer nodes"
+        f"training.batch.size: {batch.size} over the {most * facts.processes_per_node} ranks of"
+        f" {most} nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); batch"
+        f" normalisation loses accuracy below {BATCH_NORM_SAMPLES}; if the model has it, use"
+        " SyncBatchNorm or group normalisation, a larger batch, or fewer nodes"
     ]
 
 
 @advises
 def larger_instance_first(facts: Facts) -> list[str]:
-    """Accelerators of one node need no network between them (AWS: choose a larger instance before more instances)."""
+    """Accelerators of one node need no network between them (AWS: choose a larger instance before
+    more instances).
+    """
     found = one_instance_instead(facts.instance, facts.node_counts)
     if found is None:
         return []
     nodes, row = found
     return [
-        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are "
-        f"{nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type} ({row.devices}) holds "
-        "without a network between them; choose the larger instance before more instances"
+        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are"
+        f" {nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type}"
+        f" ({row.devices}) holds without a network between them; choose the larger instance before"
+        " more instances"
     ]
 
 
-def one_instance_instead(instance: InstanceType, node_counts: Sequence[int]) -> tuple[int, InstanceType] | None:
-    """(largest node count whose accelerators one node of the same family holds, the smallest such type), or None."""
+def one_instance_instead(
+    instance: InstanceType, node_counts: Sequence[int]
+) -> tuple[int, InstanceType] | None:
+    """(largest node count whose accelerators one node of the same family holds, the smallest such
+    type), or None.
+    """
     devices = instance.devices
     if not devices:  # none, or unknown how many
         return None
     family = [row for row in load_catalogue().instances if row.family == instance.family]
     fitting = [
-        (nodes, row) for nodes in node_counts if nodes > 1 and (row := _smallest_that_holds(nodes * devices, family))
+        (nodes, row)
+        for nodes in node_counts
+        if nodes > 1 and (row := _smallest_that_holds(nodes * devices, family))
     ]
     return fitting[-1] if fitting else None
 
 
 def _smallest_that_holds(devices: int, rows: list[InstanceType]) -> InstanceType | None:
     holding = [row for row in rows if (row.devices or 0) >= devices]
-    return min(holding, key=lambda row: (row.devices or 0, row.on_demand_usd_per_hour or math.inf), default=None)
+    return min(
+        holding,
+        key=lambda row: (row.devices or 0, row.on_demand_usd_per_hour or math.inf),
+        default=None,
+    )

@@ -1,7 +1,9 @@
-"""Lengths and patterns of the request's fields (botocore 1.44.5 holds them and checks none of the maxima).
+"""Lengths and patterns of the request's fields (botocore 1.44.5 holds them and checks none of the
+maxima).
 
-tests/scaling/rules compares every number here with botocore's model. What a config's own bounds hold already
-(channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are looked at in scaling/rules/plan.py.
+tests/scaling/rules compares every number here with botocore's model. What a config's own bounds
+hold already (channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are looked
+at in scaling/rules/plan.py.
 """
 
 from __future__ import annotations
@@ -27,13 +29,17 @@ def environment_fits(facts: Facts) -> Iterator[str]:
     for key, value in facts.training.environment.items():
         if not _ENVIRONMENT_KEY.fullmatch(key):
             yield (
-                f"training.environment: {_shown(key)} is no name for a variable; use letters, digits and _, no digit "
-                "first"
+                f"training.environment: {_shown(key)} is no name for a variable; use letters,"
+                " digits and _, no digit first"
             )
         if len(key) > MAX_ENVIRONMENT_CHARS:
-            yield _too_long(f"training.environment: the name {_shown(key)}", key, MAX_ENVIRONMENT_CHARS)
+            yield _too_long(
+                f"training.environment: the name {_shown(key)}", key, MAX_ENVIRONMENT_CHARS
+            )
         if len(value) > MAX_ENVIRONMENT_CHARS:
-            said = _too_long(f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS)
+            said = _too_long(
+                f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS
+            )
             yield f"{said}; put it into a file beside the program"
 
 
@@ -44,16 +50,22 @@ def metric_definitions_fit(facts: Facts) -> Iterator[str]:
         if not name:
             yield "training.metric_definitions: a metric has an empty name; name it"
         if len(name) > MAX_METRIC_NAME_CHARS:
-            yield _too_long(f"training.metric_definitions: the name {_shown(name)}", name, MAX_METRIC_NAME_CHARS)
+            yield _too_long(
+                f"training.metric_definitions: the name {_shown(name)}", name, MAX_METRIC_NAME_CHARS
+            )
         if len(regex) > MAX_METRIC_REGEX_CHARS:
             yield _too_long(
-                f"training.metric_definitions: the expression of {_shown(name)}", regex, MAX_METRIC_REGEX_CHARS
+                f"training.metric_definitions: the expression of {_shown(name)}",
+                regex,
+                MAX_METRIC_REGEX_CHARS,
             )
 
 
 @refuses
 def image_uri_fits(facts: Facts) -> list[str]:
-    """The URI an image of our own gets: account and region's registry, the repository, its digest."""
+    """The URI an image of our own gets: account and region's registry, the repository, its
+    digest.
+    """
     image, platform = facts.config.image, facts.config.platform
     if image.uri is not None:
         return []
@@ -63,28 +75,39 @@ def image_uri_fits(facts: Facts) -> list[str]:
     if len(image.repository) <= room:
         return []
     return [
-        f"image.repository: {len(image.repository)} characters make an image URI longer than SageMaker's "
-        f"{MAX_IMAGE_URI_CHARS} with registry and digest; use at most {room}"
+        f"image.repository: {len(image.repository)} characters make an image URI longer than"
+        f" SageMaker's {MAX_IMAGE_URI_CHARS} with registry and digest; use at most {room}"
     ]
 
 
 @refuses
 def entry_point_fits(facts: Facts) -> Iterator[str]:
-    """With code of one's own the program is a file in it, and its name is sent as an environment variable too."""
+    """With code of one's own the program is a file in it, and its name is sent as an environment
+    variable too.
+    """
     entry_point = facts.training.entry_point
     if facts.training.source_dir is None:
         return
     path = PurePosixPath(entry_point)
     if path.is_absolute() or ".." in path.parts:
-        yield (f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; name a file in it")
+        yield (
+            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; name a"
+            " file in it"
+        )
     if len(entry_point) > MAX_ENVIRONMENT_CHARS:
         yield _too_long("training.entry_point: the name", entry_point, MAX_ENVIRONMENT_CHARS)
 
 
 @refuses
 def variables_are_set(facts: Facts) -> list[str]:
-    """Each variable that training.environment refers to is set where the flow runs, and SageMaker takes its value."""
-    return [] if facts.variables is None else variable_problems(facts.training.environment, facts.variables)
+    """Each variable that training.environment refers to is set where the flow runs, and SageMaker
+    takes its value.
+    """
+    return (
+        []
+        if facts.variables is None
+        else variable_problems(facts.training.environment, facts.variables)
+    )
 
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -94,19 +117,22 @@ def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
-    """Which references can't be replaced, by the lengths of the variables that are set; nothing of what these hold."""
+    """Which references can't be replaced, by the lengths of the variables that are set; nothing of
+    what these hold.
+    """
     problems = []
     for name, variable in variables_of(environment).items():
         value, length = environment[name], lengths.get(variable)
         if length is None:
             problems.append(
-                f"training.environment.{name} is {value}, and {variable} is not set where the flow runs; "
-                "set it in the environment of the command or of the worker"
+                f"training.environment.{name} is {value}, and {variable} is not set where the flow"
+                " runs; set it in the environment of the command or of the worker"
             )
         elif length > MAX_ENVIRONMENT_CHARS:
             problems.append(
-                f"training.environment.{name} is {value}, and {variable} has {length} characters where the flow "
-                f"runs; SageMaker takes {MAX_ENVIRONMENT_CHARS}: let the job fetch it, e.g. from Secrets Manager"
+                f"training.environment.{name} is {value}, and {variable} has {length} characters"
+                f" where the flow runs; SageMaker takes {MAX_ENVIRONMENT_CHARS}: let the job fetch"
+                " it, e.g. from Secrets Manager"
             )
     return problems
 

@@ -2,8 +2,9 @@
 
 findings = check(facts)
 
-tasks/preflight/facts.py has the one call that gets the facts, and `python -m tasks.preflight.document` makes
-docs/preflight.md of this table. A new rule is a function of Facts, marked as one that refuses or advises, and its row.
+tasks/preflight/facts.py has the one call that gets the facts, and
+`python -m tasks.preflight.document` makes docs/preflight.md of this table. A new rule is a function
+of Facts, marked as one that refuses or advises, and its row.
 """
 
 from __future__ import annotations
@@ -16,29 +17,39 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
         "distribution",
         (distribution.kind_fits,),
-        refuses="what the chosen kind can't do ([distribution.md](distribution.md) has each "
-        "kind): a library that is not on the instance type (SMDDP, SMP, NeuronCores), Trainium "
-        "with another kind; more processes per node than accelerators, or a launcher that starts "
-        "one per accelerator where the catalogue does not know how many there are; an AWS "
-        "container without the kind's library or version; no `.py` file under torchrun; an MCA "
-        "parameter given twice or set by the toolkit, quotes in mpirun's options, device RDMA on "
-        "an adapter without it; the hyperparameter `mp_parameters` outside SMP; partitions, "
-        "tensor, sharding, context or expert degrees that don't divide the processes, "
-        "micro-batches that don't divide the batch, several replicas without `ddp`",
-        remedy="the problem names what is allowed: another instance type, kind, container or number",
-        says="EFA that nothing turns on; mpi4py that must be in the image; `parameter_server` "
-        "that is none; SMDDP on p3; an image built on a container without the kind's library; a "
-        "kind whose library is on AWS only",
+        refuses=(
+            "what the chosen kind can't do ([distribution.md](distribution.md) has each kind): a"
+            " library that is not on the instance type (SMDDP, SMP, NeuronCores), Trainium with"
+            " another kind; more processes per node than accelerators, or a launcher that starts"
+            " one per accelerator where the catalogue does not know how many there are; an AWS"
+            " container without the kind's library or version; no `.py` file under torchrun; an MCA"
+            " parameter given twice or set by the toolkit, quotes in mpirun's options, device RDMA"
+            " on an adapter without it; the hyperparameter `mp_parameters` outside SMP; partitions,"
+            " tensor, sharding, context or expert degrees that don't divide the processes,"
+            " micro-batches that don't divide the batch, several replicas without `ddp`"
+        ),
+        remedy=(
+            "the problem names what is allowed: another instance type, kind, container or number"
+        ),
+        says=(
+            "EFA that nothing turns on; mpi4py that must be in the image; `parameter_server` that"
+            " is none; SMDDP on p3; an image built on a container without the kind's library; a"
+            " kind whose library is on AWS only"
+        ),
     ),
     Rule(
         "GPU and CUDA",
         (containers.gpu_runs_the_cuda, containers.cuda_is_known),
-        refuses="an AWS container whose CUDA has no code for the GPU: V100 (p3, p3dn) with CUDA "
-        "12.8 or later, K80 (p2) with 12 or later, A100, A10G, L4 and L40S before 11.0, H100 and "
-        "H200 before 11.8, Blackwell (p6, g7, g7e) before 12.8",
+        refuses=(
+            "an AWS container whose CUDA has no code for the GPU: V100 (p3, p3dn) with CUDA 12.8 or"
+            " later, K80 (p2) with 12 or later, A100, A10G, L4 and L40S before 11.0, H100 and H200"
+            " before 11.8, Blackwell (p6, g7, g7e) before 12.8"
+        ),
         remedy="the container that the problem names, or another instance type",
-        says="the same where more is built on the container; a container whose name does not tell "
-        "its CUDA; GPUs that are unknown",
+        says=(
+            "the same where more is built on the container; a container whose name does not tell "
+            "its CUDA; GPUs that are unknown"
+        ),
     ),
     Rule(
         "processor and container",
@@ -48,20 +59,36 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "container and shipped program",
-        (program.program_has_its_torch, program.program_has_its_libraries, program.program_uses_the_library),
-        refuses="PyTorch before 2.1; `strategy: fsdp` before 2.6, on CPUs before 2.7; `backend: "
-        "smddp`, `backend: xla` or `strategy: smp` without a container that has the library",
-        remedy="a newer container or the one with the library, another strategy, or a program of your own",
+        (
+            program.program_has_its_torch,
+            program.program_has_its_libraries,
+            program.program_uses_the_library,
+        ),
+        refuses=(
+            "PyTorch before 2.1; `strategy: fsdp` before 2.6, on CPUs before 2.7; `backend: "
+            "smddp`, `backend: xla` or `strategy: smp` without a container that has the library"
+        ),
+        remedy=(
+            "a newer container or the one with the library, another strategy, or a program of"
+            " your own"
+        ),
         says="a kind whose library the shipped program is not told to use",
     ),
     Rule(
         "device and adapter",
-        (containers.device_is_used, containers.smddp_came_later, rules.adapter_is_there, rules.what_is_unknown),
-        says="a container for another device than the instance's, whose accelerators then stay "
-        "idle; a container that got SMDDP by a later patch; settings for EFA where there is no "
-        "adapter (NCCL goes on with TCP), those that the toolkit makes under `smddp` and "
-        "`pytorchddp` included; facts that the catalogue does not hold, and what is not checked "
-        "for it",
+        (
+            containers.device_is_used,
+            containers.smddp_came_later,
+            rules.adapter_is_there,
+            rules.what_is_unknown,
+        ),
+        says=(
+            "a container for another device than the instance's, whose accelerators then stay idle;"
+            " a container that got SMDDP by a later patch; settings for EFA where there is no"
+            " adapter (NCCL goes on with TCP), those that the toolkit makes under `smddp` and"
+            " `pytorchddp` included; facts that the catalogue does not hold, and what is not"
+            " checked for it"
+        ),
     ),
     Rule(
         "spot",
@@ -70,7 +97,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.spot_has_no_warm_pool,
             features.spot_resumes_from_checkpoints,
         ),
-        refuses="`training.spot.max_wait_seconds` less than `max_runtime_seconds`; spot with `keep_alive_seconds`",
+        refuses=(
+            "`training.spot.max_wait_seconds` less than `max_runtime_seconds`; spot with"
+            " `keep_alive_seconds`"
+        ),
         remedy="wait at least as long as a job may run; leave out one of the two",
         says="spot without `training.checkpoints`",
     ),
@@ -78,7 +108,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "file systems",
         (features.file_systems_are_in_a_vpc,),
         refuses="a channel of type EFS or FSxLustre without `training.vpc`",
-        remedy="set `training.vpc` to the file system's subnet and a security group that lets the nodes reach it",
+        remedy=(
+            "set `training.vpc` to the file system's subnet and a security group that lets the"
+            " nodes reach it"
+        ),
     ),
     Rule(
         "volume key",
@@ -97,9 +130,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
         "shipped program",
         (features.shipped_program_reads_files, features.shipped_program_splits_no_model),
-        refuses="no table to learn from, or Pipe mode; `smp_v1`, or a tensor, context or expert degree above 1",
-        remedy="a dataset of format parquet or csv, `input_mode: FastFile`; or a program of your "
-        "own by `training.source_dir`",
+        refuses=(
+            "no table to learn from, or Pipe mode; `smp_v1`, or a tensor, context or expert degree"
+            " above 1"
+        ),
+        remedy=(
+            "a dataset of format parquet or csv, `input_mode: FastFile`; or a program of your "
+            "own by `training.source_dir`"
+        ),
     ),
     Rule(
         "environment",
@@ -116,18 +154,27 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
         "image URI",
         (limits.image_uri_fits,),
-        refuses="`image.repository` makes a URI of more than 255 characters with registry and digest",
+        refuses=(
+            "`image.repository` makes a URI of more than 255 characters with registry and digest"
+        ),
         remedy="a shorter name; the problem says how long it may be",
     ),
     Rule(
         "entry point",
         (limits.entry_point_fits,),
-        refuses="`training.entry_point` leads out of `training.source_dir`, or its name has more than 512 characters",
+        refuses=(
+            "`training.entry_point` leads out of `training.source_dir`, or its name has more than"
+            " 512 characters"
+        ),
         remedy="name a file in it",
     ),
     Rule(
         "jobs of a sweep",
-        (features.retries_are_in_one_clock, features.warm_pool_is_reused, features.encryption_slows),
+        (
+            features.retries_are_in_one_clock,
+            features.warm_pool_is_reused,
+            features.encryption_slows,
+        ),
         says="retries inside one job; a warm pool that nothing reuses; encryption between nodes",
     ),
     Rule(
@@ -137,8 +184,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             learning.batch_normalisation_has_samples,
             learning.larger_instance_first,
         ),
-        says="a rate rule that does not go with the optimiser; few samples per replica for batch "
-        "normalisation; a larger instance before more of them",
+        says=(
+            "a rate rule that does not go with the optimiser; few samples per replica for batch "
+            "normalisation; a larger instance before more of them"
+        ),
     ),
     Rule(
         "batch",
@@ -149,62 +198,84 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
         "program",
         (plan.numbers_reach_the_program,),
-        refuses="no hyperparameter holds the batch size, the accumulation or the learning rate that the report prints",
+        refuses=(
+            "no hyperparameter holds the batch size, the accumulation or the learning rate that the"
+            " report prints"
+        ),
         remedy="pass `{per_replica_batch_size}` and the like under the names your program reads",
     ),
     Rule(
         "hyperparameters",
         (plan.hyperparameters_fit,),
-        refuses="more than 100 of them with the toolkit's own, a name longer than 256 characters, "
-        "a value longer than 2,500 as JSON",
+        refuses=(
+            "more than 100 of them with the toolkit's own, a name longer than 256 characters, "
+            "a value longer than 2,500 as JSON"
+        ),
         remedy="put what is long into a file beside the program",
     ),
     Rule(
         "budget",
         (plan.budget_holds_the_bound,),
-        refuses="nodes × attempts × (`max_runtime_seconds` + 120 s to stop + "
-        "`keep_alive_seconds`) × price over all jobs is more than `sweep.budget_usd`, or has no "
-        "price; a run that is refused for it sends the event `nodesweep.budget`",
-        remedy="raise it, or lower the limits, attempts, repeats or node counts; without a price, "
-        "add one to `configs/instances.yaml`",
+        refuses=(
+            "nodes × attempts × (`max_runtime_seconds` + 120 s to stop + `keep_alive_seconds`) ×"
+            " price over all jobs is more than `sweep.budget_usd`, or has no price; a run that is"
+            " refused for it sends the event `nodesweep.budget`"
+        ),
+        remedy=(
+            "raise it, or lower the limits, attempts, repeats or node counts; without a price, "
+            "add one to `configs/instances.yaml`"
+        ),
     ),
     Rule(
         "mpi4py",
         (requirements.mpi4py_is_installed,),
-        refuses="a kind that mpirun starts, and mpi4py in no `requirements*.txt` and not in the "
-        "Dockerfile, whose base is no image in ECR",
+        refuses=(
+            "a kind that mpirun starts, and mpi4py in no `requirements*.txt` and not in the "
+            "Dockerfile, whose base is no image in ECR"
+        ),
         remedy="add mpi4py to `requirements.txt`",
     ),
     Rule(
         "own code",
         (requirements.own_code_is_unpacked,),
-        refuses="`training.source_dir` beside a Dockerfile that copies files to `/opt/ml/code`, "
-        "where the toolkit would then not unpack it",
-        remedy="leave out one of the two; a Dockerfile copies its program elsewhere, as `infra/image/Dockerfile` does",
+        refuses=(
+            "`training.source_dir` beside a Dockerfile that copies files to `/opt/ml/code`, "
+            "where the toolkit would then not unpack it"
+        ),
+        remedy=(
+            "leave out one of the two; a Dockerfile copies its program elsewhere, as"
+            " `infra/image/Dockerfile` does"
+        ),
     ),
     Rule(
         "files and container",
         (requirements.files_are_there,),
-        refuses="a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
-        "`training.source_dir`; AWS has no container for `image.framework`",
+        refuses=(
+            "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
+            "`training.source_dir`; AWS has no container for `image.framework`"
+        ),
         remedy="correct the path; another version, or name the container by `image.base_image`",
     ),
     Rule(
         "variables",
         (limits.variables_are_set,),
-        refuses="a variable that `training.environment` refers to as `${NAME}` is not set where "
-        "the run is, or is longer than 512 characters; `plan` does not look, since a run may be "
-        "started elsewhere",
+        refuses=(
+            "a variable that `training.environment` refers to as `${NAME}` is not set where the run"
+            " is, or is longer than 512 characters; `plan` does not look, since a run may be"
+            " started elsewhere"
+        ),
         remedy="set it for the command or the worker; let the job fetch what is longer",
     ),
     Rule(
         "request",
         (plan.requests_are_well_formed,),
-        refuses="a member of the CreateTrainingJob request of a wrong type, unknown, missing or "
-        "below its lower bound, by the shapes of sagemaker-core and botocore; upper bounds, "
-        "patterns and enumerations they do not tell. It is looked at where nothing else is wrong; "
-        "a run does so after the rules that ask the account, since sagemaker-core is imported "
-        "while they wait",
+        refuses=(
+            "a member of the CreateTrainingJob request of a wrong type, unknown, missing or below"
+            " its lower bound, by the shapes of sagemaker-core and botocore; upper bounds, patterns"
+            " and enumerations they do not tell. It is looked at where nothing else is wrong; a run"
+            " does so after the rules that ask the account, since sagemaker-core is imported while"
+            " they wait"
+        ),
         remedy="the problem names the member; where no field of the config holds it, report it",
     ),
 )

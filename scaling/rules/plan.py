@@ -1,4 +1,6 @@
-"""Rules on what the plan works out: batch sizes, the numbers that reach the program, what is sent, the cost bound."""
+"""Rules on what the plan works out: batch sizes, the numbers that reach the program, what is sent,
+the cost bound.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from scaling.rules.rule import Facts, refuses
 MAX_HYPERPARAMETERS = 100
 MAX_HYPERPARAMETER_CHARS = 2500
 MAX_HYPERPARAMETER_KEY_CHARS = 256
-# What scaling/planning/request.py sends whatever the distribution; the code's place only where code is sent.
+# What scaling/planning/request.py sends whatever the distribution; the code's place only where code
+# is sent.
 COMMON_HYPERPARAMETERS = (
     "sagemaker_program",
     "sagemaker_container_log_level",
@@ -37,9 +40,10 @@ def batch_divides(facts: Facts) -> Iterator[str]:
         if batch.size % divisor:
             below, above = batch.size // divisor * divisor, -(-batch.size // divisor) * divisor
             yield (
-                f"training.batch.size: {batch.size} does not divide by {divisor} ({nodes} nodes x {processes} processes"
-                f"{split} x {batch.accumulate_grad_batches} accumulated batches); "
-                f"use {' or '.join(str(size) for size in (below, above) if size)}, or drop {nodes} nodes"
+                f"training.batch.size: {batch.size} does not divide by {divisor} ({nodes} nodes x"
+                f" {processes} processes{split} x {batch.accumulate_grad_batches} accumulated"
+                f" batches); use {' or '.join(str(size) for size in (below, above) if size)}, or"
+                f" drop {nodes} nodes"
             )
 
 
@@ -49,15 +53,19 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
     batch, rate = facts.training.batch, facts.training.learning_rate
     demands = {}
     if batch is not None:
-        demands["{per_replica_batch_size} or {global_batch_size}"] = f"its batch size under policy {batch.policy}"
+        demands["{per_replica_batch_size} or {global_batch_size}"] = (
+            f"its batch size under policy {batch.policy}"
+        )
         if batch.accumulate_grad_batches > 1:
-            demands["{accumulate_grad_batches}"] = f"to accumulate {batch.accumulate_grad_batches} batches per step"
+            demands["{accumulate_grad_batches}"] = (
+                f"to accumulate {batch.accumulate_grad_batches} batches per step"
+            )
     if rate is not None and rate.rule != "none":
         demands["{learning_rate}"] = f"the learning rate of rule {rate.rule}"
     used = " ".join(str(value) for value in facts.training.hyperparameters.values())
     return [
-        f"training.hyperparameters: no value holds {placeholders}, so the program would not learn {what}; "
-        "pass it under the name your program reads"
+        f"training.hyperparameters: no value holds {placeholders}, so the program would not learn"
+        f" {what}; pass it under the name your program reads"
         for placeholders, what in demands.items()
         if not any(placeholder in used for placeholder in placeholders.split(" or "))
     ]
@@ -65,15 +73,23 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
 
 @refuses
 def hyperparameters_fit(facts: Facts) -> list[str]:
-    """Each hyperparameter at the point where it is longest, with those of the launch; the common ones are short."""
+    """Each hyperparameter at the point where it is longest, with those of the launch; the common
+    ones are short.
+    """
     longest = {
-        key: max((json.dumps(fill_placeholders(value, point)) for point in facts.plan.points), key=len)
+        key: max(
+            (json.dumps(fill_placeholders(value, point)) for point in facts.plan.points), key=len
+        )
         for key, value in facts.training.hyperparameters.items()
     }
     launch = distribution.distribution_hyperparameters(facts.distribution, facts.instance)
     common = COMMON_HYPERPARAMETERS if facts.training.source_dir else COMMON_HYPERPARAMETERS[:-1]
     return hyperparameter_problems(
-        {**longest, **{key: json.dumps(value) for key, value in launch.items()}, **dict.fromkeys(common, "")}
+        {
+            **longest,
+            **{key: json.dumps(value) for key, value in launch.items()},
+            **dict.fromkeys(common, ""),
+        }
     )
 
 

@@ -24,9 +24,11 @@ def files_are_there(facts: Facts) -> tuple[str, ...]:
 
 @refuses
 def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
-    """The problem of a build that can't have mpi4py; none where a base may hold it, which is a hint's matter.
+    """The problem of a build that can't have mpi4py; none where a base may hold it, which is a
+    hint's matter.
 
-    The toolkit's mpirun starts `python -m mpi4py`, and the nodes would end with "No module named mpi4py".
+    The toolkit's mpirun starts `python -m mpi4py`, and the nodes would end with "No module named
+    mpi4py".
     """
     chosen, image, files = facts.distribution, facts.config.image, facts.files
     needed = rules.mpi4py_is_there in distribution.option_of(chosen).rules and image.uri is None
@@ -35,36 +37,47 @@ def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
     )
     if needed and files.base_images and not may_have_it:
         code = facts.training.source_dir
-        places = f"image.context {image.build_context}" + (f" or training.source_dir {code}" if code else "")
+        places = f"image.context {image.build_context}" + (
+            f" or training.source_dir {code}" if code else ""
+        )
         yield (
-            f"training.distribution.kind: {chosen.kind} starts every rank by `python -m mpi4py`, and no "
-            f"requirements*.txt or Dockerfile in {places} names mpi4py, nor is the image built on an "
-            f"AWS Deep Learning Container ({', '.join(files.base_images)}); add mpi4py to requirements.txt"
+            f"training.distribution.kind: {chosen.kind} starts every rank by `python -m mpi4py`,"
+            f" and no requirements*.txt or Dockerfile in {places} names mpi4py, nor is the image"
+            f" built on an AWS Deep Learning Container ({', '.join(files.base_images)}); add mpi4py"
+            " to requirements.txt"
         )
 
 
 @refuses
 def own_code_is_unpacked(facts: Facts) -> list[str]:
-    """The problem of a source_dir that never runs: sagemaker-training unpacks it into an empty /opt/ml/code only.
+    """The problem of a source_dir that never runs: sagemaker-training unpacks it into an empty
+    /opt/ml/code only.
 
-    It says "is not empty, abandoning unzipping sourcedir.tar.gz" and starts what the image has there
-    (sagemaker_training/files.py, download_and_extract).
+    It says "is not empty, abandoning unzipping sourcedir.tar.gz" and starts what the image has
+    there (sagemaker_training/files.py, download_and_extract).
     """
     if facts.training.source_dir is None or facts.config.image.uri is not None:
         return []
-    texts = (text for path, text in facts.files.packages.items() if path.rpartition("/")[2] == "Dockerfile")
+    texts = (
+        text
+        for path, text in facts.files.packages.items()
+        if path.rpartition("/")[2] == "Dockerfile"
+    )
     lines = [line for line in map(_code_line, texts) if line is not None]
     return [
-        f"training.source_dir: the Dockerfile in image.context {facts.config.image.build_context} puts files into "
-        f"{_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the "
-        "image's program would run. Leave out source_dir, or keep that folder empty in the image: copy the program "
-        "elsewhere, as infra/image/Dockerfile does"
+        f"training.source_dir: the Dockerfile in image.context {facts.config.image.build_context}"
+        f" puts files into {_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir"
+        " only where that folder is empty: the image's program would run. Leave out source_dir, or"
+        " keep that folder empty in the image: copy the program elsewhere, as"
+        " infra/image/Dockerfile does"
         for line in lines
     ]
 
 
 def _code_line(dockerfile: str) -> str | None:
-    """The instruction that puts a file into /opt/ml/code of the last stage, or of one that it is built on."""
+    """The instruction that puts a file into /opt/ml/code of the last stage, or of one that it is
+    built on.
+    """
     joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^\s*#.*\n", "", dockerfile, flags=re.MULTILINE))
     line_of: dict[str, str | None] = {}  # of every stage
     stage, folder = "", PurePosixPath("/")
@@ -77,13 +90,17 @@ def _code_line(dockerfile: str) -> str | None:
                 line_of[stage] = inherited
             case ["WORKDIR"], [path, *_]:
                 folder /= path
-            case ["COPY"] | ["ADD"], [_, *_, target] if (folder / target).is_relative_to(_CODE_FOLDER):
+            case ["COPY"] | ["ADD"], [_, *_, target] if (folder / target).is_relative_to(
+                _CODE_FOLDER
+            ):
                 line_of[stage] = line_of.get(stage) or line.strip()
     return line_of.get(stage)
 
 
 def _names_package(path: str, text: str) -> bool:
-    """Whether a requirement is mpi4py; in a Dockerfile, whether any instruction names it (python3-mpi4py of apt)."""
+    """Whether a requirement is mpi4py; in a Dockerfile, whether any instruction names it
+    (python3-mpi4py of apt).
+    """
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     if path.rpartition("/")[2] == "Dockerfile":
         return any(_PACKAGE in line for line in lines)

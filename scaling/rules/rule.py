@@ -1,4 +1,6 @@
-"""What every rule of the preflight is made of: what it looks at, what it finds, and its row in docs/preflight.md."""
+"""What every rule of the preflight is made of: what it looks at, what it finds, and its row in
+docs/preflight.md.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ if TYPE_CHECKING:  # the plan itself asks scaling/rules/distribution how many pr
 
 @dataclass(frozen=True)
 class Findings:
-    """Problems refuse the sweep. A notice says what the account was not asked, or what may be meant so; a hint, what
-    of the config may be better otherwise. Each is a sentence that names its field."""
+    """Problems refuse the sweep. A notice says what the account was not asked, or what may be meant
+    so; a hint, what of the config may be better otherwise. Each is a sentence that names its field.
+    """
 
     problems: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
@@ -43,9 +46,9 @@ def together(found: Iterable[Findings]) -> Findings:
 class Requirements:
     """The requirements.txt of training.source_dir, and what it includes.
 
-    `files` maps paths below source_dir to contents. `at_start` is why no layer of the image can hold the packages, so
-    that the toolkit installs them at every start; None: one can. `missing`: the problem of each included file that
-    does not come with the code.
+    `files` maps paths below source_dir to contents. `at_start` is why no layer of the image can
+    hold the packages, so that the toolkit installs them at every start; None: one can. `missing`:
+    the problem of each included file that does not come with the code.
     """
 
     path: Path
@@ -58,8 +61,9 @@ class Requirements:
 class Files:
     """What was read, before anything is sent, of the files that image and code are made of.
 
-    `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and requirements*.txt -> its text;
-    `requirements`: what the code asks for, None where that is nothing; `problems`: what is not there, as sentences.
+    `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and
+    requirements*.txt -> its text; `requirements`: what the code asks for, None where that is
+    nothing; `problems`: what is not there, as sentences.
     """
 
     base_images: tuple[str, ...] = ()
@@ -69,7 +73,9 @@ class Files:
 
     @property
     def has_layer(self) -> bool:
-        """Whether jobs run in an image with a layer of the code's packages, as far as config and files tell."""
+        """Whether jobs run in an image with a layer of the code's packages, as far as config and
+        files tell.
+        """
         return self.requirements is not None and self.requirements.at_start is None
 
 
@@ -77,9 +83,10 @@ class Files:
 class Facts:
     """What the rules look at that need no account.
 
-    `config` names the container that image.framework stands for. `variables` has the length of each variable that
-    training.environment refers to, where it is set; None: nobody looked, since a plan may be made elsewhere than the
-    run. `request_problems`: what is wrong with the shape of the requests, once they have been built.
+    `config` names the container that image.framework stands for. `variables` has the length of each
+    variable that training.environment refers to, where it is set; None: nobody looked, since a plan
+    may be made elsewhere than the run. `request_problems`: what is wrong with the shape of the
+    requests, once they have been built.
     """
 
     config: BenchmarkConfig
@@ -108,7 +115,9 @@ class Facts:
 
     @property
     def peak_nodes(self) -> int:
-        """The most nodes in use at once: those of the largest jobs, as many as run beside each other."""
+        """The most nodes in use at once: those of the largest jobs, as many as run beside each
+        other.
+        """
         at_once = self.config.sweep.max_parallel_jobs
         return sum(heapq.nlargest(at_once, (point.nodes for point in self.plan.points)))
 
@@ -160,7 +169,8 @@ def advises(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
 class Rule(Generic[Looked]):
     """One row of a table of rules and of docs/preflight.md, in Markdown.
 
-    `refuses`: what is a problem; `remedy`: what to do about it; `says`: what is said and refuses nothing ("": nothing).
+    `refuses`: what is a problem; `remedy`: what to do about it; `says`: what is said and refuses
+    nothing ("": nothing).
     """
 
     name: str

@@ -1,8 +1,9 @@
 """Two reports -> Comparison: whether the second sweep is slower than the first, per node count.
 
-A is the reference (before), B the candidate (after). Per node count: the ratio T(B)/T(A) of the median train times with
-its bootstrap interval, a two-sided Mann-Whitney test, and a verdict that only the interval decides. Sweeps measured
-under different conditions are refused, by the name of the condition; docs/compare.md has the rules.
+A is the reference (before), B the candidate (after). Per node count: the ratio T(B)/T(A) of the
+median train times with its bootstrap interval, a two-sided Mann-Whitney test, and a verdict that
+only the interval decides. Sweeps measured under different conditions are refused, by the name of
+the condition; docs/compare.md has the rules.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from scaling.report.model import Conditions, PlatformFacts, ScalingReport
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05
 SIGNIFICANCE = 0.05
-# The exact test counts all orders of the runs; beyond this many per sweep the normal approximation is as good.
+# The exact test counts all orders of the runs; beyond this many per sweep the normal approximation
+# is as good.
 MOST_RUNS_OF_THE_EXACT_TEST = 50
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
@@ -40,16 +42,18 @@ class ComparisonError(ValueError):
 
 
 class IncomparableError(ComparisonError):
-    """They were measured under different conditions; `differences` names every one that was not accepted."""
+    """They were measured under different conditions; `differences` names every one that was not
+    accepted.
+    """
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
         self.differences = tuple(differences)
         lines = "\n".join(f"  - {difference.text}" for difference in differences)
         allowed = " ".join(f"--allow {difference.field}" for difference in differences)
         super().__init__(
-            f"the sweeps were measured under different conditions, so their times don't compare:\n{lines}\n"
-            f"Where a difference is what you want to measure, accept it by name ({allowed}); "
-            "--force compares whatever differs and labels the result"
+            "the sweeps were measured under different conditions, so their times don't"
+            f" compare:\n{lines}\nWhere a difference is what you want to measure, accept it by name"
+            f" ({allowed}); --force compares whatever differs and labels the result"
         )
 
 
@@ -91,19 +95,31 @@ class ComparedRow(Part):
     a_seconds: float | None = Field(description="Median T(N) in A.")
     b_seconds: float | None = Field(description="Median T(N) in B.")
     ratio: float | None = Field(description="T(B)/T(A); above 1, B is slower.")
-    ratio_interval: Interval | None = Field(description="95 % interval of the ratio; null for fewer than 3 runs.")
-    p_value: float | None = Field(description="Two-sided Mann-Whitney test that neither sweep tends to be slower.")
-    p_value_reason: str | None = Field(description="Why there is no p-value; null where there is one.")
+    ratio_interval: Interval | None = Field(
+        description="95 % interval of the ratio; null for fewer than 3 runs."
+    )
+    p_value: float | None = Field(
+        description="Two-sided Mann-Whitney test that neither sweep tends to be slower."
+    )
+    p_value_reason: str | None = Field(
+        description="Why there is no p-value; null where there is one."
+    )
     a_speedup: float | None = Field(description="S(N) in A.")
     b_speedup: float | None = Field(description="S(N) in B.")
-    a_total_usd: float | None = Field(description="Median cost of a run and the warm pool kept after it in A.")
-    b_total_usd: float | None = Field(description="Median cost of a run and the warm pool kept after it in B.")
+    a_total_usd: float | None = Field(
+        description="Median cost of a run and the warm pool kept after it in A."
+    )
+    b_total_usd: float | None = Field(
+        description="Median cost of a run and the warm pool kept after it in B."
+    )
     cost_ratio: float | None = Field(description="Cost in B over cost in A.")
     a_final_metric: FinalMetric | None = Field(description="Median final metric in A.")
     b_final_metric: FinalMetric | None = Field(description="Median final metric in B.")
     verdict: Verdict = Field(
-        description="regression: the interval lies above 1 + tolerance; improvement: below 1/(1 + tolerance); "
-        "no difference: between the two; not established: none of these."
+        description=(
+            "regression: the interval lies above 1 + tolerance; improvement: below 1/(1 +"
+            " tolerance); no difference: between the two; not established: none of these."
+        )
     )
     reason: str = Field(description="What the verdict rests on.")
 
@@ -115,15 +131,21 @@ class Comparison(Part):
     a: ComparedSweep = Field(description="The reference, before.")
     b: ComparedSweep = Field(description="The candidate, after.")
     tolerance: float = Field(description="Share by which B may be slower before it counts.")
-    label: str | None = Field(description="Stands over every rendering of a forced comparison; null where not forced.")
-    rows: tuple[ComparedRow, ...] = Field(description="One row per node count that both sweeps have, ascending.")
+    label: str | None = Field(
+        description="Stands over every rendering of a forced comparison; null where not forced."
+    )
+    rows: tuple[ComparedRow, ...] = Field(
+        description="One row per node count that both sweeps have, ascending."
+    )
     regressions: tuple[int, ...] = Field(description="Node counts with an established regression.")
     lost: tuple[int, ...] = Field(
         description="Node counts where A has a used run and B has attempts, none of them used."
     )
     only_in_a: tuple[int, ...] = Field(description="Node counts that B does not have.")
     only_in_b: tuple[int, ...] = Field(description="Node counts that A does not have.")
-    differences: tuple[ConditionDifference, ...] = Field(description="Conditions that differ and were accepted.")
+    differences: tuple[ConditionDifference, ...] = Field(
+        description="Conditions that differ and were accepted."
+    )
     unknown_conditions: tuple[str, ...] = Field(description="Conditions not known on both sides.")
     notes: tuple[str, ...] = Field(description="What limits the comparison; only what applies.")
 
@@ -137,12 +159,14 @@ def compare(
 ) -> Comparison:
     """Compare B with A.
 
-    `allowed` names the conditions that may differ. Raises IncomparableError where another one does and `force` is not
-    set, ComparisonError where no node count is in both, a name in `allowed` is no condition or the tolerance is not a
-    number from 0 on.
+    `allowed` names the conditions that may differ. Raises IncomparableError where another one does
+    and `force` is not set, ComparisonError where no node count is in both, a name in `allowed` is
+    no condition or the tolerance is not a number from 0 on.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ComparisonError(f"tolerance: got {tolerance}; expected a share from 0 on, e.g. 0.05 for 5 %")
+        raise ComparisonError(
+            f"tolerance: got {tolerance}; expected a share from 0 on, e.g. 0.05 for 5 %"
+        )
     differences = _accepted(find_differences(a, b), allowed, force)
     in_a, in_b = ({row.nodes: row for row in report.summary} for report in (a, b))
     common = sorted(in_a.keys() & in_b.keys())
@@ -153,14 +177,19 @@ def compare(
         )
     of_a, of_b = a.train_seconds_by_nodes(), b.train_seconds_by_nodes()
     rows = tuple(
-        _compared(in_a[nodes], in_b[nodes], of_a.get(nodes, []), of_b.get(nodes, []), tolerance) for nodes in common
+        _compared(in_a[nodes], in_b[nodes], of_a.get(nodes, []), of_b.get(nodes, []), tolerance)
+        for nodes in common
     )
     forced = [difference.field for difference in differences if difference.accepted == "forced"]
     return Comparison(
         a=ComparedSweep.of(a),
         b=ComparedSweep.of(b),
         tolerance=tolerance,
-        label=f"forced: {join_words(forced)} differ{'s' if len(forced) == 1 else ''}" if forced else None,
+        label=(
+            f"forced: {join_words(forced)} differ{'s' if len(forced) == 1 else ''}"
+            if forced
+            else None
+        ),
         rows=rows,
         regressions=tuple(row.nodes for row in rows if row.verdict == "regression"),
         lost=tuple(row.nodes for row in rows if row.n_a and not row.n_b),
@@ -179,35 +208,48 @@ def compare(
 def measured_under(report: ScalingReport) -> dict[str, str | None]:
     """Every condition that a sweep's times depend on, by name; None: not known.
 
-    Those of Conditions, plus what only the report itself has: isolation and processor of emulated nodes (on AWS the
-    instance type stands for the processor), the digest of the user's own code, and the fields of the config that change
-    the work.
+    Those of Conditions, plus what only the report itself has: isolation and processor of emulated
+    nodes (on AWS the instance type stands for the processor), the digest of the user's own code,
+    and the fields of the config that change the work.
     """
     emulated = report.platform.kind == "emulated"
-    devices = {point.device.name for point in report.points if point.used and point.device and point.device.name}
+    devices = {
+        point.device.name
+        for point in report.points
+        if point.used and point.device and point.device.name
+    }
     source = report.provenance.get("source_uri")
     return {
         **{name: getattr(report.conditions, name) for name in Conditions.model_fields},
         "isolation": report.platform.isolation,
         "device": ("+".join(sorted(devices)) or None) if emulated else None,
         # …/code/<digest>/sourcedir.tar.gz
-        "code": source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None,
+        "code": (
+            source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None
+        ),
         **_configured(report.config),
     }
 
 
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
-    """Every condition that is not known to be the same on both sides; not known on both sides is no difference."""
+    """Every condition that is not known to be the same on both sides; not known on both sides is no
+    difference.
+    """
     in_a, in_b = measured_under(a), measured_under(b)
     if (a.config is None) != (b.config is None):
         in_a, in_b = (
-            {name: value for name, value in side.items() if not name.startswith(("training.", "dataset."))}
+            {
+                name: value
+                for name, value in side.items()
+                if not name.startswith(("training.", "dataset."))
+            }
             | {"training": None if report.config is None else "as configured"}
             for side, report in ((in_a, a), (in_b, b))
         )
     unset = None if a.config is None else "not set"
     pairs = {
-        name: (in_a.get(name, unset), in_b.get(name, unset)) for name in dict.fromkeys((*in_a, *in_b))
+        name: (in_a.get(name, unset), in_b.get(name, unset))
+        for name in dict.fromkeys((*in_a, *in_b))
     } | _row_conditions(a.summary, b.summary)
     unmeasured = _OF_USED_RUNS if a.baseline is None or b.baseline is None else frozenset[str]()
     return tuple(
@@ -221,11 +263,14 @@ def _configured(config: Mapping[str, Any] | None) -> dict[str, str]:
     if config is None:
         return {}
     training, dataset = (
-        section if isinstance(section, Mapping) else {} for section in (config.get("training"), config.get("dataset"))
+        section if isinstance(section, Mapping) else {}
+        for section in (config.get("training"), config.get("dataset"))
     )
     fields = {name: text for name, text in _leaves(training) if name not in _NOT_COMPARED}
     distribution = dataset.get("distribution")
-    return {f"training.{name}": text for name, text in fields.items()} | {"dataset.distribution": str(distribution)}
+    return {f"training.{name}": text for name, text in fields.items()} | {
+        "dataset.distribution": str(distribution)
+    }
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -259,19 +304,26 @@ def _accepted(
     known = {*Conditions.model_fields, *_MORE_CONDITIONS, *_OF_A_ROW, *found}
     if unknown := sorted(name for name in allowed - known if not name.startswith("training.")):
         raise ComparisonError(
-            f"--allow {unknown[0]}: no such condition; those that differ here: {', '.join(sorted(found)) or 'none'}"
+            f"--allow {unknown[0]}: no such condition; those that differ here:"
+            f" {', '.join(sorted(found)) or 'none'}"
         )
     refused = [difference for difference in differences if difference.field not in allowed]
     if refused and not force:
         raise IncomparableError(refused)
     return tuple(
-        difference.model_copy(update={"accepted": "allowed" if difference.field in allowed else "forced"})
+        difference.model_copy(
+            update={"accepted": "allowed" if difference.field in allowed else "forced"}
+        )
         for difference in differences
     )
 
 
 def _compared(
-    a: SummaryRow, b: SummaryRow, a_times: Sequence[float], b_times: Sequence[float], tolerance: float
+    a: SummaryRow,
+    b: SummaryRow,
+    a_times: Sequence[float],
+    b_times: Sequence[float],
+    tolerance: float,
 ) -> ComparedRow:
     interval = ratio_interval(b_times, a_times)
     p_value, p_value_reason = mann_whitney(a_times, b_times)
@@ -302,7 +354,10 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
     if interval is None:
         if missing := [name for name, n in (("A", n_a), ("B", n_b)) if n == 0]:
             return "not established", f"no used run in {join_words(missing)}"
-        return "not established", f"n = {n_a} in A, {n_b} in B: an interval needs {MIN_REPEATS} runs in each"
+        return (
+            "not established",
+            f"n = {n_a} in A, {n_b} in B: an interval needs {MIN_REPEATS} runs in each",
+        )
     low, high = 1 / (1 + tolerance), 1 + tolerance
     if interval.low > high:
         return "regression", f"the interval lies above {high:.3g}"
@@ -317,14 +372,18 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
     """(two-sided p-value, None), or (None, why there is none).
 
-    Of n and m runs the smallest p there can be is 2/C(n + m, n); where that is not below 0.05 the test can't tell
-    anything. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's distribution, or where times
-    are tied, for which that does not hold, by permutation (all of them, or 9999 drawn with a fixed seed).
+    Of n and m runs the smallest p there can be is 2/C(n + m, n); where that is not below 0.05 the
+    test can't tell anything. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and
+    Whitney's distribution, or where times are tied, for which that does not hold, by permutation
+    (all of them, or 9999 drawn with a fixed seed).
     """
     n, m = len(a), len(b)
     smallest = 2 / math.comb(n + m, n) if n and m else 1.0
     if smallest >= SIGNIFICANCE:
-        return None, f"n = {n} and {m}: no outcome of the test could be below p = {min(1.0, smallest):.2g}"
+        return (
+            None,
+            f"n = {n} and {m}: no outcome of the test could be below p = {min(1.0, smallest):.2g}",
+        )
     from scipy.stats import PermutationMethod, mannwhitneyu
 
     method: Any = "exact"
@@ -341,11 +400,16 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
     notes = []
     if a.points == b.points:
         notes.append("A and B hold the same runs: this is a sweep compared with itself.")
-    few = [row.nodes for row in rows if row.ratio_interval and min(row.n_a, row.n_b) < CALIBRATED_FROM_REPEATS]
+    few = [
+        row.nodes
+        for row in rows
+        if row.ratio_interval and min(row.n_a, row.n_b) < CALIBRATED_FROM_REPEATS
+    ]
     if few:
         notes.append(
-            f"At {join_words(map(nodes_text, few))} a sweep has fewer than {CALIBRATED_FROM_REPEATS} runs: the 95 % "
-            "interval is too narrow, so a verdict is wrong more often than 1 time in 20."
+            f"At {join_words(map(nodes_text, few))} a sweep has fewer than"
+            f" {CALIBRATED_FROM_REPEATS} runs: the 95 % interval is too narrow, so a verdict is"
+            " wrong more often than 1 time in 20."
         )
     for name, report in (("A", a), ("B", b)):
         unlike = [row.nodes for row in report.summary if "throughput_only" in row.flags]
@@ -356,7 +420,10 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
             at = join_words(map(nodes_text, starved))
             notes.append(f"Starved of CPU at {at} in {name}: a time there is no measurement.")
     if len(rows) > 1:
-        notes.append(f"Each of the {len(rows)} rows is a test of its own; nothing is corrected for their number.")
+        notes.append(
+            f"Each of the {len(rows)} rows is a test of its own; nothing is corrected for their"
+            " number."
+        )
     return tuple(notes)
 
 

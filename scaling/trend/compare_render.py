@@ -29,7 +29,9 @@ from scaling.trend.compare import ComparedRow, Comparison
 
 def render_comparison_terminal(comparison: Comparison) -> Group:
     """The comparison as a terminal shows it, for rich's Console.print."""
-    table = console_table(_table(comparison, [column for column in _COLUMNS if column.heading in _BRIEF]))
+    table = console_table(
+        _table(comparison, [column for column in _COLUMNS if column.heading in _BRIEF])
+    )
     label = [Text(comparison.label, style="bold red")] if comparison.label else []
     details = [Text(f"- {line}", style="dim") for line in _details(comparison)]
     return Group(*label, table, Text(comparison_headline(comparison), style="bold"), *details)
@@ -46,7 +48,10 @@ def render_comparison_markdown(comparison: Comparison) -> str:
         "",
         "| " + " | ".join(column.heading for column in table.columns) + " |",
         "|" + "---|" * len(table.columns),
-        *("| " + " | ".join(escape_markdown(cell.text) for cell in row.cells) + " |" for row in table.rows),
+        *(
+            "| " + " | ".join(escape_markdown(cell.text) for cell in row.cells) + " |"
+            for row in table.rows
+        ),
         "",
         *(f"- {escape_markdown(line)}" for line in _details(comparison)),
     ]
@@ -56,14 +61,21 @@ def render_comparison_markdown(comparison: Comparison) -> str:
 def comparison_title(comparison: Comparison) -> str:
     """Names both sweeps and, in every rendering, the kind of platform they ran on."""
     kinds = dict.fromkeys(kind_label(side.platform) for side in (comparison.a, comparison.b))
-    title = f"B {comparison.b.sweep_id} against A {comparison.a.sweep_id} ({' against '.join(reversed(kinds))})"
+    title = (
+        f"B {comparison.b.sweep_id} against A {comparison.a.sweep_id}"
+        f" ({' against '.join(reversed(kinds))})"
+    )
     return f"{title}, {comparison.label}" if comparison.label else title
 
 
 def comparison_headline(comparison: Comparison) -> str:
     """The verdict over all node counts in one sentence."""
     tolerance = format_percent(comparison.tolerance)
-    lost = f"No run of B completed at {join_words(map(nodes_text, comparison.lost))}" if comparison.lost else None
+    lost = (
+        f"No run of B completed at {join_words(map(nodes_text, comparison.lost))}"
+        if comparison.lost
+        else None
+    )
     if comparison.regressions:
         at = join_words(map(nodes_text, comparison.regressions))
         found = f"Regression established at {at}: B takes over {tolerance} longer than A."
@@ -80,7 +92,9 @@ def _ratio_cell(row: ComparedRow) -> str:
     interval = row.ratio_interval
     if interval is None:
         return format_ratio(row.ratio)
-    return f"{format_ratio(row.ratio)} [{format_ratio(interval.low)}, {format_ratio(interval.high)}]"
+    return (
+        f"{format_ratio(row.ratio)} [{format_ratio(interval.low)}, {format_ratio(interval.high)}]"
+    )
 
 
 def _metric_cell(metric: FinalMetric | None) -> str:
@@ -126,9 +140,19 @@ _COLUMNS: tuple[Column[ComparedRow], ...] = (
     Column("cost(A)", "median cost in A", lambda row: format_usd(row.a_total_usd), True),
     Column("cost(B)", "median cost in B", lambda row: format_usd(row.b_total_usd), True),
     Column("cost B/A", "cost in B over cost in A", lambda row: format_ratio(row.cost_ratio), True),
-    Column("metric(A)", "median final metric in A", lambda row: _metric_cell(row.a_final_metric), True),
-    Column("metric(B)", "median final metric in B", lambda row: _metric_cell(row.b_final_metric), True),
-    Column("verdict", "what the interval of the ratio says", lambda row: row.verdict, True, is_text=True),
+    Column(
+        "metric(A)", "median final metric in A", lambda row: _metric_cell(row.a_final_metric), True
+    ),
+    Column(
+        "metric(B)", "median final metric in B", lambda row: _metric_cell(row.b_final_metric), True
+    ),
+    Column(
+        "verdict",
+        "what the interval of the ratio says",
+        lambda row: row.verdict,
+        True,
+        is_text=True,
+    ),
 )
 _BRIEF = ("N", "T(A)", "T(B)", "T(B)/T(A)", "p", "cost B/A", "verdict")
 """What fits a terminal of 80 characters."""

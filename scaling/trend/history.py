@@ -1,7 +1,8 @@
-"""ScalingReports <-> the history: one Parquet file per sweep, a row per attempt, and the trend over the sweeps.
+"""ScalingReports <-> the history: one Parquet file per sweep, a row per attempt, and the trend over
+the sweeps.
 
-The benchmark's name is the Hive partition of the path (names.history_key) and not a column of the file: Athena refuses
-a table that has it twice. docs/history.md documents the columns.
+The benchmark's name is the Hive partition of the path (names.history_key) and not a column of the
+file: Athena refuses a table that has it twice. docs/history.md documents the columns.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _BENCHMARK_KEY = b"nodesweep.benchmark"
 _TIME = pa.timestamp("ms", tz="UTC")
 # A new image or new code is what a history is kept for; everything else splits the trend.
 _MAY_CHANGE = ("image_uri", "code")
-_CONDITIONS = tuple(name for name in Conditions.model_fields if name not in ("platform", "instance_type"))
+_CONDITIONS = tuple(
+    name for name in Conditions.model_fields if name not in ("platform", "instance_type")
+)
 
 
 class HistoryError(ValueError):
@@ -75,8 +78,14 @@ COLUMNS = (
     _text("learning_rate_rule", "none, linear or sqrt"),
     _text("start", "cold, warm or mixed"),
     _text("train_clock", "the clock that train_seconds and the speedup are on"),
-    _text("conditions_digest", "same digest, same conditions; image and code may differ", nullable=False),
-    _number("price_usd_per_hour", "price of one node-hour that the costs are made of; null: unknown"),
+    _text(
+        "conditions_digest",
+        "same digest, same conditions; image and code may differ",
+        nullable=False,
+    ),
+    _number(
+        "price_usd_per_hour", "price of one node-hour that the costs are made of; null: unknown"
+    ),
     _text("price_date", "ISO date the price was read"),
     _text("price_source", "where the price was read"),
     _whole("nodes", "N, nodes of the job", nullable=False),
@@ -116,7 +125,11 @@ COLUMNS = (
         "final metric against the baseline's: baseline, same, reached_target, different or unknown",
         nullable=False,
     ),
-    _text("flags", "superlinear, retrograde, throughput_only, starved, joined by +; empty: none; null: no S(N)"),
+    _text(
+        "flags",
+        "superlinear, retrograde, throughput_only, starved, joined by +; empty: none; null: no"
+        " S(N)",
+    ),
 )
 
 
@@ -136,12 +149,16 @@ class TrendPoint:
     total_usd: float | None
     image_uri: str | None
     throughput_only: bool
-    """It missed the baseline's final metric: T is no time-to-train, S no speedup of the same training."""
+    """It missed the baseline's final metric: T is no time-to-train, S no speedup of the same
+    training.
+    """
 
 
 @dataclass(frozen=True)
 class Trend:
-    """Sweeps that compare: same conditions, image and code apart, and same N0. Points by nodes, then date."""
+    """Sweeps that compare: same conditions, image and code apart, and same N0. Points by nodes,
+    then date.
+    """
 
     platform: PlatformFacts
     conditions: Mapping[str, str | None]
@@ -167,7 +184,10 @@ def history_table(report: ScalingReport, benchmark: str) -> pa.Table:
     """One row per attempt of the sweep."""
     sweep = _sweep_values(report)
     rows = {row.nodes: row for row in report.summary}
-    records = [sweep | _point_values(report, point) | _row_values(rows[point.nodes]) for point in report.points]
+    records = [
+        sweep | _point_values(report, point) | _row_values(rows[point.nodes])
+        for point in report.points
+    ]
     return pa.Table.from_pylist(records, schema=history_schema(benchmark))
 
 
@@ -179,16 +199,24 @@ def write_history(table: pa.Table) -> bytes:
 
 
 def parse_history(body: bytes, origin: str) -> pa.Table:
-    """A file's bytes. Raises HistoryError naming `origin` where it is none of this schema version."""
+    """A file's bytes. Raises HistoryError naming `origin` where it is none of this schema
+    version.
+    """
     try:
         table = pq.read_table(io.BytesIO(body))
     except (pa.ArrowException, OSError) as error:
-        raise HistoryError(f"{origin}: damaged, not a Parquet file ({str(error).splitlines()[0]})") from None
+        raise HistoryError(
+            f"{origin}: damaged, not a Parquet file ({str(error).splitlines()[0]})"
+        ) from None
     version = (table.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
     if version != str(HISTORY_SCHEMA_VERSION):
-        raise HistoryError(f"{origin}: history schema version {version}, expected {HISTORY_SCHEMA_VERSION}")
+        raise HistoryError(
+            f"{origin}: history schema version {version}, expected {HISTORY_SCHEMA_VERSION}"
+        )
     if missing := [column.name for column in COLUMNS if column.name not in table.column_names]:
-        raise HistoryError(f"{origin}: damaged, no column {missing[0]}; make the sweep's report anew")
+        raise HistoryError(
+            f"{origin}: damaged, no column {missing[0]}; make the sweep's report anew"
+        )
     return table
 
 
@@ -201,9 +229,13 @@ def read_history(tables: Iterable[pa.Table], nodes: int | None = None) -> tuple[
     for table in tables:
         for record in table.to_pylist():
             if record["used"] and nodes in (None, record["nodes"]):
-                groups.setdefault((record["conditions_digest"], record["baseline_nodes"]), []).append(record)
+                groups.setdefault(
+                    (record["conditions_digest"], record["baseline_nodes"]), []
+                ).append(record)
     trends = [_trend(records) for records in groups.values()]
-    return tuple(sorted(trends, key=lambda trend: max(point.at for point in trend.points), reverse=True))
+    return tuple(
+        sorted(trends, key=lambda trend: max(point.at for point in trend.points), reverse=True)
+    )
 
 
 def _trend(records: Sequence[Mapping[str, Any]]) -> Trend:
@@ -212,7 +244,9 @@ def _trend(records: Sequence[Mapping[str, Any]]) -> Trend:
         runs.setdefault((record["sweep_id"], record["nodes"]), []).append(record)
     first = records[0]
     platform = PlatformFacts(
-        kind=first["platform_kind"], isolation=first["isolation"], instance_type=first["instance_type"]
+        kind=first["platform_kind"],
+        isolation=first["isolation"],
+        instance_type=first["instance_type"],
     )
     points = (_trend_point(each) for each in runs.values())
     return Trend(
@@ -250,8 +284,12 @@ def _interval(record: Mapping[str, Any], name: str) -> Interval | None:
 
 
 def _sweep_values(report: ScalingReport) -> dict[str, Any]:
-    accepted = [_moment(point.created_at) for point in report.points if point.created_at is not None]
-    compared = {name: value for name, value in measured_under(report).items() if name not in _MAY_CHANGE}
+    accepted = [
+        _moment(point.created_at) for point in report.points if point.created_at is not None
+    ]
+    compared = {
+        name: value for name, value in measured_under(report).items() if name not in _MAY_CHANGE
+    }
     return {
         "sweep_id": report.sweep_id,
         "started_at": min(accepted, default=None),
@@ -284,7 +322,9 @@ def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
 
 
 def _train_seconds(report: ScalingReport, point: Point) -> float | None:
-    """On the sweep's clock, of runs that the summary leaves out (spot) too; None where only another clock was read."""
+    """On the sweep's clock, of runs that the summary leaves out (spot) too; None where only another
+    clock was read.
+    """
     if point.used:
         return report.train_seconds(point)
     if point.train_clock == report.train_clock:

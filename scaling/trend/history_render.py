@@ -1,4 +1,6 @@
-"""Trends of a benchmark -> the terminal's tables and one plot: S, E and cost over the sweeps, a row per trend."""
+"""Trends of a benchmark -> the terminal's tables and one plot: S, E and cost over the sweeps, a row
+per trend.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,24 @@ _DOTS_PER_INCH = 160
 
 
 def render_history_terminal(benchmark: str, trends: Sequence[Trend]) -> Group:
-    """One table per trend, for rich's Console.print; sweeps of different conditions never share one."""
+    """One table per trend, for rich's Console.print; sweeps of different conditions never share
+    one.
+    """
     parts: list[Any] = [_table(trend_title(benchmark, trend), trend) for trend in trends]
-    return Group(*(part for table, trend in zip(parts, trends, strict=True) for part in (table, *_below(trend))))
+    return Group(
+        *(
+            part
+            for table, trend in zip(parts, trends, strict=True)
+            for part in (table, *_below(trend))
+        )
+    )
 
 
 def trend_title(benchmark: str, trend: Trend) -> str:
-    return f"History of {benchmark} ({kind_label(trend.platform)}), conditions {_short(trend.conditions_digest)}"
+    return (
+        f"History of {benchmark} ({kind_label(trend.platform)}), conditions"
+        f" {_short(trend.conditions_digest)}"
+    )
 
 
 def history_plot(benchmark: str, trends: Sequence[Trend], extension: str) -> bytes | None:
@@ -53,7 +66,13 @@ def history_plot(benchmark: str, trends: Sequence[Trend], extension: str) -> byt
     dated = ("Date", "Creator", "Format", "Type") if extension == "svg" else ("Software",)
     with drawing_style():
         figure = _draw(benchmark, plotted)
-        figure.savefig(buffer, format=extension, dpi=_DOTS_PER_INCH, facecolor="white", metadata=dict.fromkeys(dated))
+        figure.savefig(
+            buffer,
+            format=extension,
+            dpi=_DOTS_PER_INCH,
+            facecolor="white",
+            metadata=dict.fromkeys(dated),
+        )
     return buffer.getvalue()
 
 
@@ -84,7 +103,9 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
 
 def _below(trend: Trend) -> list[Any]:
     """What the sweeps of the table share, where their image changed and what its marks mean."""
-    shared = ", ".join(f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None)
+    shared = ", ".join(
+        f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None
+    )
     lines = [f"N0 = {trend.baseline_nodes}, {shared}", *_image_changes(trend)]
     if any(point.throughput_only for point in trend.points):
         lines.append("* throughput only: not the baseline's final metric, so T is no time-to-train")
@@ -117,10 +138,23 @@ def _draw(benchmark: str, trends: Sequence[Trend]) -> Figure:
     for part, trend in zip(rows, trends, strict=True):
         part.suptitle(trend_title(benchmark, trend), fontsize=12.5, x=0.01, ha="left")
         panels = part.subplots(1, 3)
-        _draw_panel(panels[0], trend, "speedup S(N)", lambda p: p.speedup, lambda p: p.speedup_interval)
-        _draw_panel(panels[1], trend, "efficiency E(N)", lambda p: p.efficiency, lambda p: p.efficiency_interval)
+        _draw_panel(
+            panels[0], trend, "speedup S(N)", lambda p: p.speedup, lambda p: p.speedup_interval
+        )
+        _draw_panel(
+            panels[1],
+            trend,
+            "efficiency E(N)",
+            lambda p: p.efficiency,
+            lambda p: p.efficiency_interval,
+        )
         _draw_panel(panels[2], trend, "cost of a run, USD", lambda p: p.total_usd, lambda p: None)
-        part.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+        part.legend(
+            *panels[0].get_legend_handles_labels(),
+            loc="outside right upper",
+            frameon=False,
+            fontsize=9,
+        )
     return figure
 
 
@@ -135,10 +169,16 @@ def _draw_panel(
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
     for index, nodes in enumerate(sorted({point.nodes for point in trend.points})):
-        known = [(p, number) for p in trend.points if p.nodes == nodes and (number := value(p)) is not None]
+        known = [
+            (p, number)
+            for p in trend.points
+            if p.nodes == nodes and (number := value(p)) is not None
+        ]
         dates = [float(date2num(point.at)) for point, _ in known]
         colour = f"C{index}"
-        axes.plot(dates, [number for _, number in known], "o-", color=colour, label=nodes_text(nodes))
+        axes.plot(
+            dates, [number for _, number in known], "o-", color=colour, label=nodes_text(nodes)
+        )
         for date, (point, _) in zip(dates, known, strict=True):
             if bounds := interval(point):
                 axes.plot([date, date], [bounds.low, bounds.high], color=colour, alpha=0.5)

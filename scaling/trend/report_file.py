@@ -30,24 +30,31 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
         raise ReportUnreadable(f"{origin}: damaged, not JSON; {_MAKE_ANEW}") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version is None:
-        raise ReportUnreadable(f"{origin}: no {names.REPORT_JSON} of a sweep, it has no schema_version")
+        raise ReportUnreadable(
+            f"{origin}: no {names.REPORT_JSON} of a sweep, it has no schema_version"
+        )
     if not isinstance(version, int):
-        raise ReportUnreadable(f"{origin}: damaged at schema_version: {version!r} is no whole number; {_MAKE_ANEW}")
+        raise ReportUnreadable(
+            f"{origin}: damaged at schema_version: {version!r} is no whole number; {_MAKE_ANEW}"
+        )
     if version != SCHEMA_VERSION:
         raise ReportUnreadable(
-            f"{origin}: report of schema version {version}, this nodesweep reads version {SCHEMA_VERSION}; {_MAKE_ANEW}"
+            f"{origin}: report of schema version {version}, this nodesweep reads version"
+            f" {SCHEMA_VERSION}; {_MAKE_ANEW}"
         )
     if former := sorted(_FORMER_FIELDS & raw.keys()):
         raise ReportUnreadable(
-            f"{origin}: report of an earlier version of nodesweep, of schema version {version} while that had "
-            f"{', '.join(former)}; {_MAKE_ANEW}"
+            f"{origin}: report of an earlier version of nodesweep, of schema version {version}"
+            f" while that had {', '.join(former)}; {_MAKE_ANEW}"
         )
     try:
         return _whole(ScalingReport.model_validate(raw), origin)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise ReportUnreadable(f"{origin}: damaged at {field}: {first['msg']}; {_MAKE_ANEW}") from None
+        raise ReportUnreadable(
+            f"{origin}: damaged at {field}: {first['msg']}; {_MAKE_ANEW}"
+        ) from None
 
 
 def _refuse_constant(name: str) -> None:
@@ -62,12 +69,20 @@ def _whole(report: ScalingReport, origin: str) -> ScalingReport:
     for index, point in enumerate(report.points):
         if point.used and not (report.train_seconds(point) or 0) > 0:
             raise ReportUnreadable(
-                f"{origin}: damaged at points.{index}: a used run without a time on the train clock; {_MAKE_ANEW}"
+                f"{origin}: damaged at points.{index}: a used run without a time on the train"
+                f" clock; {_MAKE_ANEW}"
             )
     for index, row in enumerate(report.summary):
-        times = [report.train_seconds(point) or 0 for point in report.points if point.used and point.nodes == row.nodes]
-        if row.n != len(times) or (times and not isclose(row.train.seconds or 0, median(times), rel_tol=_ROUNDING)):
+        times = [
+            report.train_seconds(point) or 0
+            for point in report.points
+            if point.used and point.nodes == row.nodes
+        ]
+        if row.n != len(times) or (
+            times and not isclose(row.train.seconds or 0, median(times), rel_tol=_ROUNDING)
+        ):
             raise ReportUnreadable(
-                f"{origin}: damaged at summary.{index}: n and T({row.nodes}) are not those of its runs; {_MAKE_ANEW}"
+                f"{origin}: damaged at summary.{index}: n and T({row.nodes}) are not those of its"
+                f" runs; {_MAKE_ANEW}"
             )
     return report

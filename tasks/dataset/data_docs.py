@@ -1,8 +1,9 @@
 """Renders the Data Docs of a validation: one HTML page that needs nothing but itself.
 
-Great Expectations' own page is not used, for what it showed with 1.24.1: it loads fifteen stylesheets and scripts from
-six hosts and a logo from a seventh, puts values out of the data into the page unescaped (a cell that holds a script tag
-runs), and prints tracebacks with this machine's paths.
+Great Expectations' own page is not used, for what it showed with 1.24.1: it loads fifteen
+stylesheets and scripts from six hosts and a logo from a seventh, puts values out of the data into
+the page unescaped (a cell that holds a script tag runs), and prints tracebacks with this machine's
+paths.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from configs.dataset import ExpectationConfig
 from tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
-"""Rows in the table of files; failing files come first, so a dataset of thousands still makes a small page."""
+"""Rows in the table of files; failing files come first, so a dataset of thousands still makes a
+small page.
+"""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -80,7 +83,9 @@ def render_data_docs(report: ValidationReport) -> str:
 @lru_cache(maxsize=1)
 def _page() -> Template:
     """The page's template; to compile it takes a tenth of a second."""
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(_PAGE)
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
+        _PAGE
+    )
 
 
 def _suite_results(report: ValidationReport) -> list[tuple[ExpectationConfig, list[str]]]:

@@ -1,7 +1,8 @@
 """The dataset as files: find them, name them by content, put them under a content-addressed prefix.
 
-A prefix is complete when its manifest is there and every object it lists has its size; the manifest is written last, so
-a half-finished upload has none and is completed, file by file, each checked against its SHA-256.
+A prefix is complete when its manifest is there and every object it lists has its size; the manifest
+is written last, so a half-finished upload has none and is completed, file by file, each checked
+against its SHA-256.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ from tasks.storage import get_bytes, is_missing, list_objects
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
-_TRANSFER = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4)
+_TRANSFER = TransferConfig(
+    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4
+)
 _PARALLEL_FILES = 8
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its name below the dataset, size and SHA-256 (hex); `path` is where it lies on this machine."""
+    """One file: its name below the dataset, size and SHA-256 (hex); `path` is where it lies on this
+    machine.
+    """
 
     name: str
     size_bytes: int
@@ -71,23 +76,32 @@ class UploadResult:
 
 
 def scan_directory(config: DatasetConfig) -> Dataset:
-    """Every file of the format below a local source, sorted by name. Raises DatasetMissing where there is none."""
+    """Every file of the format below a local source, sorted by name. Raises DatasetMissing where
+    there is none.
+    """
     source = Path(config.source)
     if not source.is_dir():
         kind = f"{config.format} files" if config.is_table else "files"
-        raise DatasetMissing(f"dataset.source: {source} is not a directory; give a directory of {kind}")
+        raise DatasetMissing(
+            f"dataset.source: {source} is not a directory; give a directory of {kind}"
+        )
     paths = sorted(path for path in source.rglob(config.pattern) if path.is_file())
     if not paths:
         raise DatasetMissing(f"dataset.source: no {_only(config)}file under {source}")
     files = tuple(
-        DataFile(path.relative_to(source).as_posix(), path.stat().st_size, _sha256(path), path) for path in paths
+        DataFile(path.relative_to(source).as_posix(), path.stat().st_size, _sha256(path), path)
+        for path in paths
     )
     digest = names.canonical_digest([[file.name, file.size_bytes, file.sha256] for file in files])
     return Dataset(files, digest)
 
 
-def upload(s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformConfig) -> UploadResult:
-    """Bring every file under the dataset's prefix and write its manifest; what is already there is not sent again."""
+def upload(
+    s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
+) -> UploadResult:
+    """Bring every file under the dataset's prefix and write its manifest; what is already there is
+    not sent again.
+    """
     prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
     manifest_key = names.dataset_manifest_key(platform.prefix, config.name, dataset.digest)
     uri = f"s3://{platform.bucket}/{prefix}"
@@ -97,7 +111,8 @@ def upload(s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformC
         return UploadResult(uri, dataset.digest, 0, 0)
     for key in present.keys() - wanted.keys():
         raise UploadFailed(
-            f"s3://{platform.bucket}/{key} is not part of this dataset; remove it, the prefix is read whole"
+            f"s3://{platform.bucket}/{key} is not part of this dataset; remove it, the prefix is"
+            " read whole"
         )
 
     def send(file: DataFile) -> int:
@@ -108,56 +123,72 @@ def upload(s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformC
     manifest = {
         "schema_version": 1,
         "digest": dataset.digest,
-        "files": [{"name": f.name, "size_bytes": f.size_bytes, "sha256": f.sha256} for f in dataset.files],
+        "files": [
+            {"name": f.name, "size_bytes": f.size_bytes, "sha256": f.sha256} for f in dataset.files
+        ],
     }
     s3.put_object(
-        Bucket=platform.bucket, Key=manifest_key, Body=json.dumps(manifest).encode(), ChecksumAlgorithm="SHA256"
+        Bucket=platform.bucket,
+        Key=manifest_key,
+        Body=json.dumps(manifest).encode(),
+        ChecksumAlgorithm="SHA256",
     )
     return UploadResult(uri, dataset.digest, sum(1 for size in sent if size), sum(sent))
 
 
 def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[str, ...]:
-    """The folders directly under the source, which become channels where dataset.channel is null; else none.
+    """The folders directly under the source, which become channels where dataset.channel is null;
+    else none.
 
-    Raises DatasetRefused for a file beside them, for a folder whose name no channel may have, and for too many.
+    Raises DatasetRefused for a file beside them, for a folder whose name no channel may have, and
+    for too many.
     """
     if config.channel is not None:
         return ()
     parts = {name.partition("/")[::2] for name in file_names}
     if loose := sorted(folder for folder, rest in parts if not rest):
         raise DatasetRefused(
-            f"dataset.channel: null makes a channel of each folder under {config.source}, and {loose[0]} lies beside "
-            "them; move it into a folder, or name one channel for all files"
+            f"dataset.channel: null makes a channel of each folder under {config.source}, and"
+            f" {loose[0]} lies beside them; move it into a folder, or name one channel for all"
+            " files"
         )
     folders = sorted({folder for folder, _ in parts})
     if odd := [folder for folder in folders if not re.fullmatch(CHANNEL_NAME, folder)]:
         raise DatasetRefused(
-            f"dataset.channel: the folder {odd[0]!r} under {config.source} can't be a channel's name (1 to 64 letters, "
-            "digits, '.', '_' or '-'); rename it"
+            f"dataset.channel: the folder {odd[0]!r} under {config.source} can't be a channel's"
+            " name (1 to 64 letters, digits, '.', '_' or '-'); rename it"
         )
     if len(folders) > MAX_CHANNELS:
         raise DatasetRefused(
-            f"dataset.channel: {len(folders)} folders under {config.source}, and a job takes {MAX_CHANNELS} channels; "
-            "name one channel for all files"
+            f"dataset.channel: {len(folders)} folders under {config.source}, and a job takes"
+            f" {MAX_CHANNELS} channels; name one channel for all files"
         )
     return tuple(folders)
 
 
 def describe_remote(s3: Any, config: DatasetConfig) -> tuple[str, Mapping[str, datetime]]:
-    """(digest over keys, sizes and ETags, {key: last modified}) of an s3:// source that is used where it lies."""
+    """(digest over keys, sizes and ETags, {key: last modified}) of an s3:// source that is used
+    where it lies.
+    """
     bucket, prefix = split_uri(config.source)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    objects = (item for page in pages for item in page.get("Contents", ()) if not item["Key"].endswith("/"))
+    objects = (
+        item for page in pages for item in page.get("Contents", ()) if not item["Key"].endswith("/")
+    )
     items = [item for item in objects if fnmatchcase(item["Key"], config.pattern)]
     if not items:
         raise DatasetMissing(f"dataset.source: no {_only(config)}object under {config.source}")
-    digest = names.canonical_digest(sorted([item["Key"], item["Size"], item["ETag"]] for item in items))
+    digest = names.canonical_digest(
+        sorted([item["Key"], item["Size"], item["ETag"]] for item in items)
+    )
     return digest, {item["Key"]: item["LastModified"] for item in items}
 
 
 def split_uri(uri: str) -> tuple[str, str]:
     """(bucket, key or prefix ending in '/') of an s3:// URI that names a prefix."""
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")  # urlparse() ends a key at its first ? or #
+    bucket, _, prefix = uri.removeprefix("s3://").partition(
+        "/"
+    )  # urlparse() ends a key at its first ? or #
     return bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
 
@@ -173,24 +204,34 @@ def _send_file(s3: Any, bucket: str, key: str, file: DataFile) -> int:
     extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
     s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER)
     if not _is_intact(s3, bucket, key, file):
-        raise UploadFailed(f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it anew")
+        raise UploadFailed(
+            f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it"
+            " anew"
+        )
     return file.size_bytes
 
 
 def _is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
-    """Size, our SHA-256 and the service's checksum agree; without a service checksum the object is read back."""
+    """Size, our SHA-256 and the service's checksum agree; without a service checksum the object is
+    read back.
+    """
     try:
         head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
         if is_missing(s3, bucket, key, error):
             return False
         raise
-    if head["ContentLength"] != file.size_bytes or head.get("Metadata", {}).get("sha256") != file.sha256:
+    if (
+        head["ContentLength"] != file.size_bytes
+        or head.get("Metadata", {}).get("sha256") != file.sha256
+    ):
         return False
     service_checksum = head.get("ChecksumSHA256")
     if service_checksum is None:
         return _object_sha256(s3, bucket, key) == file.sha256
-    digest = service_checksum.split("-")[0]  # AWS ends a multipart object's with -<parts>, moto does not
+    digest = service_checksum.split("-")[
+        0
+    ]  # AWS ends a multipart object's with -<parts>, moto does not
     return digest in (_base64(bytes.fromhex(file.sha256)), _composite_checksum(file.path))
 
 
@@ -224,10 +265,14 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def download_remote(s3: Any, source: str, objects: Mapping[str, datetime], directory: Path) -> list[Path]:
-    """Fetch an s3:// source's files for validation; names and modification times stay those of the origin.
+def download_remote(
+    s3: Any, source: str, objects: Mapping[str, datetime], directory: Path
+) -> list[Path]:
+    """Fetch an s3:// source's files for validation; names and modification times stay those of the
+    origin.
 
-    Raises DatasetRefused, before anything is fetched, for a key that names no file below `directory`.
+    Raises DatasetRefused, before anything is fetched, for a key that names no file below
+    `directory`.
     """
     bucket, prefix = split_uri(source)
     paths = [directory / _relative_path(bucket, prefix, key) for key in objects]
@@ -243,27 +288,35 @@ def _relative_path(bucket: str, prefix: str, key: str) -> str:
     relative = key.removeprefix(prefix)
     if not {"", ".", ".."}.isdisjoint(relative.split("/")):
         raise DatasetRefused(
-            f"dataset.source: s3://{bucket}/{key} is no path of a file below s3://{bucket}/{prefix}: a part of it is "
-            "empty, '.' or '..'; rename or remove the object"
+            f"dataset.source: s3://{bucket}/{key} is no path of a file below"
+            f" s3://{bucket}/{prefix}: a part of it is empty, '.' or '..'; rename or remove the"
+            " object"
         )
     return relative
 
 
 @task(name="upload-dataset", **TASK_OPTIONS)
-def upload_dataset(platform: PlatformConfig, config: DatasetConfig, dataset: Dataset) -> UploadResult:
+def upload_dataset(
+    platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
+) -> UploadResult:
     """S3: the dataset under its content-addressed prefix."""
     return upload(aws_client("s3", platform), dataset, config, platform)
 
 
 @task(name="describe-remote-dataset", **TASK_OPTIONS)
-def describe_remote_dataset(platform: PlatformConfig, config: DatasetConfig) -> tuple[str, Mapping[str, datetime]]:
+def describe_remote_dataset(
+    platform: PlatformConfig, config: DatasetConfig
+) -> tuple[str, Mapping[str, datetime]]:
     """S3: digest and objects of a dataset that is already there."""
     return describe_remote(aws_client("s3", platform), config)
 
 
 @task(name="download-remote-dataset", **TASK_OPTIONS)
 def download_remote_dataset(
-    platform: PlatformConfig, config: DatasetConfig, objects: Mapping[str, datetime], directory: Path
+    platform: PlatformConfig,
+    config: DatasetConfig,
+    objects: Mapping[str, datetime],
+    directory: Path,
 ) -> list[Path]:
     """S3: a remote dataset's files, for validation."""
     return download_remote(aws_client("s3", platform), config.source, objects, directory)

@@ -1,11 +1,12 @@
 """Checks a dataset's files against the config's expectations, before anything is spent.
 
-    report = validate_dataset(sorted(directory.glob("*.parquet")), config.dataset, now=datetime.now(UTC))
-    report.raise_if_failed()                 # ValidationFailed lists every problem
+    report = validate_dataset(sorted(directory.glob("*.parquet")), config.dataset,
+    now=datetime.now(UTC)) report.raise_if_failed()                 # ValidationFailed lists every
+    problem
 
-Great Expectations judges each file by itself, one ephemeral context per file: a checkpoint over several files mixes
-their results, and memory stays at one file. What no single file can tell (rows in total, uniqueness across files, age)
-is checked here. Whatever can't be judged counts as failed.
+Great Expectations judges each file by itself, one ephemeral context per file: a checkpoint over
+several files mixes their results, and memory stays at one file. What no single file can tell (rows
+in total, uniqueness across files, age) is checked here. Whatever can't be judged counts as failed.
 """
 
 from __future__ import annotations
@@ -26,13 +27,20 @@ from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.data_docs import render_data_docs
 from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
-from tasks.dataset.validation_report import Failure, FileReport, InvalidExpectations, NoFiles, ValidationReport
+from tasks.dataset.validation_report import (
+    Failure,
+    FileReport,
+    InvalidExpectations,
+    NoFiles,
+    ValidationReport,
+)
 from tasks.errors import DatasetRefused
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import browser_url, put_bytes
 from tasks.sweeps.folder import write_atomic
 
-# great_expectations takes 4 s to import and pandas half a second; `nodesweep --help` must not pay for them
+# great_expectations takes 4 s to import and pandas half a second; `nodesweep --help` must not pay
+# for them
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.core import ExpectationValidationResult
@@ -41,13 +49,20 @@ if TYPE_CHECKING:
 SECONDS_PER_DAY = 86_400.0
 
 
-def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: datetime) -> ValidationReport:
-    """Check local `files`; broken data is reported, not raised. Raises InvalidExpectations or NoFiles.
+def validate_dataset(
+    files: Sequence[Path], dataset: DatasetConfig, *, now: datetime
+) -> ValidationReport:
+    """Check local `files`; broken data is reported, not raised. Raises InvalidExpectations or
+    NoFiles.
 
-    Freshness goes by the files' modification times: who downloads them has to keep the times of the origin.
+    Freshness goes by the files' modification times: who downloads them has to keep the times of the
+    origin.
     """
     if not files:
-        raise NoFiles(f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source}; check the source")
+        raise NoFiles(
+            f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source}; check"
+            " the source"
+        )
     _build_expectations(dataset.expectations)  # refuse a bad suite before the first file is read
     root = Path(os.path.commonpath([path.parent for path in files]))
     reports, keys = [], []
@@ -56,7 +71,11 @@ def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: date
         reports.append(report)
         keys.append(key)
     rows = sum(report.rows or 0 for report in reports)
-    over_all = _row_total_failures(dataset, rows) if any(report.rows is not None for report in reports) else []
+    over_all = (
+        _row_total_failures(dataset, rows)
+        if any(report.rows is not None for report in reports)
+        else []
+    )
     over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
     over_all += _age_failures(dataset, {path.name: path.stat().st_mtime for path in files}, now)
     return ValidationReport(
@@ -73,7 +92,8 @@ def validate_dataset(files: Sequence[Path], dataset: DatasetConfig, *, now: date
 def _build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
     """The expectation objects, numbered in `meta`. Raises InvalidExpectations naming every bad one.
 
-    Each is built by its own class: given a list, ExpectationSuite drops what it doesn't know and goes on.
+    Each is built by its own class: given a list, ExpectationSuite drops what it doesn't know and
+    goes on.
     """
     import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
     from great_expectations.exceptions import ExpectationNotFoundError
@@ -83,20 +103,29 @@ def _build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]
 
     if not specs:
         raise InvalidExpectations(
-            "the list of expectations is empty, and an empty suite always succeeds; add at least one"
+            "the list of expectations is empty, and an empty suite always succeeds; add at"
+            " least one"
         )
     built, problems = [], []
     for index, spec in enumerate(specs):
         where = f"expectations[{index}] {spec.type}"
         try:
             expectation = get_expectation_impl(spec.type)
-            built.append(expectation(**spec.kwargs, severity=FailureSeverity(spec.severity), meta={"index": index}))
+            built.append(
+                expectation(
+                    **spec.kwargs, severity=FailureSeverity(spec.severity), meta={"index": index}
+                )
+            )
         except ExpectationNotFoundError:
-            problems.append(f"{where}: no such expectation; nearest: {', '.join(_nearest_types(spec.type))}")
+            problems.append(
+                f"{where}: no such expectation; nearest: {', '.join(_nearest_types(spec.type))}"
+            )
         except (ValidationError, TypeError) as error:
             problems.append(f"{where}: {_explain_arguments(error)}")
     if problems:
-        raise InvalidExpectations("these expectations can't be used:\n" + "\n".join(f"  - {line}" for line in problems))
+        raise InvalidExpectations(
+            "these expectations can't be used:\n" + "\n".join(f"  - {line}" for line in problems)
+        )
     return built
 
 
@@ -110,20 +139,34 @@ def _nearest_types(unknown: str) -> list[str]:
 def _explain_arguments(error: Exception) -> str:
     """`minn: extra fields not permitted; column: field required` from pydantic v1's error."""
     details = error.errors() if hasattr(error, "errors") else []
-    lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix("__root__: ") for item in details]
+    lines = [
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix("__root__: ")
+        for item in details
+    ]
     return "; ".join(lines) or str(error)
 
 
-def _check_file(path: Path, name: str, dataset: DatasetConfig) -> tuple[FileReport, pd.DataFrame | None]:
+def _check_file(
+    path: Path, name: str, dataset: DatasetConfig
+) -> tuple[FileReport, pd.DataFrame | None]:
     """The file's report and its key columns, which the check across files needs."""
     import pandas as pd
     import pyarrow as pa
 
     try:
         frame = pd.read_parquet(path) if dataset.format == "parquet" else pd.read_csv(path)
-    except (OSError, ValueError, pa.ArrowException) as error:  # pandas' parsing errors are ValueErrors
-        failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {_first_line(error)}")
-        return FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,)), None
+    except (
+        OSError,
+        ValueError,
+        pa.ArrowException,
+    ) as error:  # pandas' parsing errors are ValueErrors
+        failure = _failure(
+            "readable", name, f"{name} can't be read as {dataset.format}: {_first_line(error)}"
+        )
+        return (
+            FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,)),
+            None,
+        )
     results = _run_expectations(frame, dataset.expectations)
     failures = [
         _from_result(result, dataset.expectations[index], index, name, len(frame))
@@ -132,10 +175,15 @@ def _check_file(path: Path, name: str, dataset: DatasetConfig) -> tuple[FileRepo
     ]
     for index in sorted(set(range(len(dataset.expectations))) - set(results)):
         kind = dataset.expectations[index].type
-        failures.append(_failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})"))
+        failures.append(
+            _failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})")
+        )
     missing = [column for column in dataset.unique_columns if column not in frame.columns]
     if missing:
-        message = f"unique_columns names {', '.join(map(repr, missing))}, not in {name}; {_columns_of(frame)}"
+        message = (
+            f"unique_columns names {', '.join(map(repr, missing))}, not in {name};"
+            f" {_columns_of(frame)}"
+        )
         failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
     report = FileReport(
         file=name,
@@ -150,13 +198,17 @@ def _check_file(path: Path, name: str, dataset: DatasetConfig) -> tuple[FileRepo
 
 
 _FILE = "nodesweep file name"
-"""Column that carries each row's file through the check across files; spaces keep it apart from real columns."""
+"""Column that carries each row's file through the check across files; spaces keep it apart from
+real columns.
+"""
 
 
 def _run_expectations(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig]
 ) -> dict[int, ExpectationValidationResult]:
-    """Results by index of their spec, since Great Expectations gives them in an order of its own."""
+    """Results by index of their spec, since Great Expectations gives them in an order of its
+    own.
+    """
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,
@@ -172,20 +224,28 @@ def _run_expectations(
     asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
     suite = gx.ExpectationSuite(name="expectations", expectations=_build_expectations(specs))
     definition = gx.ValidationDefinition(
-        name="file", data=asset.add_batch_definition_whole_dataframe("all"), suite=context.suites.add(suite)
+        name="file",
+        data=asset.add_batch_definition_whole_dataframe("all"),
+        suite=context.suites.add(suite),
     )
     outcome = context.validation_definitions.add(definition).run(
         batch_parameters={"dataframe": frame},
         result_format={"result_format": "SUMMARY", "partial_unexpected_count": 100},
     )
     configured = [(result.expectation_config, result) for result in outcome.results]
-    return {config.meta["index"]: result for config, result in configured if config is not None and config.meta}
+    return {
+        config.meta["index"]: result
+        for config, result in configured
+        if config is not None and config.meta
+    }
 
 
 def _from_result(
     result: ExpectationValidationResult, spec: ExpectationConfig, index: int, file: str, rows: int
 ) -> Failure:
-    """A failure in our words. What could not be evaluated is critical whatever its severity: nothing was checked."""
+    """A failure in our words. What could not be evaluated is critical whatever its severity:
+    nothing was checked.
+    """
     details = _json_mapping(result.to_json_dict()["result"])
     raised = _raised_message(result.exception_info)
     finding = describe(spec, details, rows=rows, file=file, raised=raised)
@@ -196,7 +256,9 @@ def _from_result(
         severity="critical" if raised else spec.severity,
         file=file,
         unexpected_count=details.get("unexpected_count"),
-        unexpected_percent=details.get("unexpected_percent_total", details.get("unexpected_percent")),
+        unexpected_percent=details.get(
+            "unexpected_percent_total", details.get("unexpected_percent")
+        ),
         examples=finding.examples,
         message=finding.message,
     )
@@ -207,7 +269,9 @@ def _json_mapping(value: object) -> dict[str, Any]:
 
 
 def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
-    """The text of the exception inside a result: flat in some versions' results, one entry per metric in others."""
+    """The text of the exception inside a result: flat in some versions' results, one entry per
+    metric in others.
+    """
     info = exception_info or {}
     for entry in [info, *(value for value in info.values() if isinstance(value, Mapping))]:
         if entry.get("raised_exception"):
@@ -221,11 +285,19 @@ def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
         failures.append(_failure("rows", None, "no file has a row; there is nothing to train on"))
     if dataset.min_rows is not None and rows < dataset.min_rows:
         failures.append(
-            _failure("min_rows", None, f"{rows} rows in all files together, min_rows is {dataset.min_rows}")
+            _failure(
+                "min_rows",
+                None,
+                f"{rows} rows in all files together, min_rows is {dataset.min_rows}",
+            )
         )
     if dataset.max_rows is not None and rows > dataset.max_rows:
         failures.append(
-            _failure("max_rows", None, f"{rows} rows in all files together, max_rows is {dataset.max_rows}")
+            _failure(
+                "max_rows",
+                None,
+                f"{rows} rows in all files together, max_rows is {dataset.max_rows}",
+            )
         )
     return failures
 
@@ -249,21 +321,29 @@ def _uniqueness_failures(dataset: DatasetConfig, keys: Sequence[pd.DataFrame]) -
     shown = ", ".join(columns[:3]) + (f" and {len(columns) - 3} more" if len(columns) > 3 else "")
     where = ", ".join(sorted(repeated[_FILE].unique())[:MAX_EXAMPLES])
     message = (
-        f"unique_columns ({shown}): {surplus} of {len(rows)} rows repeat another row's values, e.g. "
-        f"{'; '.join(examples)} (in {where})"
+        f"unique_columns ({shown}): {surplus} of {len(rows)} rows repeat another row's values, e.g."
+        f" {'; '.join(examples)} (in {where})"
     )
     failure = _failure("unique_columns", None, message, column=", ".join(columns))
-    update = {"unexpected_count": surplus, "unexpected_percent": 100 * surplus / len(rows), "examples": examples}
+    update = {
+        "unexpected_count": surplus,
+        "unexpected_percent": 100 * surplus / len(rows),
+        "examples": examples,
+    }
     return [failure.model_copy(update=update)]
 
 
 def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
-    """Whether files that are no tables, {name: modification, unix seconds}, are new enough. Raises DatasetRefused."""
+    """Whether files that are no tables, {name: modification, unix seconds}, are new enough. Raises
+    DatasetRefused.
+    """
     for failure in _age_failures(dataset, modified, datetime.now(UTC)):
         raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")
 
 
-def _age_failures(dataset: DatasetConfig, modified: Mapping[str, float], now: datetime) -> list[Failure]:
+def _age_failures(
+    dataset: DatasetConfig, modified: Mapping[str, float], now: datetime
+) -> list[Failure]:
     """Stale data: even the newest file is older than max_age_days."""
     if dataset.max_age_days is None:
         return []
@@ -273,26 +353,36 @@ def _age_failures(dataset: DatasetConfig, modified: Mapping[str, float], now: da
     if age_days <= dataset.max_age_days:
         return []
     message = (
-        f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f} days "
-        f"ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
+        f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f}"
+        f" days ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
     )
     return [_failure("max_age_days", None, message)]
 
 
-def _failure(expectation: str, file: str | None, message: str, column: str | None = None) -> Failure:
-    return Failure(expectation=expectation, column=column, severity="critical", file=file, message=message)
+def _failure(
+    expectation: str, file: str | None, message: str, column: str | None = None
+) -> Failure:
+    return Failure(
+        expectation=expectation, column=column, severity="critical", file=file, message=message
+    )
 
 
 def _columns_of(frame: pd.DataFrame) -> str:
     names = [str(column) for column in frame.columns]
-    return "its columns: " + ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return (
+        "its columns: "
+        + ", ".join(names[:10])
+        + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    )
 
 
 def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def store_data_docs(s3: Any, bucket: str, key_prefix: str, report: ValidationReport, folder: Path) -> str:
+def store_data_docs(
+    s3: Any, bucket: str, key_prefix: str, report: ValidationReport, folder: Path
+) -> str:
     """Write the Data Docs page into `folder` and under `key_prefix`; returns its s3:// URI."""
     page = render_data_docs(report).encode()
     write_atomic(folder / names.DATA_DOCS, page)
@@ -306,7 +396,9 @@ def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationR
 
 
 @task(name="keep-data-docs", **TASK_OPTIONS)
-def keep_data_docs(platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path) -> None:
+def keep_data_docs(
+    platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path
+) -> None:
     """S3 and this machine: the Data Docs page, linked from the run."""
     store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
     verdict = "valid" if report.success else f"not valid, {len(report.problems)} problem(s)"

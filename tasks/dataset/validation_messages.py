@@ -28,16 +28,34 @@ class Finding:
 def describe(
     spec: ExpectationConfig, details: Mapping[str, Any], *, rows: int, file: str, raised: str | None
 ) -> Finding:
-    """`details` is the `result` part of an ExpectationValidationResult, `raised` the text of its exception if any."""
+    """`details` is the `result` part of an ExpectationValidationResult, `raised` the text of its
+    exception if any.
+    """
     column = _column(spec.kwargs)
     examples = _examples(details.get("partial_unexpected_list") or ())
-    subject = "table" if column is None else f"column {column!r}" if "column" in spec.kwargs else f"columns {column}"
+    subject = (
+        "table"
+        if column is None
+        else f"column {column!r}"
+        if "column" in spec.kwargs
+        else f"columns {column}"
+    )
     if raised is not None:
         sentence = _could_not_evaluate(spec, raised)
     elif details.get("unexpected_count") is not None:
-        shown = f", e.g. {', '.join(map(_show, examples))}" if any(value is not None for value in examples) else ""
-        allowed = f" (allowed: {100 * (1 - spec.kwargs['mostly']):g} %)" if "mostly" in spec.kwargs else ""
-        sentence = f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'break')}{allowed}{shown}"
+        shown = (
+            f", e.g. {', '.join(map(_show, examples))}"
+            if any(value is not None for value in examples)
+            else ""
+        )
+        allowed = (
+            f" (allowed: {100 * (1 - spec.kwargs['mostly']):g} %)"
+            if "mostly" in spec.kwargs
+            else ""
+        )
+        sentence = (
+            f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'break')}{allowed}{shown}"
+        )
     else:
         sentence = f"{_rule(spec, 'not met:')}{_observed(details)}"
     return Finding(column=column, examples=examples, message=f"{subject}: {sentence} (file {file})")
@@ -50,7 +68,9 @@ def _could_not_evaluate(spec: ExpectationConfig, raised: str) -> str:
 
 
 def _rule(spec: ExpectationConfig, verdict: str) -> str:
-    """What is not so: `not between 0 and 9`; `verdict` and the expectation's own name where we have no words for it."""
+    """What is not so: `not between 0 and 9`; `verdict` and the expectation's own name where we have
+    no words for it.
+    """
     words = _RULES.get(spec.type)
     if words is not None:
         return words(spec.kwargs)
@@ -76,17 +96,29 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "expect_column_values_to_be_in_set": lambda kwargs: f"not in {_show_set(kwargs['value_set'])}",
     "expect_column_values_to_not_be_in_set": lambda kwargs: f"in {_show_set(kwargs['value_set'])}",
     "expect_column_values_to_be_unique": lambda kwargs: "hold a value that occurs more than once",
-    "expect_compound_columns_to_be_unique": lambda kwargs: "hold values that occur together more than once",
+    "expect_compound_columns_to_be_unique": lambda kwargs: (
+        "hold values that occur together more than once"
+    ),
     "expect_column_values_to_match_regex": lambda kwargs: f"don't match {kwargs['regex']!r}",
     "expect_column_values_to_be_of_type": lambda kwargs: f"not of type {kwargs['type_']}",
-    "expect_column_values_to_be_in_type_list": lambda kwargs: f"not of a type in {_show_set(kwargs['type_list'])}",
-    "expect_column_value_lengths_to_be_between": lambda kwargs: f"hold a value whose length is not {_limits(kwargs)}",
+    "expect_column_values_to_be_in_type_list": lambda kwargs: (
+        f"not of a type in {_show_set(kwargs['type_list'])}"
+    ),
+    "expect_column_value_lengths_to_be_between": lambda kwargs: (
+        f"hold a value whose length is not {_limits(kwargs)}"
+    ),
     "expect_column_to_exist": lambda kwargs: "the column is missing",
     "expect_table_row_count_to_be_between": lambda kwargs: f"number of rows not {_limits(kwargs)}",
-    "expect_table_row_count_to_equal": lambda kwargs: f"number of rows not {_show(kwargs['value'])}",
-    "expect_table_column_count_to_equal": lambda kwargs: f"number of columns not {_show(kwargs['value'])}",
+    "expect_table_row_count_to_equal": lambda kwargs: (
+        f"number of rows not {_show(kwargs['value'])}"
+    ),
+    "expect_table_column_count_to_equal": lambda kwargs: (
+        f"number of columns not {_show(kwargs['value'])}"
+    ),
     "expect_table_columns_to_match_set": lambda kwargs: "columns are not the expected set",
-    "expect_table_columns_to_match_ordered_list": lambda kwargs: "columns are not the expected list",
+    "expect_table_columns_to_match_ordered_list": lambda kwargs: (
+        "columns are not the expected list"
+    ),
     "expect_column_mean_to_be_between": lambda kwargs: f"mean not {_limits(kwargs)}",
     "expect_column_min_to_be_between": lambda kwargs: f"minimum not {_limits(kwargs)}",
     "expect_column_max_to_be_between": lambda kwargs: f"maximum not {_limits(kwargs)}",
@@ -99,7 +131,11 @@ def _observed(details: Mapping[str, Any]) -> str:
     mismatched = (details.get("details") or {}).get("mismatched")
     if isinstance(mismatched, Mapping):
         words = {"missing": "missing", "unexpected": "not expected"}
-        parts = [f"{words[key]}: {', '.join(map(str, mismatched[key]))}" for key in words if mismatched.get(key)]
+        parts = [
+            f"{words[key]}: {', '.join(map(str, mismatched[key]))}"
+            for key in words
+            if mismatched.get(key)
+        ]
         return "; " + "; ".join(parts)
     observed = details.get("observed_value")
     return "" if observed is None else f", found {_show(observed)}"
@@ -118,7 +154,9 @@ def _examples(values: Any) -> tuple[Example, ...]:
     distinct: dict[str, Example] = {}
     for value in values:
         plain = value if value is None or isinstance(value, bool | int | float) else str(value)
-        distinct.setdefault(_show(plain), plain[:MAX_EXAMPLE_CHARACTERS] if isinstance(plain, str) else plain)
+        distinct.setdefault(
+            _show(plain), plain[:MAX_EXAMPLE_CHARACTERS] if isinstance(plain, str) else plain
+        )
     return tuple(distinct.values())[:MAX_EXAMPLES]
 
 

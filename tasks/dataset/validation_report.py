@@ -1,8 +1,8 @@
 """What a validation found, and the errors that stop a run because of its data.
 
 DatasetRefused (tasks/errors.py)
-├── InvalidExpectations    the suite itself can't be used: unknown type, wrong arguments, nothing in it
-├── NoFiles                there is nothing to check
+├── InvalidExpectations    the suite itself can't be used: unknown type, wrong arguments, nothing in
+it ├── NoFiles                there is nothing to check
 └── ValidationFailed       the data broke an expectation; the message lists every problem
 """
 
@@ -18,7 +18,9 @@ from tasks.dataset.validation_messages import MAX_EXAMPLES
 from tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
-"""Lines in ValidationFailed's message: one wrong column in a thousand files must not drown the terminal."""
+"""Lines in ValidationFailed's message: one wrong column in a thousand files must not drown the
+terminal.
+"""
 
 
 class InvalidExpectations(DatasetRefused):
@@ -51,15 +53,25 @@ class _Result(BaseModel):
 class Failure(_Result):
     """One broken expectation, in one file or over all of them."""
 
-    expectation: str = Field(description="Type of the expectation, or the config field of a check over all files.")
-    index: int | None = Field(default=None, description="Position in the suite; null for a check that isn't in it.")
-    column: str | None = Field(description="Column, several joined by a comma, or null for a whole table.")
+    expectation: str = Field(
+        description="Type of the expectation, or the config field of a check over all files."
+    )
+    index: int | None = Field(
+        default=None, description="Position in the suite; null for a check that isn't in it."
+    )
+    column: str | None = Field(
+        description="Column, several joined by a comma, or null for a whole table."
+    )
     severity: Literal["critical", "warning", "info"] = Field(
         description="critical gates the run; warning and info are only shown."
     )
     file: str | None = Field(description="File name; null for a check over all files.")
-    unexpected_count: int | None = Field(default=None, description="Rows that broke it; null where rows don't count.")
-    unexpected_percent: float | None = Field(default=None, description="The same in per cent of the file's rows.")
+    unexpected_count: int | None = Field(
+        default=None, description="Rows that broke it; null where rows don't count."
+    )
+    unexpected_percent: float | None = Field(
+        default=None, description="The same in per cent of the file's rows."
+    )
     examples: tuple[bool | int | float | str | None, ...] = Field(
         default=(), max_length=MAX_EXAMPLES, description="Some of the offending values, each once."
     )
@@ -85,12 +97,16 @@ class ValidationReport(_Result):
     success: bool = Field(description="No critical failure in any file, nor over all of them.")
     rows: int = Field(description="Rows of the files that could be read.")
     files: tuple[FileReport, ...]
-    dataset_failures: tuple[Failure, ...] = Field(description="Failures of checks over all files together.")
+    dataset_failures: tuple[Failure, ...] = Field(
+        description="Failures of checks over all files together."
+    )
 
     @property
     def failures(self) -> tuple[Failure, ...]:
         """Every failure of any severity, those over all files first."""
-        return self.dataset_failures + tuple(failure for file in self.files for failure in file.failures)
+        return self.dataset_failures + tuple(
+            failure for file in self.files for failure in file.failures
+        )
 
     @property
     def problems(self) -> tuple[Failure, ...]:

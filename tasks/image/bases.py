@@ -1,4 +1,6 @@
-"""Base images: which ones a Dockerfile builds on, which one a framework version means, and their digests in ECR."""
+"""Base images: which ones a Dockerfile builds on, which one a framework version means, and their
+digests in ECR.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,34 @@ from tasks.preflight.storage import EcrImage, parse_ecr_image
 
 logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
-# A type per device that sagemaker.core knows: it knows fewer types than the catalogue, and emulated ones not at all.
+# A type per device that sagemaker.core knows: it knows fewer types than the catalogue, and emulated
+# ones not at all.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
-"""PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's table mixes them with
-versions of the library itself, and makes a URI of those too, for which there is no container (2.5.0, say)."""
-_SMP_ARGUMENT = {"torch_distributed": {"enabled": True}, "smdistributed": {"modelparallel": {"enabled": True}}}
+"""PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's
+table mixes them with versions of the library itself, and makes a URI of those too, for which there
+is no container (2.5.0, say).
+"""
+_SMP_ARGUMENT = {
+    "torch_distributed": {"enabled": True},
+    "smdistributed": {"modelparallel": {"enabled": True}},
+}
 
 
 @dataclass(frozen=True)
 class Base:
-    """An image that a build starts from. `argument` is the build argument that names it, None where none does."""
+    """An image that a build starts from. `argument` is the build argument that names it, None where
+    none does.
+    """
 
     reference: str
     argument: str | None
 
 
 def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ...]:
-    """Every image that FROM and COPY --from name, in order; neither earlier stages nor `scratch`."""
+    """Every image that FROM and COPY --from name, in order; neither earlier stages nor
+    `scratch`.
+    """
     arguments: dict[str, str] = {}
     stages: set[str] = set()
     bases: dict[str, Base] = {}
@@ -56,7 +68,12 @@ def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ..
             asked = rest[:1]
         for spelled in asked:
             reference = _expand(spelled, arguments)
-            if reference and reference != "scratch" and not reference.isdigit() and reference.lower() not in stages:
+            if (
+                reference
+                and reference != "scratch"
+                and not reference.isdigit()
+                and reference.lower() not in stages
+            ):
                 bases.setdefault(reference, Base(reference, _argument(spelled, arguments)))
         if instruction == "FROM" and len(rest) == 3 and rest[1].upper() == "AS":
             stages.add(rest[2].lower())
@@ -65,7 +82,9 @@ def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ..
 
 def _instructions(text: str) -> Iterator[tuple[str, list[str]]]:
     """(INSTRUCTION, its words), comments left out and continued lines joined."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]
     for line in re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines():
         if words := line.split():
             yield words[0].upper(), words[1:]
@@ -73,7 +92,10 @@ def _instructions(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _expand(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(
-        lambda found: values.get(found["braced"] or found["plain"]) or _expand(found["default"] or "", values), text
+        lambda found: (
+            values.get(found["braced"] or found["plain"]) or _expand(found["default"] or "", values)
+        ),
+        text,
     )
 
 
@@ -90,25 +112,29 @@ def device_of(instance: InstanceType) -> str:
         return "cpu"
     if instance.accelerator is None:
         raise PreflightRefused(
-            f"image.framework.accelerator: which accelerators {instance.instance_type} has is unknown; set it"
+            f"image.framework.accelerator: which accelerators {instance.instance_type} has is"
+            " unknown; set it"
         )
     return "neuron" if instance.accelerator.startswith("Trainium") else "gpu"
 
 
 def framework_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
-    """URI of AWS's training container for a PyTorch version in a region, by sagemaker.core.image_uris.
+    """URI of AWS's training container for a PyTorch version in a region, by
+    sagemaker.core.image_uris.
 
     Raises PreflightRefused where there is none.
     """
     is_new = tuple(map(int, framework.version.split(".")))[:2] >= NEW_FAMILY
     if is_new and framework.python is not None:
         raise PreflightRefused(
-            f"image.framework.python: the container of PyTorch {framework.version} has one Python only, got "
-            f"{framework.python!r}; leave it out"
+            f"image.framework.python: the container of PyTorch {framework.version} has one Python"
+            f" only, got {framework.python!r}; leave it out"
         )
     try:
         uri = str(
-            importlib.import_module("sagemaker.core.image_uris").retrieve(  # seconds, the first time
+            importlib.import_module(
+                "sagemaker.core.image_uris"
+            ).retrieve(  # seconds, the first time
                 "pytorch-amzn2023" if is_new else "pytorch",
                 region,
                 version=framework.version,
@@ -117,7 +143,9 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
                 image_scope="training",
             )
         )
-        if not uri.rpartition(":")[2].startswith(f"{framework.version}-"):  # the only one there is, whatever was asked
+        if not uri.rpartition(":")[2].startswith(
+            f"{framework.version}-"
+        ):  # the only one there is, whatever was asked
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
@@ -127,19 +155,21 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
 
 
 def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
-    """URI of the container with SMP v2 for a PyTorch version in a region, which the SDK takes by itself under SMP v2.
+    """URI of the container with SMP v2 for a PyTorch version in a region, which the SDK takes by
+    itself under SMP v2.
 
     Raises PreflightRefused where there is none.
     """
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
-            f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind smp_v2 runs in "
-            f"one; use {', '.join(_SMP_VERSIONS)}, or name the container by image.base_image"
+            f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind"
+            f" smp_v2 runs in one; use {', '.join(_SMP_VERSIONS)}, or name the container by"
+            " image.base_image"
         )
     if framework.accelerator not in (None, "gpu"):
         raise PreflightRefused(
-            f"image.framework.accelerator: got {framework.accelerator!r}, and the SMP container is for gpu; "
-            "leave it out"
+            f"image.framework.accelerator: got {framework.accelerator!r}, and the SMP container is"
+            " for gpu; leave it out"
         )
     image_uris = importlib.import_module("sagemaker.core.image_uris")
     try:
@@ -151,7 +181,9 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
                 py_version=framework.python,
                 distribution=_SMP_ARGUMENT,
                 # Its CUDA differs between the two for PyTorch 2.0.1.
-                instance_type="ml.p5.48xlarge" if instance.family.startswith("p5") else "ml.p4d.24xlarge",
+                instance_type=(
+                    "ml.p5.48xlarge" if instance.family.startswith("p5") else "ml.p4d.24xlarge"
+                ),
             )
         )
     except ValueError as error:
@@ -161,8 +193,9 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
 
 
 def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConfig:
-    """The config's image section with its container named: `framework` becomes `base_image`, and where nothing is
-    built the container becomes `uri`, the image itself. Raises PreflightRefused."""
+    """The config's image section with its container named: `framework` becomes `base_image`, and
+    where nothing is built the container becomes `uri`, the image itself. Raises PreflightRefused.
+    """
     image = config.image
     if image.framework is not None and image.uri is None:
         look_up = smp_image if config.training.distribution.kind == "smp_v2" else framework_image
@@ -174,20 +207,26 @@ def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConf
 
 
 def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
-    """<repository>@<digest> of a base in ECR, by the right to pull it. Raises ClientError, LookupError."""
+    """<repository>@<digest> of a base in ECR, by the right to pull it. Raises ClientError,
+    LookupError.
+    """
     answer = ecr.batch_get_image(
         registryId=image.account, repositoryName=image.repository, imageIds=[dict(image.image_id)]
     )
     if not answer["images"]:
-        raise LookupError("; ".join(str(failure.get("failureReason")) for failure in answer["failures"]))
+        raise LookupError(
+            "; ".join(str(failure.get("failureReason")) for failure in answer["failures"])
+        )
     digest = answer["images"][0]["imageId"]["imageDigest"]
     return f"{reference.split('@')[0].rpartition(':')[0] or reference}@{digest}"
 
 
 def by_digest(platform: PlatformConfig, reference: str) -> str | None:
-    """The same image by its digest, None with a warning where that is not to be had: not in ECR, or no right to ask.
+    """The same image by its digest, None with a warning where that is not to be had: not in ECR, or
+    no right to ask.
 
-    Raises the ClientError of a call that may succeed in a while: a name must not depend on a throttled call.
+    Raises the ClientError of a call that may succeed in a while: a name must not depend on a
+    throttled call.
     """
     if "@sha256:" in reference:
         return reference
@@ -201,16 +240,20 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
         if isinstance(error, ClientError) and is_transient(error):
             raise
         logger.warning(
-            "base image %s: its digest is unknown (%s); the image is named by the base's name, so a base that "
-            "changed under it is not noticed. Pin it: …@sha256:…",
+            "base image %s: its digest is unknown (%s); the image is named by the base's name, so a"
+            " base that changed under it is not noticed. Pin it: …@sha256:…",
             reference,
             error,
         )
         return None
 
 
-def pin_bases(platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]) -> dict[str, str]:
-    """Base images of the context as they are written -> by digest; one without a digest is left out, with a warning."""
+def pin_bases(
+    platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]
+) -> dict[str, str]:
+    """Base images of the context as they are written -> by digest; one without a digest is left
+    out, with a warning.
+    """
     dockerfile = config.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""
     found = {
@@ -222,12 +265,16 @@ def pin_bases(platform: PlatformConfig, config: ImageConfig, build_args: Mapping
 
 
 @task(name="pin-base-images", **TASK_OPTIONS)
-def pin_base_images(platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]) -> dict[str, str]:
+def pin_base_images(
+    platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]
+) -> dict[str, str]:
     """ECR: the digests of the images that the training image is built on."""
     return pin_bases(platform, config, build_args)
 
 
 @task(name="pin-container", **TASK_OPTIONS)
 def pin_container(platform: PlatformConfig, uri: str) -> str:
-    """ECR: the container that jobs run as it is, by its digest where that can be asked for; its tags may move."""
+    """ECR: the container that jobs run as it is, by its digest where that can be asked for; its
+    tags may move.
+    """
     return by_digest(platform, uri) or uri

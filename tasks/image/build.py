@@ -19,10 +19,15 @@ class Builder(Protocol):
     """Builds a context and pushes the result as <repository>:<the context's tag>."""
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Check that it can build, and begin or find it running; returns its id, for the same token the same one."""
+        """Check that it can build, and begin or find it running; returns its id, for the same token
+        the same one.
+        """
 
-    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str) -> Image:
-        """The image, once it is in ECR; only a build that was started with this token is ever stopped.
+    def finish(
+        self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
+    ) -> Image:
+        """The image, once it is in ECR; only a build that was started with this token is ever
+        stopped.
 
         Raises ImageBuildFailed with the failing step and its last lines.
         """
@@ -30,7 +35,9 @@ class Builder(Protocol):
 
 @dataclass(frozen=True)
 class StartedBuild:
-    """A build by its id, the URI of the repository that it pushes to, and the token of the run that asked for it."""
+    """A build by its id, the URI of the repository that it pushes to, and the token of the run that
+    asked for it.
+    """
 
     id: str
     repository: str
@@ -39,14 +46,24 @@ class StartedBuild:
 
 def builder_of(platform: PlatformConfig, config: ImageConfig) -> Builder:
     """The builder that the config names."""
-    return CodeBuildBuilder(platform, config) if config.builder == "codebuild" else DockerBuilder(platform, config)
+    return (
+        CodeBuildBuilder(platform, config)
+        if config.builder == "codebuild"
+        else DockerBuilder(platform, config)
+    )
 
 
 @task(name="start-image-build", **TASK_OPTIONS)
-def start_image_build(platform: PlatformConfig, config: ImageConfig, context: BuildContext, token: str) -> StartedBuild:
+def start_image_build(
+    platform: PlatformConfig, config: ImageConfig, context: BuildContext, token: str
+) -> StartedBuild:
     """ECR: the repository; builder: start. Called again with its token, the same build."""
-    repository = find_repository(aws_client("ecr", platform), config, platform.create_missing, context.tag)
-    return StartedBuild(builder_of(platform, config).start(context, repository, token), repository, token)
+    repository = find_repository(
+        aws_client("ecr", platform), config, platform.create_missing, context.tag
+    )
+    return StartedBuild(
+        builder_of(platform, config).start(context, repository, token), repository, token
+    )
 
 
 @task(name="wait-for-image-build", **TASK_OPTIONS)
@@ -54,4 +71,6 @@ def wait_for_image_build(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext, started: StartedBuild
 ) -> Image:
     """Builder: wait for the build; ECR: the digest it pushed."""
-    return builder_of(platform, config).finish(context, started.repository, started.id, Clock(), started.token)
+    return builder_of(platform, config).finish(
+        context, started.repository, started.id, Clock(), started.token
+    )

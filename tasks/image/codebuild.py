@@ -1,6 +1,8 @@
-"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is followed from here.
+"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is
+followed from here.
 
-A build of the same image that runs already, as one that a killed run left, is taken over instead of started twice.
+A build of the same image that runs already, as one that a killed run left, is taken over instead of
+started twice.
 """
 
 from __future__ import annotations
@@ -35,22 +37,31 @@ class CodeBuildBuilder:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Take over a build of this image that runs, else send the context and start one; returns the build id."""
+        """Take over a build of this image that runs, else send the context and start one; returns
+        the build id.
+        """
         codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
         return start(codebuild, s3, self._config, self._platform, context, repository, token)
 
-    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str) -> Image:
-        """Wait for the build, which is stopped only by who started it with this token; the image is what ECR has then.
+    def finish(
+        self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
+    ) -> Image:
+        """Wait for the build, which is stopped only by who started it with this token; the image is
+        what ECR has then.
 
         Raises ImageBuildFailed.
         """
-        codebuild, logs, ecr = (aws_client(service, self._platform) for service in ("codebuild", "logs", "ecr"))
+        codebuild, logs, ecr = (
+            aws_client(service, self._platform) for service in ("codebuild", "logs", "ecr")
+        )
         deadline_seconds = self._config.build_timeout_minutes * 60 + _QUEUEING_SECONDS
 
         def build() -> None:
             wait(codebuild, logs, build_id, deadline_seconds, clock, token)
 
-        return pushed_image(ecr, self._config.repository, repository, context.tag, f"build {build_id}", build)
+        return pushed_image(
+            ecr, self._config.repository, repository, context.tag, f"build {build_id}", build
+        )
 
 
 def start(
@@ -62,7 +73,9 @@ def start(
     repository: str,
     token: str,
 ) -> str:
-    """Find a running build of the image, or put the context into S3 and call StartBuild; returns the build id."""
+    """Find a running build of the image, or put the context into S3 and call StartBuild; returns
+    the build id.
+    """
     image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
     if running := running_build(codebuild, config.codebuild_project, image):
         logger.info("build %s of %s runs already and is taken over", running, context.tag)
@@ -74,7 +87,9 @@ def start(
         "IMAGE_REPO_NAME": config.repository,
         **image,
         _STARTER: token,
-        **{f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())},
+        **{
+            f"BUILD_ARG_{name}": value for name, value in sorted(arguments_to_send(context).items())
+        },
     }
     own = _own_buildspec(codebuild, config.codebuild_project, context)
     try:
@@ -85,25 +100,28 @@ def start(
             sourceLocationOverride=f"{platform.bucket}/{key}",
             timeoutInMinutesOverride=config.build_timeout_minutes,
             environmentVariablesOverride=[
-                {"name": name, "value": value, "type": "PLAINTEXT"} for name, value in variables.items()
+                {"name": name, "value": value, "type": "PLAINTEXT"}
+                for name, value in variables.items()
             ],
             **own,
         )["build"]
     except ClientError as error:
         if own and error_code(error) == "AccessDeniedException":
             raise ImageBuildFailed(
-                f"{config.codebuild_project} may not be given the context's buildspec.yml, which differs from its own: "
-                "update the stack of infra/aws, delete that file, or set the stack's OwnBuildspecs=true (docs/aws.md); "
-                f"{error}"
+                f"{config.codebuild_project} may not be given the context's buildspec.yml, which"
+                " differs from its own: update the stack of infra/aws, delete that file, or set"
+                f" the stack's OwnBuildspecs=true (docs/aws.md); {error}"
             ) from error
         raise
     return str(build["id"])
 
 
 def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[str, str]:
-    """StartBuild's argument where the context's buildspec.yml does something else than the project's; else nothing.
+    """StartBuild's argument where the context's buildspec.yml does something else than the
+    project's; else nothing.
 
-    The stack's pipeline role may not send one. Best effort: where the project can't be looked at, it is sent.
+    The stack's pipeline role may not send one. Best effort: where the project can't be looked at,
+    it is sent.
     """
     file = context.root / "buildspec.yml"
     if not file.is_file():
@@ -116,7 +134,9 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 
 
 def _parsed(buildspec: str) -> Any:
-    """What a buildspec says, whatever its comments and line breaks; the text itself where it is no YAML."""
+    """What a buildspec says, whatever its comments and line breaks; the text itself where it is no
+    YAML.
+    """
     try:
         return yaml.safe_load(buildspec)
     except yaml.YAMLError:
@@ -126,12 +146,14 @@ def _parsed(buildspec: str) -> Any:
 def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:
     """The id of a build in progress with these variables among the project's newest 100, or None.
 
-    The tag is made of all that the build depends on, so equal ones build the same image. Best effort: who may not list
-    starts a second build.
+    The tag is made of all that the build depends on, so equal ones build the same image. Best
+    effort: who may not list starts a second build.
     """
     builds: list[Mapping[str, Any]] = []
     with best_effort(f"builds of {project} that may still run can't be listed"):
-        ids = codebuild.list_builds_for_project(projectName=project, sortOrder="DESCENDING").get("ids")
+        ids = codebuild.list_builds_for_project(projectName=project, sortOrder="DESCENDING").get(
+            "ids"
+        )
         builds = codebuild.batch_get_builds(ids=ids)["builds"] if ids else []
     for build in builds:
         if build["buildStatus"] == "IN_PROGRESS" and image.items() <= _variables(build).items():
@@ -140,14 +162,20 @@ def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str
 
 
 def _variables(build: Mapping[str, Any]) -> dict[str, str]:
-    return {item["name"]: item["value"] for item in build.get("environment", {}).get("environmentVariables", ())}
+    return {
+        item["name"]: item["value"]
+        for item in build.get("environment", {}).get("environmentVariables", ())
+    }
 
 
-def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock, token: str) -> None:
+def wait(
+    codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock, token: str
+) -> None:
     """Wait for a build, saying each phase and its log's new lines.
 
-    At the deadline, or when the run is cancelled, a build that was started with this token is stopped; one that was
-    only taken over is left to who started it. Raises ImageBuildFailed with the phase and the last lines of the log.
+    At the deadline, or when the run is cancelled, a build that was started with this token is
+    stopped; one that was only taken over is left to who started it. Raises ImageBuildFailed with
+    the phase and the last lines of the log.
     """
     is_ours = False
     started = clock.monotonic()
@@ -168,11 +196,14 @@ def wait(codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, cloc
                 what = "was stopped" if is_ours else "of another run was waited for in vain,"
                 where = f"in phase {build['currentPhase']}"
                 raise ImageBuildFailed(
-                    f"image build {build_id} {what} after {elapsed:.0f} s {where}{log.output.tail()}"
+                    f"image build {build_id} {what} after {elapsed:.0f} s"
+                    f" {where}{log.output.tail()}"
                 )
             clock.sleep(pause)
     except BaseException as error:
-        if is_ours and not isinstance(error, Exception):  # cancelled; a lost connection must not cost the build
+        if is_ours and not isinstance(
+            error, Exception
+        ):  # cancelled; a lost connection must not cost the build
             codebuild.stop_build(id=build_id)
         raise
     log.poll(build)
@@ -207,7 +238,9 @@ class _BuildLog:
                     logGroupName=group, logStreamName=stream, startFromHead=True, **self._next
                 )
             except ClientError as error:
-                if error_code(error) == "ResourceNotFoundException":  # named before its first line is written
+                if (
+                    error_code(error) == "ResourceNotFoundException"
+                ):  # named before its first line is written
                     break
                 raise
             lines += [event["message"].rstrip() for event in page["events"]]
@@ -220,9 +253,14 @@ class _BuildLog:
 
 def _describe_failure(build: Mapping[str, Any]) -> str:
     """Status and failing phase with its context."""
-    failed = [phase for phase in build.get("phases", ()) if phase.get("phaseStatus") not in (None, "SUCCEEDED")]
+    failed = [
+        phase
+        for phase in build.get("phases", ())
+        if phase.get("phaseStatus") not in (None, "SUCCEEDED")
+    ]
     where = "; ".join(
-        f"phase {phase['phaseType']}: {phase.get('contexts', [{}])[0].get('message', phase['phaseStatus'])}"
+        f"phase {phase['phaseType']}:"
+        f" {phase.get('contexts', [{}])[0].get('message', phase['phaseStatus'])}"
         for phase in failed
     )
     return f"image build {build['id']} ended {build['buildStatus']}; {where or 'no phase reported'}"

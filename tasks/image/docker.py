@@ -1,7 +1,7 @@
 """Builds the image where the flow runs, with Docker or podman, and pushes it to ECR.
 
-The registry's password goes to the engine's standard input and into a private directory that is removed with the
-build: it is on no command line, in no log line and in no error.
+The registry's password goes to the engine's standard input and into a private directory that is
+removed with the build: it is on no command line, in no log line and in no error.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ class DockerBuilder:
         """Find an engine that answers; its path is the build's id. Raises PreflightRefused."""
         return find_engine()
 
-    def finish(self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = "") -> Image:
-        """Build and push here, for nobody else; the image is what ECR has then. Raises ImageBuildFailed."""
+    def finish(
+        self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = ""
+    ) -> Image:
+        """Build and push here, for nobody else; the image is what ECR has then. Raises
+        ImageBuildFailed.
+        """
         what = f"image build with {Path(build_id).name}"
 
         def build() -> str | None:
@@ -52,17 +56,26 @@ class DockerBuilder:
                 deadline = clock.monotonic() + self._config.build_timeout_minutes * 60
                 environment = _private_environment(Path(scratch) / "auth")
                 process = BuildProcess(what, environment, clock, deadline)
-                return self._build(context, f"{repository}:{context.tag}", build_id, process, Path(scratch))
+                return self._build(
+                    context, f"{repository}:{context.tag}", build_id, process, Path(scratch)
+                )
 
         ecr = aws_client("ecr", self._platform)
         return pushed_image(ecr, self._config.repository, repository, context.tag, what, build)
 
-    def _build(self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path) -> str | None:
-        """Build, log in and push; returns the digest that was pushed, None where the engine does not say it."""
+    def _build(
+        self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path
+    ) -> str | None:
+        """Build, log in and push; returns the digest that was pushed, None where the engine does
+        not say it.
+        """
         folder = scratch / "context"
         _stage(context, folder)
         self._log_in(name, context.bases, engine, process)
-        arguments = [f"--build-arg={key}={value}" for key, value in sorted(arguments_to_send(context).items())]
+        arguments = [
+            f"--build-arg={key}={value}"
+            for key, value in sorted(arguments_to_send(context).items())
+        ]
         process.run(
             "build",
             [
@@ -90,12 +103,19 @@ class DockerBuilder:
             ecr = aws_client("ecr", self._platform.model_copy(update={"region": region}))
             token = ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
             user, _, password = base64.b64decode(token).decode().partition(":")
-            command = [*_command(engine, "login", registry), f"--username={user}", "--password-stdin", registry]
+            command = [
+                *_command(engine, "login", registry),
+                f"--username={user}",
+                "--password-stdin",
+                registry,
+            ]
             process.run(f"login to {registry}", command, secret=password)
 
 
 def find_engine() -> str:
-    """Path of the first engine on PATH that answers. Raises PreflightRefused with what each one said."""
+    """Path of the first engine on PATH that answers. Raises PreflightRefused with what each one
+    said.
+    """
     problems = []
     for name in _ENGINES:
         path = shutil.which(name)
@@ -104,7 +124,12 @@ def find_engine() -> str:
             continue
         try:
             answer = subprocess.run(
-                [path, "info"], capture_output=True, text=True, errors="replace", timeout=_ANSWER_SECONDS, check=False
+                [path, "info"],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_ANSWER_SECONDS,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             problems.append(f"{name}: {error}")
@@ -112,7 +137,8 @@ def find_engine() -> str:
         if answer.returncode == 0:
             return path
         problems.append(
-            f"{name}: {(answer.stderr.strip().splitlines() or ['exit code ' + str(answer.returncode)])[-1]}"
+            f"{name}:"
+            f" {(answer.stderr.strip().splitlines() or ['exit code ' + str(answer.returncode)])[-1]}"
         )
     raise PreflightRefused(
         f"image.builder: docker needs an engine where the flow runs ({'; '.join(problems)}); "
@@ -125,13 +151,17 @@ def _is_podman(engine: str) -> bool:
 
 
 def _command(engine: str, action: str, name: str) -> list[str]:
-    """The command's start. Docker speaks plain HTTP to a registry on loopback by itself, podman has to be told."""
+    """The command's start. Docker speaks plain HTTP to a registry on loopback by itself, podman has
+    to be told.
+    """
     plain = _is_podman(engine) and name.startswith(_LOOPBACK)
     return [engine, action, *(["--tls-verify=false"] if plain else [])]
 
 
 def _stage(context: BuildContext, folder: Path) -> None:
-    """Copy the context's files as they are named by the tag: no other file, and modes by content."""
+    """Copy the context's files as they are named by the tag: no other file, and modes by
+    content.
+    """
     for name in context.files:
         content, mode = context_file(context, name)
         target = folder / name
@@ -141,9 +171,11 @@ def _stage(context: BuildContext, folder: Path) -> None:
 
 
 def _private_environment(folder: Path) -> dict[str, str]:
-    """The engine's environment with `folder` for its logins: what is logged in to here is known nowhere else.
+    """The engine's environment with `folder` for its logins: what is logged in to here is known
+    nowhere else.
 
-    The user's own Docker settings and contexts stay in force; credential helpers do not, they would keep the password.
+    The user's own Docker settings and contexts stay in force; credential helpers do not, they would
+    keep the password.
     """
     folder.mkdir(mode=0o700)
     own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
@@ -156,7 +188,9 @@ def _private_environment(folder: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "DOCKER_CONFIG": str(folder),
         "REGISTRY_AUTH_FILE": str(folder / "auth.json"),
-        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",  # SageMaker takes an image, not the index that attestations make of it
+        "BUILDX_NO_DEFAULT_ATTESTATIONS": (
+            "1"
+        ),  # SageMaker takes an image, not the index that attestations make of it
         "BUILDAH_FORMAT": "docker",
     }
 
@@ -166,4 +200,6 @@ def _docker_settings(path: Path) -> Mapping[str, object]:
         settings = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return {key: value for key, value in settings.items() if key not in ("credsStore", "credHelpers")}
+    return {
+        key: value for key, value in settings.items() if key not in ("credsStore", "credHelpers")
+    }

@@ -1,4 +1,6 @@
-"""The training image: named by what it is built from, found in ECR by that name and used by its digest."""
+"""The training image: named by what it is built from, found in ECR by that name and used by its
+digest.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,11 @@ _REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | r
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The files of a build context less the ignored ones, and the tag computed from all that the image is built from.
+    """The files of a build context less the ignored ones, and the tag computed from all that the
+    image is built from.
 
-    `files` maps paths to SHA-256 digests. `bases` are the base images, by digest where it is known; where the
-    Dockerfile takes a base from an argument, `build_args` gives it that one.
+    `files` maps paths to SHA-256 digests. `bases` are the base images, by digest where it is known;
+    where the Dockerfile takes a base from an argument, `build_args` gives it that one.
     """
 
     root: Path
@@ -58,10 +61,12 @@ class Image:
 
 
 def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
-    """List and digest what the image is built from: paths and contents of the files, build arguments, base images.
+    """List and digest what the image is built from: paths and contents of the files, build
+    arguments, base images.
 
-    File modes, times and the directory's own place do not count. `pinned` maps base images as they are written to
-    the same by digest (tasks.image.bases); one that is missing there counts by its name. Raises PreflightRefused.
+    File modes, times and the directory's own place do not count. `pinned` maps base images as they
+    are written to the same by digest (tasks.image.bases); one that is missing there counts by its
+    name. Raises PreflightRefused.
     """
     root = config.build_context
     if not (root / "Dockerfile").is_file():
@@ -72,9 +77,15 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     pins = pinned or {}
     used = {base.reference: pins.get(base.reference, base.reference) for base in bases}
     identity = {"files": files, "build_args": arguments, "base_images": sorted(set(used.values()))}
-    by_argument = {base.argument: used[base.reference] for base in bases if base.argument and base.reference in pins}
+    by_argument = {
+        base.argument: used[base.reference]
+        for base in bases
+        if base.argument and base.reference in pins
+    }
     tag = names.image_tag(names.canonical_digest(identity))
-    return BuildContext(root, files, tag, {**arguments, **by_argument}, tuple(sorted(set(used.values()))))
+    return BuildContext(
+        root, files, tag, {**arguments, **by_argument}, tuple(sorted(set(used.values())))
+    )
 
 
 def build_arguments(config: ImageConfig) -> dict[str, str]:
@@ -84,7 +95,9 @@ def build_arguments(config: ImageConfig) -> dict[str, str]:
 
 
 def arguments_to_send(context: BuildContext) -> dict[str, str]:
-    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label, no part of the identity."""
+    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label, no part
+    of the identity.
+    """
     if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
         (context.root / "Dockerfile").read_text(errors="replace")
     ):
@@ -94,24 +107,41 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 
 
 def source_revision(folder: Path) -> str | None:
-    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes; None where unknown."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes; None
+    where unknown.
+    """
+    command = [
+        "git",
+        "-C",
+        str(folder),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_REVISION_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_REVISION_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
 
 
 def _included(root: Path) -> list[str]:
-    """Paths of the context's files in order, less those that .dockerignore excludes; the Dockerfile is always there.
+    """Paths of the context's files in order, less those that .dockerignore excludes; the Dockerfile
+    is always there.
 
-    As Docker reads it: every pattern begins at the root of the context, and the last one that matches decides.
+    As Docker reads it: every pattern begins at the root of the context, and the last one that
+    matches decides.
     """
     ignore_file = root / ".dockerignore"
     lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
     ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
-    paths = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    paths = sorted(
+        path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
     found = [path.relative_to(root).as_posix() for path in paths]
     return [name for name in found if name == "Dockerfile" or not ignored.match_file(name)]
 
@@ -138,7 +168,9 @@ def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
     path = context.root / name
     content = path.read_bytes() if path.is_file() else b""
     if _digest(content) != context.files[name]:
-        raise ImageBuildFailed(f"image.context: {path} changed since the run began; run again to build it as it is now")
+        raise ImageBuildFailed(
+            f"image.context: {path} changed since the run began; run again to build it as it is now"
+        )
     return content, 0o755 if content.startswith(_EXECUTABLE) else 0o644
 
 
@@ -158,10 +190,13 @@ def zip_context(context: BuildContext) -> bytes:
 def find(ecr: Any, repository: str, tag: str) -> str | None:
     """The image's digest, or None where the repository or the tag does not exist.
 
-    ECR has a tag only once the manifest was put, which it refuses while a layer is missing: never half an image.
+    ECR has a tag only once the manifest was put, which it refuses while a layer is missing: never
+    half an image.
     """
     try:
-        details = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+        details = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])[
+            "imageDetails"
+        ]
     except ecr.exceptions.ClientError as error:
         if error_code(error) in ("ImageNotFoundException", "RepositoryNotFoundException"):
             return None
@@ -172,7 +207,8 @@ def find(ecr: Any, repository: str, tag: str) -> str | None:
 def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: str) -> str:
     """URI of the ECR repository to push to, created where allowed.
 
-    Raises PreflightRefused where there is none, and where `tag` could be moved to another image in it.
+    Raises PreflightRefused where there is none, and where `tag` could be moved to another image in
+    it.
     """
     try:
         found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
@@ -182,17 +218,21 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
         found = _create_repository(ecr, config.repository)
     if not _is_immutable(found, tag):
         raise PreflightRefused(
-            f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not say what an "
-            f"image holds; aws ecr put-image-tag-mutability --repository-name {config.repository} "
-            "--image-tag-mutability IMMUTABLE"
+            f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not"
+            " say what an image holds; aws ecr put-image-tag-mutability --repository-name"
+            f" {config.repository} --image-tag-mutability IMMUTABLE"
         )
     return str(found["repositoryUri"])
 
 
 def _create_repository(ecr: Any, name: str) -> Mapping[str, Any]:
-    """Its description; of one that is there by now, too: botocore sends a call again whose answer was lost."""
+    """Its description; of one that is there by now, too: botocore sends a call again whose answer
+    was lost.
+    """
     try:
-        return dict(ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")["repository"])
+        return dict(
+            ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")["repository"]
+        )
     except ecr.exceptions.RepositoryAlreadyExistsException:
         return dict(ecr.describe_repositories(repositoryNames=[name])["repositories"][0])
 
@@ -204,9 +244,15 @@ def _is_immutable(repository: Mapping[str, Any], tag: str) -> bool:
 
 
 def pushed_image(
-    ecr: Any, repository_name: str, repository: str, tag: str, what: str, build: Callable[[], str | None]
+    ecr: Any,
+    repository_name: str,
+    repository: str,
+    tag: str,
+    what: str,
+    build: Callable[[], str | None],
 ) -> Image:
-    """The image that ECR has once `build` has ended; a failed build is forgiven where the tag is there by then.
+    """The image that ECR has once `build` has ended; a failed build is forgiven where the tag is
+    there by then.
 
     `build` returns the digest that it pushed, None where it doesn't know. Raises ImageBuildFailed.
     """
@@ -218,16 +264,24 @@ def pushed_image(
         failure = error
     digest = find(ecr, repository_name, tag)
     if digest is None:
-        raise failure or ImageBuildFailed(f"{what} succeeded, but ECR has no {repository_name}:{tag}")
+        raise failure or ImageBuildFailed(
+            f"{what} succeeded, but ECR has no {repository_name}:{tag}"
+        )
     if pushed not in (None, digest):
-        raise ImageBuildFailed(f"{what} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR")
+        raise ImageBuildFailed(
+            f"{what} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR"
+        )
     if failure is not None:
-        logger.warning("%s:%s is in ECR all the same and is used; %s", repository_name, tag, failure)
+        logger.warning(
+            "%s:%s is in ECR all the same and is used; %s", repository_name, tag, failure
+        )
     return Image(names.image_uri(repository, digest), tag, built=failure is None)
 
 
 @task(name="find-image", **TASK_OPTIONS)
-def find_image(platform: PlatformConfig, config: ImageConfig, context: BuildContext) -> Image | None:
+def find_image(
+    platform: PlatformConfig, config: ImageConfig, context: BuildContext
+) -> Image | None:
     """ECR: the image of this context, pinned by digest, or None."""
     ecr = aws_client("ecr", platform)
     digest = find(ecr, config.repository, context.tag)

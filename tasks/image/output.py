@@ -1,4 +1,6 @@
-"""What a build says while it runs: its new lines in the run's log, a few at a time, and the last ones for an error."""
+"""What a build says while it runs: its new lines in the run's log, a few at a time, and the last
+ones for an error.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The packages that the user's code asks for: its requirements.txt becomes one more layer of the image, built once.
+"""The packages that the user's code asks for: its requirements.txt becomes one more layer of the
+image, built once.
 
-The SageMaker toolkit installs a requirements.txt that comes with the code on every node at every start of a job, and
-those minutes are billed. As a layer it is installed once for its content and the image below it, and is left out of
-what is sent with the job (tasks/jobs/source.py), so that the toolkit finds nothing to install.
+The SageMaker toolkit installs a requirements.txt that comes with the code on every node at every
+start of a job, and those minutes are billed. As a layer it is installed once for its content and
+the image below it, and is left out of what is sent with the job (tasks/jobs/source.py), so that the
+toolkit finds nothing to install.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ REQUIREMENTS_FILE = "requirements.txt"
 _PLACE = "/opt/nodesweep/packages"
 _KEPT = "^torch(vision|audio)?=="
 _INCLUDE = re.compile(r"(?:-[rc][\s=]*|--(?:requirement|constraint)[\s=]+)(?P<file>\S+)")
-_OPTION_WITH_PLACE = re.compile(r"(?:-[efi][\s=]*|--(?:editable|find-links|index-url|extra-index-url)[\s=]+)(?=\S)")
+_OPTION_WITH_PLACE = re.compile(
+    r"(?:-[efi][\s=]*|--(?:editable|find-links|index-url|extra-index-url)[\s=]+)(?=\S)"
+)
 _ARCHIVES = (".whl", ".zip", ".tar.gz")
 _VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")  # what pip fills in from its environment
 _FILE_URL = re.compile(r"\bfile:\S+")
@@ -34,8 +38,8 @@ _INSTALLER_SETTING = "PIP_"
 def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     """What the code asks for, None where that is nothing.
 
-    No layer can hold what only the job knows: a package that comes with the code, a variable of the job's environment,
-    pip's settings in training.environment.
+    No layer can hold what only the job knows: a package that comes with the code, a variable of the
+    job's environment, pip's settings in training.environment.
     """
     if config.training.source_dir is None:
         return None
@@ -46,43 +50,64 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     lines = [(name, line) for name, text in files.items() for line in _lines(text)]
     if not lines:
         return None
-    settings = sorted(name for name in config.training.environment if name.startswith(_INSTALLER_SETTING))
+    settings = sorted(
+        name for name in config.training.environment if name.startswith(_INSTALLER_SETTING)
+    )
     reasons = [f"training.environment has {name}, which a build does not know" for name in settings]
     reasons += [f"{name}: {why}" for name, line in lines if (why := _only_in_the_job(line))]
-    return Requirements(folder / REQUIREMENTS_FILE, files, reasons[0] if reasons else None, tuple(missing))
+    return Requirements(
+        folder / REQUIREMENTS_FILE, files, reasons[0] if reasons else None, tuple(missing)
+    )
 
 
-def write_layer(requirements: Requirements, base: str, image: ImageConfig, folder: Path) -> ImageConfig:
-    """Write the build context of the layer on `base` into `folder`; returns the section that builds it.
+def write_layer(
+    requirements: Requirements, base: str, image: ImageConfig, folder: Path
+) -> ImageConfig:
+    """Write the build context of the layer on `base` into `folder`; returns the section that builds
+    it.
 
     pip's settings among image.build_args count here, too.
     """
-    settings = {name: value for name, value in image.build_args.items() if name.startswith(_INSTALLER_SETTING)}
+    settings = {
+        name: value
+        for name, value in image.build_args.items()
+        if name.startswith(_INSTALLER_SETTING)
+    }
     for name, text in requirements.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "Dockerfile").write_text(_dockerfile(requirements.files, settings))
-    layer = {"context": str(folder), "base_image": base, "framework": None, "uri": None, "build_args": settings}
+    layer = {
+        "context": str(folder),
+        "base_image": base,
+        "framework": None,
+        "uri": None,
+        "build_args": settings,
+    }
     return image.model_copy(update=layer)
 
 
 def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
     """The base comes as BASE_IMAGE, from which infra/image/buildspec.yml knows where to log in.
 
-    The image's torch stays: it is built for the nodes' accelerators and network. A line that asks for another one is
-    an error of pip's, and torchvision without a version is the one that fits.
+    The image's torch stays: it is built for the nodes' accelerators and network. A line that asks
+    for another one is an error of pip's, and torchvision without a version is the one that fits.
     """
     lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
     lines += [f"COPY {json.dumps([name, f'{_PLACE}/{name}'])}" for name in files]
     lines += [
         f"RUN python -m pip list --format=freeze | sed -nE '/{_KEPT}/p' > {_PLACE}/kept.txt",
-        f"RUN python -m pip install --no-cache-dir -c {_PLACE}/kept.txt -r {_PLACE}/{REQUIREMENTS_FILE}",
+        (
+            f"RUN python -m pip install --no-cache-dir -c {_PLACE}/kept.txt -r"
+            f" {_PLACE}/{REQUIREMENTS_FILE}"
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """(requirements.txt and, through -r and -c, what it includes; the problem of each that is not in the folder).
+    """(requirements.txt and, through -r and -c, what it includes; the problem of each that is not
+    in the folder).
 
     Each path is relative to the file that names it.
     """
@@ -100,7 +125,9 @@ def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
                 continue
             found = (folder / name.parent / include["file"]).resolve()
             if not found.is_file() or not found.is_relative_to(folder.resolve()):
-                problem = f"{folder / name}: {include['file']} is no file in {folder}; correct the path"
+                problem = (
+                    f"{folder / name}: {include['file']} is no file in {folder}; correct the path"
+                )
                 missing.append(f"training.source_dir: {problem}")
                 continue
             pending.append(PurePosixPath(found.relative_to(folder.resolve()).as_posix()))
@@ -117,13 +144,23 @@ def _lines(text: str) -> Iterator[str]:
 def _only_in_the_job(line: str) -> str | None:
     """Why a build could not install what a line asks for, or None."""
     if variable := _VARIABLE.search(line):
-        return f"{variable.group()} is a variable of the job's environment, which a build does not know"
+        return (
+            f"{variable.group()} is a variable of the job's environment, which a build does not"
+            " know"
+        )
     option = _OPTION_WITH_PLACE.match(line)
     first = (line[option.end() :] if option else line).split()[0]
-    is_path = first.startswith((".", "/")) or "/" in first or first.endswith(_ARCHIVES) or option is not None
+    is_path = (
+        first.startswith((".", "/"))
+        or "/" in first
+        or first.endswith(_ARCHIVES)
+        or option is not None
+    )
     place = _FILE_URL.search(line)
     if place or (is_path and "://" not in first and not _INCLUDE.match(line)):
-        return f"{place.group() if place else first} is a place in the code, which comes with the job"
+        return (
+            f"{place.group() if place else first} is a place in the code, which comes with the job"
+        )
     return None
 
 

@@ -1,4 +1,6 @@
-"""The steps of an image build as processes: followed line by line, one deadline for all, ended with their group."""
+"""The steps of an image build as processes: followed line by line, one deadline for all, ended with
+their group.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,27 @@ _INSTRUCTION = re.compile(
 
 
 class BuildProcess:
-    """Runs the steps of one build. `deadline` is a value of the clock's monotonic time, the same for every step."""
+    """Runs the steps of one build. `deadline` is a value of the clock's monotonic time, the same
+    for every step.
+    """
 
-    def __init__(self, what: str, environment: Mapping[str, str], clock: Clock, deadline: float) -> None:
-        self._what, self._environment, self._clock, self._deadline = what, environment, clock, deadline
+    def __init__(
+        self, what: str, environment: Mapping[str, str], clock: Clock, deadline: float
+    ) -> None:
+        self._what, self._environment, self._clock, self._deadline = (
+            what,
+            environment,
+            clock,
+            deadline,
+        )
 
     def run(self, step: str, command: Sequence[str], secret: str | None = None) -> list[str]:
-        """Run a command to its end; returns its output's lines. `secret` is what it reads, and nothing shows it.
+        """Run a command to its end; returns its output's lines. `secret` is what it reads, and
+        nothing shows it.
 
-        Raises ImageBuildFailed with the step, the instruction it was at and its last lines, where it fails or is still
-        running at the deadline; then, and when the run is cancelled, the process and its children are ended.
+        Raises ImageBuildFailed with the step, the instruction it was at and its last lines, where
+        it fails or is still running at the deadline; then, and when the run is cancelled, the
+        process and its children are ended.
         """
         output = BuildOutput(logger)
         lines: list[str] = []
@@ -58,11 +71,18 @@ class BuildProcess:
         self._take(arrived, secret, lines, output)
         if process.returncode != 0:
             raise ImageBuildFailed(
-                f"{self._what} failed in {self._place(step, lines)} (exit code {process.returncode}){output.tail()}"
+                f"{self._what} failed in {self._place(step, lines)} (exit code"
+                f" {process.returncode}){output.tail()}"
             )
         return lines
 
-    def _take(self, arrived: queue.SimpleQueue[str], secret: str | None, lines: list[str], output: BuildOutput) -> None:
+    def _take(
+        self,
+        arrived: queue.SimpleQueue[str],
+        secret: str | None,
+        lines: list[str],
+        output: BuildOutput,
+    ) -> None:
         """Move what has arrived into `lines` and the log."""
         new = []
         with suppress(queue.Empty):
@@ -82,7 +102,9 @@ class BuildProcess:
 def _started(
     command: Sequence[str], environment: Mapping[str, str], secret: str | None
 ) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
-    """A process in a group of its own, and its output's lines as they arrive; on leaving the group is ended."""
+    """A process in a group of its own, and its output's lines as they arrive; on leaving the group
+    is ended.
+    """
     try:
         process = subprocess.Popen(
             command,

@@ -11,7 +11,9 @@ from tasks.errors import JobRefused, error_code
 
 
 def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-    """DescribeTrainingJob, or None for an unknown name (the service answers it with a ValidationException)."""
+    """DescribeTrainingJob, or None for an unknown name (the service answers it with a
+    ValidationException).
+    """
     try:
         return dict(sagemaker.describe_training_job(TrainingJobName=job_name))
     except sagemaker.exceptions.ClientError as error:
@@ -22,7 +24,9 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
 
 
 def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
-    """Ask each job to stop; returns those that still ran. Idempotent; one failure does not spare the rest."""
+    """Ask each job to stop; returns those that still ran. Idempotent; one failure does not spare
+    the rest.
+    """
     asked, failures = [], []
     for name in job_names:
         try:
@@ -33,5 +37,7 @@ def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
             if error_code(error) not in ("ValidationException", "ResourceNotFound"):
                 failures.append(f"{name}: {error}")
     if failures:
-        raise JobRefused("these jobs could not be stopped, stop them in the console:\n" + "\n".join(failures))
+        raise JobRefused(
+            "these jobs could not be stopped, stop them in the console:\n" + "\n".join(failures)
+        )
     return asked

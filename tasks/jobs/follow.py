@@ -1,7 +1,9 @@
-"""The logs of running jobs, followed: new lines of all nodes, merged by time, into the run's own log.
+"""The logs of running jobs, followed: new lines of all nodes, merged by time, into the run's own
+log.
 
-Of each job at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a line says how many were left
-out, and the first of those where the whole log is. A chatty job fills neither the terminal nor Prefect's database.
+Of each job at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a line
+says how many were left out, and the first of those where the whole log is. A chatty job fills
+neither the terminal nor Prefect's database.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ LINES_PER_MINUTE = 60.0
 BURST_LINES = 20
 MAX_LINE_CHARACTERS = 1000
 _LATE_MILLISECONDS = 10_000
-"""Nodes send their lines each at its own time: what may still come is asked for again, and said once."""
+"""Nodes send their lines each at its own time: what may still come is asked for again, and said
+once.
+"""
 
 
 @dataclass
 class _Place:
-    """How far a job's log was read; `said` has the time of each line from `since_milliseconds` on, by its id."""
+    """How far a job's log was read; `said` has the time of each line from `since_milliseconds` on,
+    by its id.
+    """
 
     since_milliseconds: int
     lines: CallBudget
@@ -56,7 +62,10 @@ class LogFollower:
         return job_name in self._stepped
 
     def begin(
-        self, job_names: Iterable[str], since: datetime, is_step: Callable[[str], bool] = lambda line: False
+        self,
+        job_names: Iterable[str],
+        since: datetime,
+        is_step: Callable[[str], bool] = lambda line: False,
     ) -> None:
         """Follow these jobs from `since` on; those that are followed already go on where they are.
 
@@ -68,9 +77,11 @@ class LogFollower:
             self._places.setdefault(name, _Place(int(since.timestamp() * 1000), lines))
 
     def poll(self, job_name: str) -> None:
-        """Log the lines that are new since the last poll: the last of them, as the limits allow, and how many are not.
+        """Log the lines that are new since the last poll: the last of them, as the limits allow,
+        and how many are not.
 
-        One FilterLogEvents call; where it has a further page (1 MB, 10,000 lines), the next poll reads that.
+        One FilterLogEvents call; where it has a further page (1 MB, 10,000 lines), the next poll
+        reads that.
         """
         if job_name in self._unreadable:
             return
@@ -88,7 +99,10 @@ class LogFollower:
             self._say_left_out(job_name, len(lines) - shown)
         for _, text in lines[len(lines) - shown :]:
             cut = len(text) - MAX_LINE_CHARACTERS
-            logger.info("%s", text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out")
+            logger.info(
+                "%s",
+                text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out",
+            )
 
     def _allowed(self, job_name: str, count: int) -> int:
         """How many of so many new lines may be said now."""
@@ -97,12 +111,18 @@ class LogFollower:
 
     def _say_left_out(self, job_name: str, count: int) -> None:
         place = self._places[job_name]
-        where = "" if place.is_whereabouts_said else f"; the whole log: CloudWatch Logs, {LOG_GROUP}, {job_name}/*"
+        where = (
+            ""
+            if place.is_whereabouts_said
+            else f"; the whole log: CloudWatch Logs, {LOG_GROUP}, {job_name}/*"
+        )
         place.is_whereabouts_said = True
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
-        """(time, "host: text") of each line of the next page that was not said yet, without its secrets."""
+        """(time, "host: text") of each line of the next page that was not said yet, without its
+        secrets.
+        """
         place, prefix = self._places[job_name], f"{job_name}/"
         streams: dict[str, list[dict[str, Any]]] = {}
         for event in self._next_page(place, prefix):
@@ -114,11 +134,16 @@ class LogFollower:
             hider = place.hiders.setdefault(stream, LogHider())
             host = stream.removeprefix(prefix).rsplit("-", 1)[0]
             texts = hider.hide(event["message"].rstrip() for event in events)
-            yield from ((event["timestamp"], f"{host}: {text}") for event, text in zip(events, texts, strict=True))
+            yield from (
+                (event["timestamp"], f"{host}: {text}")
+                for event, text in zip(events, texts, strict=True)
+            )
         if place.next_token is None and place.said:  # until then the query must stay as it is
             newest = max(place.said.values())
             place.since_milliseconds = max(place.since_milliseconds, newest - _LATE_MILLISECONDS)
-            place.said = {line: at for line, at in place.said.items() if at >= place.since_milliseconds}
+            place.said = {
+                line: at for line, at in place.said.items() if at >= place.since_milliseconds
+            }
 
     def has_more(self, job_name: str) -> bool:
         """Whether a further page of what is there already waits to be asked for."""
@@ -128,10 +153,15 @@ class LogFollower:
         token = {"nextToken": place.next_token} if place.next_token is not None else {}
         try:
             page = self._logs.filter_log_events(
-                logGroupName=LOG_GROUP, logStreamNamePrefix=prefix, startTime=place.since_milliseconds, **token
+                logGroupName=LOG_GROUP,
+                logStreamNamePrefix=prefix,
+                startTime=place.since_milliseconds,
+                **token,
             )
         except ClientError as error:
-            if error_code(error) == "ResourceNotFoundException":  # the group comes with the account's first job
+            if (
+                error_code(error) == "ResourceNotFoundException"
+            ):  # the group comes with the account's first job
                 return []
             raise
         place.next_token = page.get("nextToken")

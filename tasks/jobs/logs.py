@@ -1,8 +1,10 @@
-"""The whole log of a job, read once and kept beside the report: a file for each node, below reports/SWEEP_ID/logs/.
+"""The whole log of a job, read once and kept beside the report: a file for each node, below
+reports/SWEEP_ID/logs/.
 
-Each line of a file begins with its time in UTC. Of one node at most 8 MiB from the beginning are kept and 1 MiB from
-the end; a line between them says what is left out and where the whole log is. What has the shape of a secret is hidden.
-Whatever asks for a line of a job that has ended, the report too, reads these files.
+Each line of a file begins with its time in UTC. Of one node at most 8 MiB from the beginning are
+kept and 1 MiB from the end; a line between them says what is left out and where the whole log is.
+What has the shape of a secret is hidden. Whatever asks for a line of a job that has ended, the
+report too, reads these files.
 """
 
 from __future__ import annotations
@@ -27,19 +29,27 @@ from tasks.sweeps.folder import written_atomically
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = 500
-"""Of each node: what toolkit and launcher say after a program's last words is up to a hundred lines."""
+"""Of each node: what toolkit and launcher say after a program's last words is up to a hundred
+lines.
+"""
 MAX_FIRST_BYTES = 8 * 1024 * 1024
-"""Of a node's log: what is kept of its beginning. A page of GetLogEvents has 1 MiB, so that it takes nine calls."""
+"""Of a node's log: what is kept of its beginning. A page of GetLogEvents has 1 MiB, so that it
+takes nine calls.
+"""
 _BY_TIME = attrgetter("unix_milliseconds")
 
 
 @patient
-def read_job_log(platform: PlatformConfig, job_name: str, folder: Path, completed: bool) -> Iterable[LogLine]:
-    """The log of a job that has ended, all nodes in time order; it is kept in `folder`, and read there as it is used.
+def read_job_log(
+    platform: PlatformConfig, job_name: str, folder: Path, completed: bool
+) -> Iterable[LogLine]:
+    """The log of a job that has ended, all nodes in time order; it is kept in `folder`, and read
+    there as it is used.
 
-    That of a job which completed is asked for once. Of any other the last lines, which may come late, are what matters:
-    it is asked for again, and what was kept counts where the platform has none any more. A log that can't be read is a
-    warning, since the job's outcome counts without it; one that can't be kept is read all the same.
+    That of a job which completed is asked for once. Of any other the last lines, which may come
+    late, are what matters: it is asked for again, and what was kept counts where the platform has
+    none any more. A log that can't be read is a warning, since the job's outcome counts without it;
+    one that can't be kept is read all the same.
     """
     kept = names.log_file(job_name, "*")
     if not completed or not any(folder.glob(kept)):
@@ -50,12 +60,16 @@ def read_job_log(platform: PlatformConfig, job_name: str, folder: Path, complete
             except OSError as error:
                 logger.warning("the log of %s can't be kept: %s", job_name, error)
                 of_nodes = _streams_by_host(logs, job_name).items()
-                return list(heapq.merge(*(_lines_of_node(logs, *node) for node in of_nodes), key=_BY_TIME))
+                return list(
+                    heapq.merge(*(_lines_of_node(logs, *node) for node in of_nodes), key=_BY_TIME)
+                )
     return read_kept(sorted(folder.glob(kept)))
 
 
 def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
-    """Write the log of every node of a job that has ended; returns the files. A node without a log gets none."""
+    """Write the log of every node of a job that has ended; returns the files. A node without a log
+    gets none.
+    """
     paths = []
     for host, streams in _streams_by_host(logs, job_name).items():
         path = folder / names.log_file(job_name, host)
@@ -74,7 +88,8 @@ def read_kept(paths: list[Path]) -> Iterator[LogLine]:
 def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
     """The last lines of every node of a log, in time order: "algo-N: text".
 
-    Of every node, so that the one that failed first and then was silent is not crowded out by the others.
+    Of every node, so that the one that failed first and then was silent is not crowded out by the
+    others.
     """
     last: defaultdict[str, deque[LogLine]] = defaultdict(lambda: deque(maxlen=lines))
     for line in log:
@@ -83,7 +98,9 @@ def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
 
 
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
-    """The log streams of every node that has one. A spot job has one for each start of a node, named by its time."""
+    """The log streams of every node that has one. A spot job has one for each start of a node,
+    named by its time.
+    """
     found: defaultdict[str, list[str]] = defaultdict(list)
     try:
         pages = logs.get_paginator("describe_log_streams").paginate(
@@ -94,7 +111,9 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
                 name = stream["logStreamName"]
                 found[name.split("/")[-1].rsplit("-", 1)[0]].append(name)
     except logs.exceptions.ClientError as error:
-        if error_code(error) == "ResourceNotFoundException":  # the group comes with the account's first job
+        if (
+            error_code(error) == "ResourceNotFoundException"
+        ):  # the group comes with the account's first job
             return {}
         raise
     return {host: sorted(streams) for host, streams in found.items()}
@@ -120,20 +139,26 @@ def _lines_of_stream(logs: Any, host: str, stream: str) -> Iterator[LogLine]:
         if page["nextForwardToken"] == token.get("nextToken"):
             return
         token = {"nextToken": page["nextForwardToken"]}
-    rest = _hidden(logs.get_log_events(**query, startFromHead=False, startTime=last + 1)["events"], host, LogHider())
+    rest = _hidden(
+        logs.get_log_events(**query, startFromHead=False, startTime=last + 1)["events"],
+        host,
+        LogHider(),
+    )
     if rest:
         yield LogLine(
             last,
             host,
-            f"… lines are left out here, up to {rest[0].at}: the first {MAX_FIRST_BYTES} bytes are kept and the last "
-            f"page; the whole log: CloudWatch Logs, {LOG_GROUP}, {stream}",
+            f"… lines are left out here, up to {rest[0].at}: the first {MAX_FIRST_BYTES} bytes are"
+            f" kept and the last page; the whole log: CloudWatch Logs, {LOG_GROUP}, {stream}",
         )
     yield from rest
 
 
 def _hidden(events: list[dict[str, Any]], host: str, hider: LogHider) -> list[LogLine]:
     texts = hider.hide(event["message"].rstrip() for event in events)
-    return [LogLine(event["timestamp"], host, text) for event, text in zip(events, texts, strict=True)]
+    return [
+        LogLine(event["timestamp"], host, text) for event, text in zip(events, texts, strict=True)
+    ]
 
 
 def _lines_of_file(path: Path) -> Iterator[LogLine]:

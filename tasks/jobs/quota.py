@@ -1,7 +1,9 @@
-"""Nodes as slots of a Prefect global concurrency limit: several sweeps together stay within one quota.
+"""Nodes as slots of a Prefect global concurrency limit: several sweeps together stay within one
+quota.
 
-Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and SageMaker's own quota,
-which refuses a job too many, is what then stands. The limit is made with `prefect gcl create NAME --limit INSTANCES`.
+Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and
+SageMaker's own quota, which refuses a job too many, is what then stands. The limit is made with
+`prefect gcl create NAME --limit INSTANCES`.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ _LOCKED = 423
 
 
 class NodeSlots:
-    """The slots that the running jobs of one sweep hold; without a limit's name, none and no waiting."""
+    """The slots that the running jobs of one sweep hold; without a limit's name, none and no
+    waiting.
+    """
 
     def __init__(self, limit: str | None) -> None:
         self._limit = limit
         self._held: dict[str, ExitStack] = {}
 
     def take(self, job_name: str, nodes: int) -> None:
-        """One slot per node, held until given back. Raises QuotaReached where they are not free now."""
+        """One slot per node, held until given back. Raises QuotaReached where they are not free
+        now.
+        """
         if self._limit is None or job_name in self._held:
             return
         stack = ExitStack()
@@ -39,13 +45,18 @@ class NodeSlots:
                 concurrency(
                     self._limit,
                     occupy=nodes,
-                    max_retries=0,  # one question: a wait that is given up may still be granted, to nobody
+                    # one question: a wait that is given up may still be granted, to nobody
+                    max_retries=0,
                     strict=True,
-                    raise_on_lease_renewal_failure=False,  # a lost lease must not cost the running jobs
+                    # a lost lease must not cost the running jobs
+                    raise_on_lease_renewal_failure=False,
                 )
             )
         except ConcurrencySlotAcquisitionError as error:
-            locked = isinstance(error.__cause__, HTTPStatusError) and error.__cause__.response.status_code == _LOCKED
+            locked = (
+                isinstance(error.__cause__, HTTPStatusError)
+                and error.__cause__.response.status_code == _LOCKED
+            )
             why = "are not free" if locked else f"could not be had: {error.__cause__ or error}"
             raise QuotaReached(
                 f"{job_name}: {nodes} slots of the global concurrency limit {self._limit} {why}"
@@ -58,8 +69,11 @@ class NodeSlots:
         if stack is not None:
             try:
                 stack.close()
-            except Exception as error:  # whatever Prefect's client raises: the job has ended, and the lease ends too
-                logger.warning("the slots of %s come free when their lease runs out: %s", job_name, error)
+            # whatever Prefect's client raises: the job has ended, and the lease ends too
+            except Exception as error:
+                logger.warning(
+                    "the slots of %s come free when their lease runs out: %s", job_name, error
+                )
 
     def give_back_all(self) -> None:
         for job_name in list(self._held):
@@ -81,7 +95,10 @@ def check_limit(limit: str | None, nodes: int) -> None:
         ) from None
     if found.limit < nodes:
         raise PreflightRefused(
-            f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise it, or measure less"
+            f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise"
+            " it, or measure less"
         )
     if not found.active:
-        raise PreflightRefused(f"{field}: {limit} is not active, so it limits nothing; switch it on")
+        raise PreflightRefused(
+            f"{field}: {limit} is not active, so it limits nothing; switch it on"
+        )

@@ -1,16 +1,18 @@
-"""A training job's request, checked and sent by sagemaker-core, AWS's own typed layer of the API (SageMaker SDK v3).
+"""A training job's request, checked and sent by sagemaker-core, AWS's own typed layer of the API
+(SageMaker SDK v3).
 
-TrainingJob.create() holds the request to sagemaker-core's shapes (the type of every member, which ones must be there)
-and gives it to the client of the boto3 session that it is called with. Here that session is `_Sender`, which is the
-client too and passes the request on to the platform's own client, so that its endpoint, region, credentials and
-retries hold (tasks/platform.py), several platforms stay apart in one process, and the client's errors come out as they
-are. sagemaker-core sends its usage data from other classes only, and nothing of it is logged below a warning: its
-debug lines would show the job's environment.
+TrainingJob.create() holds the request to sagemaker-core's shapes (the type of every member, which
+ones must be there) and gives it to the client of the boto3 session that it is called with. Here
+that session is `_Sender`, which is the client too and passes the request on to the platform's own
+client, so that its endpoint, region, credentials and retries hold (tasks/platform.py), several
+platforms stay apart in one process, and the client's errors come out as they are. sagemaker-core
+sends its usage data from other classes only, and nothing of it is logged below a warning: its debug
+lines would show the job's environment.
 
-Importing it takes 1 to 2 s of a processor beside what a run imports anyway, so nothing does until a request is checked
-or sent: a run does while Prefect's server starts (cli/main.py), or in a thread (begin_import). `nodesweep plan` takes
-about 2 s of a processor more for it, and uses it still: what checks a request there is what sends it
-(benchmarks/results/sagemaker_core_import-2026-11-22.json).
+Importing it takes 1 to 2 s of a processor beside what a run imports anyway, so nothing does until a
+request is checked or sent: a run does while Prefect's server starts (cli/main.py), or in a thread
+(begin_import). `nodesweep plan` takes about 2 s of a processor more for it, and uses it still: what
+checks a request there is what sends it (benchmarks/results/sagemaker_core_import-2026-11-22.json).
 """
 
 from __future__ import annotations
@@ -36,12 +38,16 @@ _MODULE = "sagemaker.core.resources"
 
 
 def begin_import() -> None:
-    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import, as does the process's end."""
+    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import, as does the
+    process's end.
+    """
     threading.Thread(target=_import_core, name="import-sagemaker-core").start()
 
 
 def _import_core() -> Any:
-    """sagemaker.core.resources. Its 900 models take a third less time where nobody looks for garbage among them."""
+    """sagemaker.core.resources. Its 900 models take a third less time where nobody looks for
+    garbage among them.
+    """
     if _MODULE in sys.modules:
         return importlib.import_module(_MODULE)  # waits where another thread is still at it
     collects = gc.isenabled()
@@ -54,7 +60,9 @@ def _import_core() -> Any:
 
 
 def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
-    """CreateTrainingJob. Raises what the client `sagemaker` raises, and JobRefused for a request of a wrong shape."""
+    """CreateTrainingJob. Raises what the client `sagemaker` raises, and JobRefused for a request of
+    a wrong shape.
+    """
     if problems := _create(request, sagemaker.create_training_job):
         raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
 
@@ -62,9 +70,9 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
 def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
     """What is wrong with a request, member by member, as far as that shows without sending it.
 
-    sagemaker-core knows types, and which members exist and must be there; botocore's model adds the lower bounds and
-    shortest lengths. Neither tells an upper bound, a pattern or an enumeration that is broken (configs/models.py has
-    those), nor what only the account knows.
+    sagemaker-core knows types, and which members exist and must be there; botocore's model adds the
+    lower bounds and shortest lengths. Neither tells an upper bound, a pattern or an enumeration
+    that is broken (configs/models.py has those), nor what only the account knows.
     """
     found: list[str] = []
 
@@ -83,7 +91,9 @@ def _service_shape() -> Any:
 
 
 def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, ...]:
-    """TrainingJob.create() with `send` for the call; what sagemaker-core finds wrong, before any call."""
+    """TrainingJob.create() with `send` for the call; what sagemaker-core finds wrong, before any
+    call.
+    """
     resources = _import_core()
     logging.getLogger(_MODULE).setLevel(logging.WARNING)
     codec = importlib.import_module("sagemaker.core.utils.code_injection.codec")
@@ -92,7 +102,9 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
     try:
         _validated(job.create)(job, **arguments, session=sender, region="")
     except Exception as error:
-        if sender.was_accepted:  # the job is there, whatever sagemaker-core makes of its description
+        if (
+            sender.was_accepted
+        ):  # the job is there, whatever sagemaker-core makes of its description
             return ()
         if isinstance(error, ValidationError):
             return tuple(_problems(error))
@@ -106,8 +118,9 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
 def _validated(create_method: Any) -> Callable[..., Any]:
     """TrainingJob.create without its two decorators, the second one's check put back.
 
-    The first reads a SageMaker defaults file, on this machine or in S3: the request is the one that the plan shows and
-    the job's digest names, wherever it is sent from. The second builds the check anew for every call, 20 ms each.
+    The first reads a SageMaker defaults file, on this machine or in S3: the request is the one that
+    the plan shows and the job's digest names, wherever it is sent from. The second builds the check
+    anew for every call, 20 ms each.
     """
     undecorated = create_method.__wrapped__.__wrapped__
     return validate_call(config={"arbitrary_types_allowed": True})(undecorated)
@@ -121,7 +134,10 @@ class _Sender(boto3.Session):
     """The session that sagemaker-core asks for its client, and that client. One per request."""
 
     def __init__(self, request: Mapping[str, Any], send: Callable[..., Any]) -> None:
-        self._request, self._send = dict(request), send  # not boto3's own: nothing is read from this machine
+        self._request, self._send = (
+            dict(request),
+            send,
+        )  # not boto3's own: nothing is read from this machine
         self.was_accepted = False
 
     def client(self, *_: Any, **__: Any) -> _Sender:
@@ -129,17 +145,25 @@ class _Sender(boto3.Session):
         return self
 
     def create_training_job(self, **typed: Any) -> Any:
-        """Send the request as it was given: sagemaker-core leaves out an empty member, and must change nothing else."""
+        """Send the request as it was given: sagemaker-core leaves out an empty member, and must
+        change nothing else.
+        """
         members = sorted({*typed, *self._request})
-        changed = [name for name in members if _filled(typed.get(name)) != _filled(self._request.get(name))]
+        changed = [
+            name for name in members if _filled(typed.get(name)) != _filled(self._request.get(name))
+        ]
         if changed:
-            raise _ChangedRequest(f"sagemaker-core does not know all of {', '.join(changed)}; a newer one may")
+            raise _ChangedRequest(
+                f"sagemaker-core does not know all of {', '.join(changed)}; a newer one may"
+            )
         answer = self._send(**self._request)
         self.was_accepted = True
         return answer
 
     def describe_training_job(self, **asked: Any) -> dict[str, Any]:
-        """create() ends by describing the job. Answered here: a call that fails would lose a job that was accepted."""
+        """create() ends by describing the job. Answered here: a call that fails would lose a job
+        that was accepted.
+        """
         return asked
 
 
@@ -153,11 +177,21 @@ def _filled(value: Any) -> Any:
 
 
 def _problems(error: ValidationError) -> Iterator[str]:
-    """One line per member, in sagemaker-core's spelling. No value: the job's environment may hold a secret."""
+    """One line per member, in sagemaker-core's spelling. No value: the job's environment may hold a
+    secret.
+    """
     for detail in error.errors(include_url=False, include_input=True):
-        kinds = ("str", "int", "bool")  # of a union's alternatives, the last of which is a pipeline's variable
+        kinds = (
+            "str",
+            "int",
+            "bool",
+        )  # of a union's alternatives, the last of which is a pipeline's variable
         place = [str(part) for part in detail["loc"] if part not in kinds]
         if "PipelineVariable" in place[-1]:
             continue
-        got = "" if detail["type"].startswith("missing") else f", got {type(detail['input']).__name__}"
+        got = (
+            ""
+            if detail["type"].startswith("missing")
+            else f", got {type(detail['input']).__name__}"
+        )
         yield f"{'.'.join(place)}: {detail['msg']}{got}"

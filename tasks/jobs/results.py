@@ -17,15 +17,20 @@ from tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
 _MAX_METRICS_BYTES = 8 * 1024 * 1024
-"""Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a multiple of its size."""
+"""Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a
+multiple of its size.
+"""
 _MAX_METRICS_DEPTH = 32
 _MAX_UNPACKED_BYTES = 16 * 1024**3
-"""Of the archive, up to where metrics.json lies in it: minutes of reading, and a stop for one of zeros."""
+"""Of the archive, up to where metrics.json lies in it: minutes of reading, and a stop for one of
+zeros.
+"""
 _TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} deep"
 
 
 def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
-    """metrics.json out of a job's output.tar.gz; None where the program wrote none, or none that can be used.
+    """metrics.json out of a job's output.tar.gz; None where the program wrote none, or none that
+    can be used.
 
     The archive is read as a stream and never held: a job may put its whole model into it.
     """
@@ -61,13 +66,18 @@ def _metrics_in(archive: Any) -> bytes | None:
             if unpacked_bytes > _MAX_UNPACKED_BYTES:
                 if found:
                     break
-                raise _Unusable(f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, and is read no further")
+                raise _Unusable(
+                    f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, and is read no further"
+                )
             depth = member.name.count("/")
             if not member.isfile() or member.name.split("/")[-1] != names.METRICS_FILE:
                 continue
             if found is None or depth < found[0]:
                 if member.size > _MAX_METRICS_BYTES:
-                    said = f"its {member.name} has {member.size} bytes, {_MAX_METRICS_BYTES} are read at most"
+                    said = (
+                        f"its {member.name} has {member.size} bytes, {_MAX_METRICS_BYTES} are read"
+                        " at most"
+                    )
                     found = (depth, _Unusable(said))
                     continue
                 stream = tar.extractfile(member)
@@ -91,14 +101,18 @@ def _parse_metrics(content: bytes | None) -> Any:
         if depth > _MAX_METRICS_DEPTH:
             raise _Unusable(_TOO_DEEP)
         lists = [
-            value if isinstance(value, list) else value.values() for value in level if isinstance(value, dict | list)
+            value if isinstance(value, list) else value.values()
+            for value in level
+            if isinstance(value, dict | list)
         ]
         level = [value for values in lists for value in values if isinstance(value, dict | list)]
     return metrics
 
 
 @patient
-def read_job_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
+def read_job_metrics(
+    platform: PlatformConfig, sweep: str, job_name: str
+) -> Mapping[str, Any] | None:
     """S3: the metrics.json that the training program wrote."""
     key = names.job_output_key(platform.prefix, sweep, job_name)
     return read_metrics(aws_client("s3", platform), platform.bucket, key)

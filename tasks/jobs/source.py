@@ -1,4 +1,5 @@
-"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit fetches it.
+"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit
+fetches it.
 
 Also which code has ever completed a point.
 """
@@ -27,11 +28,13 @@ MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
 
 def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
-    """The packed code of a config that has some, without what may lie in the same folder and is none.
+    """The packed code of a config that has some, without what may lie in the same folder and is
+    none.
 
-    Reports and a local dataset are left out, and so is the config that `nodesweep init` writes: else a sweep's own
-    report, or a larger budget, would make other code of it. `with_requirements`: whether the toolkit is to install
-    the requirements.txt at every start, which is left out where a layer of the image has the packages.
+    Reports and a local dataset are left out, and so is the config that `nodesweep init` writes:
+    else a sweep's own report, or a larger budget, would make other code of it. `with_requirements`:
+    whether the toolkit is to install the requirements.txt at every start, which is left out where a
+    layer of the image has the packages.
     """
     assert config.training.source_dir is not None
     source_dir = Path(config.training.source_dir)
@@ -44,16 +47,22 @@ def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
 
 
 def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> bytes:
-    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal contents.
+    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal
+    contents.
 
-    `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point, or for too much.
+    `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point,
+    or for too much.
     """
     if not (source_dir / entry_point).is_file():
-        raise PreflightRefused(f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}")
+        raise PreflightRefused(
+            f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}"
+        )
     root = source_dir.resolve()
     below = [other for other in left_out if root in other.parents]
     files = (path for path in source_dir.rglob("*") if path.is_file())
-    paths = sorted(path for path in files if not _is_left_out(path.relative_to(source_dir), root, below))
+    paths = sorted(
+        path for path in files if not _is_left_out(path.relative_to(source_dir), root, below)
+    )
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_SOURCE_BYTES:
         raise PreflightRefused(
@@ -77,7 +86,9 @@ def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
 
 
 def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
-    """The s3:// URI of the code as it is here now, once it is sent. Raises PreflightRefused as pack_code() does."""
+    """The s3:// URI of the code as it is here now, once it is sent. Raises PreflightRefused as
+    pack_code() does.
+    """
     return f"s3://{config.platform.bucket}/{_key(config, pack_code(config, with_requirements))}"
 
 

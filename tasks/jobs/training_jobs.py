@@ -1,7 +1,7 @@
 """SageMaker training jobs as tasks: start one or adopt it, watch several, list them.
 
-A job's name is computed from what it is (sweep, point, attempt, request digest), so describing comes before creating:
-a job that is there already is ours and is adopted, whoever started it.
+A job's name is computed from what it is (sweep, point, attempt, request digest), so describing
+comes before creating: a job that is there already is ours and is adopted, whoever started it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,28 @@ from tasks.sweeps.stopping import list_of
 logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0
 """How long the description and the tags of a job that was just made may be unknown."""
-"""Of an environment variable's value in CreateTrainingJob (API reference, TrainingEnvironmentValue)."""
+"""Of an environment variable's value in CreateTrainingJob (API reference,
+TrainingEnvironmentValue).
+"""
 MIN_HIDDEN_CHARACTERS = 4
 """Shorter values, such as 1 or yes, are no secrets, and stand in every message."""
 
 
 class QuotaReached(JobRefused):
-    """The account's quota holds no further instances now; waiting may help, repeating at once does not."""
+    """The account's quota holds no further instances now; waiting may help, repeating at once does
+    not.
+    """
 
 
-def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> dict[str, Any]:
-    """Start the job or adopt the one of that name; returns its description. Raises JobRefused, QuotaReached.
+def submit(
+    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
+) -> dict[str, Any]:
+    """Start the job or adopt the one of that name; returns its description. Raises JobRefused,
+    QuotaReached.
 
-    What SageMaker has accepted from us is not doubted: nothing is asked of a job that this call created, since neither
-    its description nor its tags may be known yet. Those of a job that somebody else started are waited for.
+    What SageMaker has accepted from us is not doubted: nothing is asked of a job that this call
+    created, since neither its description nor its tags may be known yet. Those of a job that
+    somebody else started are waited for.
     """
     name = request["TrainingJobName"]
     clock = clock or Clock()
@@ -59,7 +67,10 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise QuotaReached(f"{name}: {error}") from error
         except sagemaker.exceptions.ResourceInUse:
-            logger.info("%s is there already, started by somebody else or by a try whose answer was lost", name)
+            logger.info(
+                "%s is there already, started by somebody else or by a try whose answer was lost",
+                name,
+            )
             existing = _once_known(lambda: describe(sagemaker, name), clock)
         except sagemaker.exceptions.ClientError as error:
             if error_code(error) == "ValidationException":
@@ -72,14 +83,20 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """The request with each environment value ${NAME} replaced by that variable. Raises JobRefused where it can't be.
+    """The request with each environment value ${NAME} replaced by that variable. Raises JobRefused
+    where it can't be.
 
-    Done as late as this, so that the job's name, its digest and every record are made of the reference, not the secret.
+    Done as late as this, so that the job's name, its digest and every record are made of the
+    reference, not the secret.
     """
     environment = dict(request.get("Environment", {}))
-    if problems := variable_problems(environment, {name: len(value) for name, value in variables.items()}):
+    if problems := variable_problems(
+        environment, {name: len(value) for name, value in variables.items()}
+    ):
         raise JobRefused("; ".join(problems))
-    environment |= {name: variables[variable] for name, variable in variables_of(environment).items()}
+    environment |= {
+        name: variables[variable] for name, variable in variables_of(environment).items()
+    }
     return {**request, "Environment": environment} if environment else dict(request)
 
 
@@ -97,7 +114,9 @@ def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
 
 
 def _without(text: str, values: Sequence[str]) -> str:
-    """The text with each value of 4 characters or more replaced, as it is and as JSON and Python write it."""
+    """The text with each value of 4 characters or more replaced, as it is and as JSON and Python
+    write it.
+    """
     for value in values:
         for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
             if len(value) >= MIN_HIDDEN_CHARACTERS:
@@ -105,14 +124,16 @@ def _without(text: str, values: Sequence[str]) -> str:
     return text
 
 
-def _check_digest(sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock) -> None:
+def _check_digest(
+    sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock
+) -> None:
     """A job of this name is only ours when it carries our request's digest."""
     found = _once_known(lambda: _digest_tag(sagemaker, description["TrainingJobArn"]), clock)
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
     if found != wanted:
         raise JobRefused(
-            f"{description['TrainingJobName']} exists with another request (digest {found}, ours {wanted}); "
-            "it is not adopted: delete it, or start a new sweep"
+            f"{description['TrainingJobName']} exists with another request (digest {found}, ours"
+            f" {wanted}); it is not adopted: delete it, or start a new sweep"
         )
 
 
@@ -120,14 +141,19 @@ def _digest_tag(sagemaker: Any, arn: str) -> str | None:
     try:
         tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
     except sagemaker.exceptions.ClientError as error:
-        if error_code(error) in ("ValidationException", "ResourceNotFound"):  # the job is there, its tags are not yet
+        if error_code(error) in (
+            "ValidationException",
+            "ResourceNotFound",
+        ):  # the job is there, its tags are not yet
             return None
         raise
     return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
 
 
 def _once_known(ask: Callable[[], Any], clock: Clock) -> Any:
-    """What `ask` answers of something that was just made; None where it is not known after KNOWN_SECONDS either."""
+    """What `ask` answers of something that was just made; None where it is not known after
+    KNOWN_SECONDS either.
+    """
     deadline = clock.monotonic() + KNOWN_SECONDS
     for pause in intervals(0.5, 5.0):
         answer = ask()
@@ -144,7 +170,9 @@ def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, 
 
 
 @task(name="describe-training-jobs", **TASK_OPTIONS)
-def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[dict[str, Any]]:
+def describe_training_jobs(
+    platform: PlatformConfig, job_names: Sequence[str]
+) -> list[dict[str, Any]]:
     """SageMaker: those of the jobs that it knows, at the pace of the watches."""
     sagemaker, budget, found = aws_client("sagemaker", platform), _call_budget(platform), []
     for name in job_names:
@@ -154,7 +182,9 @@ def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -
 
 
 @task(name="submit-training-job", task_run_name="{label}", **PATIENT_TASK_OPTIONS)
-def submit_training_job(platform: PlatformConfig, request: Mapping[str, Any], label: str) -> dict[str, Any]:
+def submit_training_job(
+    platform: PlatformConfig, request: Mapping[str, Any], label: str
+) -> dict[str, Any]:
     """SageMaker: start the job, or adopt it. `label` names it to people, e.g. train-4n-r2."""
     return submit(aws_client("sagemaker", platform), request)
 
@@ -170,17 +200,21 @@ def watch_training_jobs(
     earlier_mark: str | None = None,
     first_step: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them; S3: is the sweep stopped?
+    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them; S3: is the
+    sweep stopped?
 
-    With `first_step`, the metric definitions, only until one has ended or its log tells of a step: then none is
-    returned.
+    With `first_step`, the metric definitions, only until one has ended or its log tells of a step:
+    then none is returned.
 
-    Logs are read from `log_since` on, or from where an earlier watch in this process left off. Once the sweep is
-    stopped by another mark than `earlier_mark`, all its jobs here are.
+    Logs are read from `log_since` on, or from where an earlier watch in this process left off. Once
+    the sweep is stopped by another mark than `earlier_mark`, all its jobs here are.
     """
 
     def is_stopped() -> bool:
-        return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)
+        return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (
+            None,
+            earlier_mark,
+        )
 
     follower = _log_follower(platform)
     if first_step is None:
@@ -204,7 +238,9 @@ def watch_training_jobs(
 
 @lru_cache(maxsize=64)
 def _call_budget(platform: PlatformConfig) -> CallBudget:
-    """One for all watches of this process, since each watch ends with the first job and the next one begins at once."""
+    """One for all watches of this process, since each watch ends with the first job and the next
+    one begins at once.
+    """
     return CallBudget(platform.calls_per_second, BURST_CALLS, Clock())
 
 
@@ -221,9 +257,13 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 
 @task(name="list-training-jobs", **TASK_OPTIONS)
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """SageMaker and S3: the names of a sweep's jobs, oldest first; claimed ones that the list does not show, last.
+    """SageMaker and S3: the names of a sweep's jobs, oldest first; claimed ones that the list does
+    not show, last.
 
     A claimed job may be one that SageMaker never accepted.
     """
     listed = [job["TrainingJobName"] for job in list_of(aws_client("sagemaker", platform), sweep)()]
-    return [*listed, *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed))]
+    return [
+        *listed,
+        *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed)),
+    ]

@@ -1,7 +1,9 @@
-"""How busy a job's nodes were: CloudWatch's instance metrics of SageMaker training jobs, one number per resource.
+"""How busy a job's nodes were: CloudWatch's instance metrics of SageMaker training jobs, one number
+per resource.
 
-Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" of the developer guide. CPUUtilization is the
-sum over cores and GPUUtilization over GPUs, so 400 is four of them fully used.
+Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" of the developer guide.
+CPUUtilization is the sum over cores and GPUUtilization over GPUs, so 400 is four of them fully
+used.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ EMULATED_METRICS = {
 }
 """What only emulated nodes have, and AWS is not asked for (docs/method.md, "Attainment")."""
 PERIOD_SECONDS = 60
-# 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500. More nodes would hardly change the mean.
+# 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500. More nodes would hardly
+# change the mean.
 MAX_NODES = 64
 
 
@@ -45,14 +48,18 @@ def read_utilisation(
     ended: datetime,
     metrics: Mapping[str, str] = METRICS,
 ) -> dict[str, float]:
-    """Mean of each metric over nodes and time, in percent; empty where there is none or it can't be read.
+    """Mean of each metric over nodes and time, in percent; empty where there is none or it can't be
+    read.
 
-    Of what the nodes attained it is the least: they wait for one another, so the slowest one's counts.
+    Of what the nodes attained it is the least: they wait for one another, so the slowest one's
+    counts.
     """
     queries = [
         _query(f"m{place}", metric, f"{job_name}/algo-{node}")
         for place, (metric, node) in enumerate(
-            (metric, node) for metric in metrics.values() for node in range(1, min(nodes, MAX_NODES) + 1)
+            (metric, node)
+            for metric in metrics.values()
+            for node in range(1, min(nodes, MAX_NODES) + 1)
         )
     ]
     labels = {query["Id"]: query["MetricStat"]["Metric"]["MetricName"] for query in queries}
@@ -60,7 +67,9 @@ def read_utilisation(
     # A data point carries the start of its minute.
     window = {"StartTime": started - timedelta(seconds=PERIOD_SECONDS), "EndTime": ended}
     with best_effort(f"the utilisation of {job_name} can't be read"):
-        for page in cloudwatch.get_paginator("get_metric_data").paginate(MetricDataQueries=queries, **window):
+        for page in cloudwatch.get_paginator("get_metric_data").paginate(
+            MetricDataQueries=queries, **window
+        ):
             for result in page["MetricDataResults"]:
                 values.setdefault(labels[result["Id"]], []).extend(result["Values"])
     return {
@@ -79,10 +88,15 @@ def running_time(description: Mapping[str, Any]) -> tuple[datetime, datetime] | 
 def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     dimensions = [{"Name": "Host", "Value": host}]
     described = {"Namespace": NAMESPACE, "MetricName": metric, "Dimensions": dimensions}
-    return {"Id": identifier, "MetricStat": {"Metric": described, "Period": PERIOD_SECONDS, "Stat": "Average"}}
+    return {
+        "Id": identifier,
+        "MetricStat": {"Metric": described, "Period": PERIOD_SECONDS, "Stat": "Average"},
+    }
 
 
-def read_job_utilisation(platform: PlatformConfig, description: Mapping[str, Any]) -> dict[str, float]:
+def read_job_utilisation(
+    platform: PlatformConfig, description: Mapping[str, Any]
+) -> dict[str, float]:
     """CloudWatch: how busy the nodes of a job were."""
     window = running_time(description)
     if window is None:
@@ -91,5 +105,7 @@ def read_job_utilisation(platform: PlatformConfig, description: Mapping[str, Any
     cloudwatch = aws_client("cloudwatch", platform)
     found = read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window)
     if platform_kind(description["TrainingJobArn"]) == "emulated":
-        found |= read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window, EMULATED_METRICS)
+        found |= read_utilisation(
+            cloudwatch, description["TrainingJobName"], nodes, *window, EMULATED_METRICS
+        )
     return found

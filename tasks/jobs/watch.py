@@ -1,13 +1,15 @@
 """One watcher for all running jobs of a sweep: a look describes each of them.
 
-What it costs: a look is one DescribeTrainingJob for each job, and between two looks one FilterLogEvents for the job
-whose log was read the longest ago, and further ones where calls are to spare. All keep to one CallBudget, of
-platform.calls_per_second; beside it each look asks `is_stopped`, one S3 GetObject. AWS publishes no rate for Describe;
-FilterLogEvents has 5 a second per account and region (CloudWatch Logs quotas). One a second leaves room.
+What it costs: a look is one DescribeTrainingJob for each job, and between two looks one
+FilterLogEvents for the job whose log was read the longest ago, and further ones where calls are to
+spare. All keep to one CallBudget, of platform.calls_per_second; beside it each look asks
+`is_stopped`, one S3 GetObject. AWS publishes no rate for Describe; FilterLogEvents has 5 a second
+per account and region (CloudWatch Logs quotas). One a second leaves room.
 
-When it looks: every `poll_seconds`, each further pause 1.3 times the last up to 4 times `poll_seconds` while nothing
-changes, each ± 20 %; a change begins anew. An end is therefore known at most 4.8 `poll_seconds` after it happened, and
-at one call a second 1 s later for each job that is described at that look beyond the burst.
+When it looks: every `poll_seconds`, each further pause 1.3 times the last up to 4 times
+`poll_seconds` while nothing changes, each ± 20 %; a change begins anew. An end is therefore known
+at most 4.8 `poll_seconds` after it happened, and at one call a second 1 s later for each job that
+is described at that look beyond the burst.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from tasks.polling import CallBudget, Clock, Progress, intervals
 from tasks.sweeps.stopping import STOPPING_SECONDS
 
 logger = logging.getLogger("nodesweep.jobs")
-# For short jobs that are looked at twice a second: the looks and log lines of about the first ten seconds, or an end's.
+# For short jobs that are looked at twice a second: the looks and log lines of about the first ten
+# seconds, or an end's.
 BURST_CALLS = 20
 SPARE_CALLS = 10
 """Calls that log lines leave to the look to come."""
@@ -35,7 +38,9 @@ _WRITES_LOG = ("Training", "Uploading")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds that a job may wait from its creation until it trains, and take from then to its end."""
+    """Seconds that a job may wait from its creation until it trains, and take from then to its
+    end.
+    """
 
     queue_seconds: float
     run_seconds: float
@@ -43,7 +48,9 @@ class JobLimits:
 
 @dataclass
 class JobWait:
-    """Since when an end is waited for, by the watcher's clock; it outlives a watch, which ends with any job's end."""
+    """Since when an end is waited for, by the watcher's clock; it outlives a watch, which ends with
+    any job's end.
+    """
 
     stopped_at: float | None = None
     stop_accepted: bool = False
@@ -64,7 +71,11 @@ class _Job:
     def state(self) -> str:
         """The secondary status."""
         description = self.description or {}
-        return str(description.get("SecondaryStatus") or description.get("TrainingJobStatus") or "not known yet")
+        return str(
+            description.get("SecondaryStatus")
+            or description.get("TrainingJobStatus")
+            or "not known yet"
+        )
 
     @property
     def message(self) -> str:
@@ -79,7 +90,11 @@ class _Job:
         if self.given_up is not None:
             unknown = {"TrainingJobName": self.name, "TrainingJobStatus": "InProgress"}
             return {**(description or unknown), "FailureReason": self.given_up}
-        return description if description is not None and description["TrainingJobStatus"] in TERMINAL else None
+        return (
+            description
+            if description is not None and description["TrainingJobStatus"] in TERMINAL
+            else None
+        )
 
 
 def watch(
@@ -96,15 +111,16 @@ def watch(
 ) -> list[dict[str, Any]]:
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
 
-    With `has_stepped` none is returned as soon as it says of one that it has reached the step that is waited for;
-    then every log is worth a call in every pause, not only where one is to spare.
+    With `has_stepped` none is returned as soon as it says of one that it has reached the step that
+    is waited for; then every log is worth a call in every pause, not only where one is to spare.
 
-    `follow` is called for jobs that train, in the middle of each pause, and for those that have just ended, each call
-    one of the budget. `is_stopped` is asked at every look; once it says so all jobs are stopped. A job past one of its
-    limits is stopped and waited for. A job that does not end within 300 s of being stopped, or that nobody has known
-    for as long, is given up: it is returned as it was last described, not terminal, and its FailureReason says why.
-    `waits` keeps these 300 s from one watch of a job to the next. Says how the jobs stand. A ClientError of a describe
-    passes, and nothing is lost by it.
+    `follow` is called for jobs that train, in the middle of each pause, and for those that have
+    just ended, each call one of the budget. `is_stopped` is asked at every look; once it says so
+    all jobs are stopped. A job past one of its limits is stopped and waited for. A job that does
+    not end within 300 s of being stopped, or that nobody has known for as long, is given up: it is
+    returned as it was last described, not terminal, and its FailureReason says why. `waits` keeps
+    these 300 s from one watch of a job to the next. Says how the jobs stand. A ClientError of a
+    describe passes, and nothing is lost by it.
     """
     waits = {} if waits is None else waits
     watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
@@ -160,14 +176,21 @@ class _Watcher:
         return bool(changed), [job.ended for job in ended if job.ended is not None]
 
     def _describe(self, job: _Job) -> bool:
-        """Whether it differs from the last look. One that SageMaker does not know is asked for until it is given up."""
+        """Whether it differs from the last look. One that SageMaker does not know is asked for
+        until it is given up.
+        """
         self._budget.take()
         description = describe(self._sagemaker, job.name)
         if description is None:
             now = self._clock.monotonic()
-            job.wait.unknown_since = now if job.wait.unknown_since is None else job.wait.unknown_since
+            job.wait.unknown_since = (
+                now if job.wait.unknown_since is None else job.wait.unknown_since
+            )
             if now - job.wait.unknown_since >= STOPPING_SECONDS:
-                job.given_up = f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s; resume the sweep to try again"
+                job.given_up = (
+                    f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s; resume the sweep to"
+                    " try again"
+                )
             return False
         job.wait.unknown_since = None
         before, job.description = job.description, description
@@ -184,8 +207,8 @@ class _Watcher:
             self._ask_to_stop(job)
         if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
             job.given_up = (
-                f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still cost money; "
-                "look at it in the console"
+                f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still"
+                " cost money; look at it in the console"
             )
 
     def _stop(self, job: _Job, problem: str) -> None:
@@ -194,7 +217,9 @@ class _Watcher:
         self._ask_to_stop(job)
 
     def _ask_to_stop(self, job: _Job) -> None:
-        """Where it is not accepted the job has ended, is not known yet, or the call failed: then it is asked again."""
+        """Where it is not accepted the job has ended, is not known yet, or the call failed: then it
+        is asked again.
+        """
         self._budget.take()
         try:
             job.wait.stop_accepted = bool(stop(self._sagemaker, [job.name]))
@@ -210,10 +235,14 @@ class _Watcher:
         for job in changed:
             logger.info("%s: %s%s", job.name, job.state, f" ({job.message})" if job.message else "")
         counts = Counter(job.state for job in self._jobs)
-        self._progress.note(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
+        self._progress.note(
+            ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        )
 
     def follow_logs(self, all_of_them: bool) -> None:
-        """Of the jobs that train, the longest unread first: that one always, the others where calls are to spare."""
+        """Of the jobs that train, the longest unread first: that one always, the others where calls
+        are to spare.
+        """
         training = [job for job in self._jobs if job.state in _WRITES_LOG]
         for place, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
             if place == 0 or all_of_them:
@@ -227,8 +256,9 @@ class _Watcher:
 def overdue(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
     """Which limit a job that has not ended is past, or None.
 
-    Counted from the platform's own times, so that a job that is adopted has no more time than any other; they are
-    as good as the two clocks agree, and AWS answers no caller whose clock is 5 minutes off.
+    Counted from the platform's own times, so that a job that is adopted has no more time than any
+    other; they are as good as the two clocks agree, and AWS answers no caller whose clock is 5
+    minutes off.
     """
     trained_at = _trained_at(description)
     since = description["CreationTime"] if trained_at is None else trained_at
@@ -246,4 +276,8 @@ def _trained_at(description: Mapping[str, Any]) -> datetime | None:
 
 
 def _what_changes(description: Mapping[str, Any]) -> tuple[Any, ...]:
-    return description["TrainingJobStatus"], description.get("SecondaryStatus"), description.get("LastModifiedTime")
+    return (
+        description["TrainingJobStatus"],
+        description.get("SecondaryStatus"),
+        description.get("LastModifiedTime"),
+    )

@@ -1,7 +1,9 @@
-"""Every rule that asks the account, in the order in which its findings are named: what only the account can tell.
+"""Every rule that asks the account, in the order in which its findings are named: what only the
+account can tell.
 
-Each has the one read call that gets what it judges. A new rule is its call and its judge in a file of this folder, and
-its row here, of which `python -m tasks.preflight.document` makes docs/preflight.md.
+Each has the one read call that gets what it judges. A new rule is its call and its judge in a file
+of this folder, and its row here, of which `python -m tasks.preflight.document` makes
+docs/preflight.md.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ def _mounts(kind: str, facts: Facts) -> bool:
 
 
 def _pushes(facts: Facts) -> bool:
-    """An image or a layer on one may have to be built, into a repository that is not made for it."""
-    return not facts.config.platform.create_missing and (facts.config.image.uri is None or facts.files.has_layer)
+    """An image or a layer on one may have to be built, into a repository that is not made for
+    it.
+    """
+    return not facts.config.platform.create_missing and (
+        facts.config.image.uri is None or facts.files.has_layer
+    )
 
 
 def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyAnswer]:
@@ -63,26 +69,39 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             ),
         ),
         action="servicequotas:ListServiceQuotas",
-        asks="the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
-        "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*",
+        asks=(
+            "the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
+            "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*"
+        ),
         ask=quota.ask_quotas,
         needed=_on_aws_nodes,
-        refuses="less than the nodes that can be in use at once: the sum of the "
-        "`sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training job* "
-        "below the largest job, or *Number of instances across all training jobs* below the nodes "
-        "at once, too",
-        remedy="ask for more in Service Quotas, lower `sweep.max_parallel_jobs`, or drop the larger node counts",
+        refuses=(
+            "less than the nodes that can be in use at once: the sum of the"
+            " `sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training"
+            " job* below the largest job, or *Number of instances across all training jobs* below"
+            " the nodes at once, too"
+        ),
+        remedy=(
+            "ask for more in Service Quotas, lower `sweep.max_parallel_jobs`, or drop the larger"
+            " node counts"
+        ),
         says="a quota that is not listed",
     ),
     AccountRule(
         "subnets",
-        (lambda asked: network.judge_subnets(asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes),),
+        (
+            lambda asked: network.judge_subnets(
+                asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes
+            ),
+        ),
         action="ec2:DescribeSubnets",
         asks="`training.vpc.subnets`",
         ask=network.ask_subnets,
         needed=_in_a_vpc,
-        refuses="one does not exist; several zones, with more than one node per job; several "
-        "VPCs; fewer free addresses than nodes at once",
+        refuses=(
+            "one does not exist; several zones, with more than one node per job; several "
+            "VPCs; fewer free addresses than nodes at once"
+        ),
         remedy="subnets of one zone, one VPC and the region, with room; fewer jobs at once",
         says="several zones, with single-node jobs",
     ),
@@ -101,30 +120,42 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         asks="`training.vpc.security_group_ids`",
         ask=network.ask_groups,
         needed=_in_a_vpc,
-        refuses="one does not exist; several VPCs, or another than the subnets'; no inbound rule "
-        "for all protocols from one of the groups themselves, or no outbound one to them or to "
-        "0.0.0.0/0: jobs of more than one node hang",
+        refuses=(
+            "one does not exist; several VPCs, or another than the subnets'; no inbound rule "
+            "for all protocols from one of the groups themselves, or no outbound one to them or to "
+            "0.0.0.0/0: jobs of more than one node hang"
+        ),
         remedy="add a rule for all protocols from and to the group itself",
         says="EFA, and outbound traffic allowed by address only",
     ),
     AccountRule(
         "FSx file systems",
-        (lambda asked: file_systems.judge_all_fsx(asked.facts.config.platform.region, asked.answer),),
+        (
+            lambda asked: file_systems.judge_all_fsx(
+                asked.facts.config.platform.region, asked.answer
+            ),
+        ),
         action="fsx:DescribeFileSystems",
         more_actions=("ec2:DescribeSubnets",),
         asks="channels of type FSxLustre",
         ask=file_systems.ask_fsx,
         needed=partial(_mounts, "FSxLustre"),
-        refuses="it does not exist, is of another type or not AVAILABLE; `directory_path` does "
-        "not begin with its mount name; the job's subnets lie in another zone: \"you need to "
-        'specify a VPC subnet which maps to this Availability Zone" (SageMaker developer guide, '
-        "*Access Training Data*)",
+        refuses=(
+            "it does not exist, is of another type or not AVAILABLE; `directory_path` does not"
+            " begin with its mount name; the job's subnets lie in another zone: \"you need to"
+            ' specify a VPC subnet which maps to this Availability Zone" (SageMaker developer'
+            " guide, *Access Training Data*)"
+        ),
         remedy="correct id, type or path; name subnets of its zone",
         says="it is in another VPC",
     ),
     AccountRule(
         "EFS mount targets",
-        (lambda asked: file_systems.judge_all_efs(asked.facts.config.platform.region, asked.answer),),
+        (
+            lambda asked: file_systems.judge_all_efs(
+                asked.facts.config.platform.region, asked.answer
+            ),
+        ),
         action="elasticfilesystem:DescribeMountTargets",
         more_actions=("ec2:DescribeSubnets",),
         asks="channels of type EFS",
@@ -142,11 +173,18 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ask=identity.ask_trust,
         needed=_on_aws_nodes,
         refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
-        remedy="create it or correct the ARN; allow `sts:AssumeRole` to that service in its trust policy",
+        remedy=(
+            "create it or correct the ARN; allow `sts:AssumeRole` to that service in its trust"
+            " policy"
+        ),
     ),
     AccountRule(
         "the role's permissions",
-        (lambda asked: identity.judge_permissions(asked.facts.config.platform.role_arn, asked.answer),),
+        (
+            lambda asked: identity.judge_permissions(
+                asked.facts.config.platform.role_arn, asked.answer
+            ),
+        ),
         action="iam:SimulatePrincipalPolicy",
         more_actions=("s3:GetBucketPolicy", "ecr:GetRepositoryPolicy", "ecr:DescribeRepositories"),
         asks="what a job does under the role: see below",
@@ -154,10 +192,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         needed=_on_aws_nodes,
         refuses="an explicit deny, or nothing allows it",
         remedy="allow the actions that the problem names in the role's policies",
-        says="not allowed by the role alone where the bucket or repository has a policy of its "
-        "own, or where a condition decides",
+        says=(
+            "not allowed by the role alone where the bucket or repository has a policy of its "
+            "own, or where a condition decides"
+        ),
     ),
-    *(_key_rule(field, " and ".join(f"`{one}`" for one in actions)) for field, actions in identity.KEYS.items()),
+    *(
+        _key_rule(field, " and ".join(f"`{one}`" for one in actions))
+        for field, actions in identity.KEYS.items()
+    ),
     AccountRule(
         "the bucket",
         (lambda asked: storage.judge_bucket(asked.facts.config.platform, asked.answer),),
@@ -166,7 +209,9 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ask=storage.ask_bucket,
         needed=lambda facts: True,
         refuses="it does not exist and `platform.create_missing` is off; it is in another region",
-        remedy="create it or set `platform.create_missing: true`; use a bucket of `platform.region`",
+        remedy=(
+            "create it or set `platform.create_missing: true`; use a bucket of `platform.region`"
+        ),
         says="it does not exist yet and is created",
     ),
     AccountRule(
@@ -183,8 +228,10 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "the repository",
         (lambda asked: storage.judge_repository(asked.facts.config, asked.answer),),
         action="ecr:DescribeRepositories",
-        asks="`image.repository`, where `platform.create_missing` is off and an image, or a layer "
-        "of packages on the one that is given, may have to be built",
+        asks=(
+            "`image.repository`, where `platform.create_missing` is off and an image, or a layer "
+            "of packages on the one that is given, may have to be built"
+        ),
         ask=storage.ask_repository,
         needed=_pushes,
         refuses="there is none for the image",
@@ -208,7 +255,9 @@ def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RU
 
 
 def check_online(facts: Facts) -> Findings:
-    """The findings for a sweep on its platform. Raises what boto3 does where there are no valid credentials."""
+    """The findings for a sweep on its platform. Raises what boto3 does where there are no valid
+    credentials.
+    """
     return ask_rules(Question(facts, _clients(facts.config.platform)))
 
 

@@ -1,4 +1,6 @@
-"""docs/preflight.md, made of the two tables of rules: `python -m tasks.preflight.document > docs/preflight.md`."""
+"""docs/preflight.md, made of the two tables of rules:
+`python -m tasks.preflight.document > docs/preflight.md`.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +82,20 @@ def preflight_document() -> str:
     return "\n".join(
         (
             _HEAD,
-            *(_ACCOUNT, _row("rule", "what it asks (IAM action)", "problem", "what to do", "notice"), "|---" * 5 + "|"),
+            *(
+                _ACCOUNT,
+                _row("rule", "what it asks (IAM action)", "problem", "what to do", "notice"),
+                "|---" * 5 + "|",
+            ),
             *(*asked, "", _PRICE, _policy(), ""),
-            *(_OFFLINE, _row("about", "problem", "what to do", "hint"), "|---" * 4 + "|", *looked, "", _TAIL.rstrip()),
+            *(
+                _OFFLINE,
+                _row("about", "problem", "what to do", "hint"),
+                "|---" * 4 + "|",
+                *looked,
+                "",
+                _TAIL.rstrip(),
+            ),
             "",
         )
     )
@@ -99,7 +112,9 @@ def _actions(rule: AccountRule[object]) -> str:
 
 def _policy() -> str:
     """The statement that allows every action of the rules and of the price, indented as code."""
-    named = dict.fromkeys(action for rule in ACCOUNT_RULES for action in (rule.action, *rule.more_actions))
+    named = dict.fromkeys(
+        action for rule in ACCOUNT_RULES for action in (rule.action, *rule.more_actions)
+    )
     statement = {"Effect": "Allow", "Action": [*named, "pricing:GetProducts"], "Resource": "*"}
     return "\n".join(f"    {line}" for line in json.dumps(statement, indent=2).splitlines())
 

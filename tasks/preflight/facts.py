@@ -1,4 +1,6 @@
-"""The one call that gets what the rules look at that need no account: the plan, and files on this machine."""
+"""The one call that gets what the rules look at that need no account: the plan, and files on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
 
 
 def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Facts:
-    """The facts at the catalogue's price. `variables`: the environment of the run, None where it runs elsewhere."""
+    """The facts at the catalogue's price. `variables`: the environment of the run, None where it
+    runs elsewhere.
+    """
     instance = load_catalogue().get(config.training.instance_type)
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
@@ -28,11 +32,15 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
     if variables is None:
         return facts
     used = variables_of(config.training.environment).values()
-    return replace(facts, variables={name: len(variables[name]) for name in used if name in variables})
+    return replace(
+        facts, variables={name: len(variables[name]) for name in used if name in variables}
+    )
 
 
 def read_files(config: BenchmarkConfig) -> Files:
-    """The Dockerfile's bases, every file of context and code that names packages, and what the code asks for."""
+    """The Dockerfile's bases, every file of context and code that names packages, and what the code
+    asks for.
+    """
     image, requirements = config.image, read_requirements(config)
     bases: tuple[str, ...] = ()
     packages: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""Online rules on channels of a file system: it is there and usable, near the nodes, and mounted by its own name."""
+"""Online rules on channels of a file system: it is there and usable, near the nodes, and mounted by
+its own name.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ _SUBNETS = "training.vpc.subnets"
 Subnets = Mapping[str, Mapping[str, Any]]
 """DescribeSubnets' rows by subnet id; what could not be asked for is left out."""
 FsxAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
-"""The job's subnets, and of each channel (field, channel, DescribeFileSystems' row, its own subnets).
+"""The job's subnets, and of each channel (field, channel, DescribeFileSystems' row, its own
+subnets).
 
-The row is None where there is no such file system, and empty where the endpoint knows nothing of it.
+The row is None where there is no such file system, and empty where the endpoint knows nothing of
+it.
 """
 EfsAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, list[Mapping[str, Any]] | None]]]
-"""The job's subnets, and of each channel (field, channel, DescribeMountTargets' rows; None: no such file system)."""
+"""The job's subnets, and of each channel (field, channel, DescribeMountTargets' rows; None: no such
+file system).
+"""
 
 
 def channels_of(facts: Facts, kind: str) -> Iterator[tuple[str, FileSystemConfig]]:
@@ -39,40 +45,52 @@ def channels_of(facts: Facts, kind: str) -> Iterator[tuple[str, FileSystemConfig
 def judge_fsx(
     field: str, channel: FileSystemConfig, system: Mapping[str, Any], nodes: Subnets, own: Subnets
 ) -> Findings:
-    """DescribeFileSystems' row against the channel; `nodes` are the job's subnets, `own` those of the file system.
+    """DescribeFileSystems' row against the channel; `nodes` are the job's subnets, `own` those of
+    the file system.
 
-    The zone: "the file system uses a single Availability Zone, and you need to specify a VPC subnet which maps to this
-    Availability Zone ID when running the training job" (SageMaker developer guide, "Access Training Data"). The path:
-    `directory_path = "/{MountName}/{FileSystemPath}"` (SageMaker Python SDK, FileSystemInput).
+    The zone: "the file system uses a single Availability Zone, and you need to specify a VPC subnet
+    which maps to this Availability Zone ID when running the training job" (SageMaker developer
+    guide, "Access Training Data"). The path: `directory_path = "/{MountName}/{FileSystemPath}"`
+    (SageMaker Python SDK, FileSystemInput).
     """
     problems = []
     kind, state = system.get("FileSystemType", "LUSTRE"), system.get("Lifecycle", "AVAILABLE")
     if kind != "LUSTRE":
-        return Findings((f"{field}.id: {channel.id} is of type {kind}; a job mounts FSx for Lustre only",))
+        return Findings(
+            (f"{field}.id: {channel.id} is of type {kind}; a job mounts FSx for Lustre only",)
+        )
     if state not in _FSX_USABLE:
-        problems.append(f"{field}.id: {channel.id} is {state}; wait until it is AVAILABLE, or name another one")
+        problems.append(
+            f"{field}.id: {channel.id} is {state}; wait until it is AVAILABLE, or name another one"
+        )
     mount_name = system.get("LustreConfiguration", {}).get("MountName")
     if mount_name is not None and not f"{channel.directory_path}/".startswith(f"/{mount_name}/"):
         problems.append(
-            f"{field}.directory_path: {channel.directory_path} does not begin with /{mount_name}, the mount name of "
-            f"{channel.id}, so no job can mount it; write /{mount_name} and the directory below it"
+            f"{field}.directory_path: {channel.directory_path} does not begin with /{mount_name},"
+            f" the mount name of {channel.id}, so no job can mount it; write /{mount_name} and the"
+            " directory below it"
         )
     zones = _zones(own)
-    apart = sorted(name for name, row in nodes.items() if zones and row["AvailabilityZone"] not in zones)
+    apart = sorted(
+        name for name, row in nodes.items() if zones and row["AvailabilityZone"] not in zones
+    )
     if apart:
         problems.append(
-            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))}, {' and '.join(apart)} "
-            "elsewhere; a job has to run in the file system's zone, and reads from another one are slow and billed; "
-            "name subnets of it"
+            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))},"
+            f" {' and '.join(apart)} elsewhere; a job has to run in the file system's zone, and"
+            " reads from another one are slow and billed; name subnets of it"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
 
 
-def judge_efs(field: str, channel: FileSystemConfig, targets: list[Mapping[str, Any]], nodes: Subnets) -> Findings:
+def judge_efs(
+    field: str, channel: FileSystemConfig, targets: list[Mapping[str, Any]], nodes: Subnets
+) -> Findings:
     """DescribeMountTargets' rows against the channel and the job's subnets.
 
-    A file system's name resolves only where the client's own zone has a mount target (EFS user guide, "Mounting on
-    Amazon EC2 with a DNS name"); how a job finds one elsewhere is not documented, so that is a notice.
+    A file system's name resolves only where the client's own zone has a mount target (EFS user
+    guide, "Mounting on Amazon EC2 with a DNS name"); how a job finds one elsewhere is not
+    documented, so that is a notice.
     """
     usable = [target for target in targets if target["LifeCycleState"] == "available"]
     if not usable:
@@ -82,12 +100,17 @@ def judge_efs(field: str, channel: FileSystemConfig, targets: list[Mapping[str, 
              f"create one in the zone of {_SUBNETS}",)
         )  # fmt: skip
     notices = _other_network(field, channel, {target.get("VpcId") for target in usable}, nodes)
-    zones = {target["AvailabilityZoneName"] for target in usable if "AvailabilityZoneName" in target}
+    zones = {
+        target["AvailabilityZoneName"] for target in usable if "AvailabilityZoneName" in target
+    }
     apart = sorted(_zones(nodes) - zones) if zones else []
     if apart:
         notices += (
-            f"{field}.id: {channel.id} has no mount target in {' and '.join(apart)}, the zone of {_SUBNETS}; a job may "
-            "fail to mount it, and reads from another zone are slow and billed; create one there",
+            (
+                f"{field}.id: {channel.id} has no mount target in {' and '.join(apart)}, the zone"
+                f" of {_SUBNETS}; a job may fail to mount it, and reads from another zone are slow"
+                " and billed; create one there"
+            ),
         )
     return Findings((), notices)
 
@@ -96,11 +119,15 @@ def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
     """Every channel of FSx for Lustre by itself."""
     nodes, mounts = answer
     return together(
-        _missing(field, channel, region)
-        if system is None
-        else judge_fsx(field, channel, system, nodes, own)
-        if system
-        else Findings(notices=(f"{field}.id: the endpoint knows nothing of {channel.id}",))
+        (
+            _missing(field, channel, region)
+            if system is None
+            else (
+                judge_fsx(field, channel, system, nodes, own)
+                if system
+                else Findings(notices=(f"{field}.id: the endpoint knows nothing of {channel.id}",))
+            )
+        )
         for field, channel, system, own in mounts
     )
 
@@ -109,7 +136,11 @@ def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
     """Every channel of EFS by itself."""
     nodes, mounts = answer
     return together(
-        _missing(field, channel, region) if targets is None else judge_efs(field, channel, targets, nodes)
+        (
+            _missing(field, channel, region)
+            if targets is None
+            else judge_efs(field, channel, targets, nodes)
+        )
         for field, channel, targets in mounts
     )
 
@@ -118,7 +149,9 @@ def ask_fsx(question: Question) -> FsxAnswer:
     """FSx: every file system of the kind FSxLustre; EC2: the zones of its subnets and the job's."""
     fsx, mounts = question.client("fsx"), []
     for field, channel in channels_of(question.facts, "FSxLustre"):
-        systems = _rows(partial(fsx.describe_file_systems, FileSystemIds=[channel.id]), "FileSystems")
+        systems = _rows(
+            partial(fsx.describe_file_systems, FileSystemIds=[channel.id]), "FileSystems"
+        )
         # The service refuses an id that it does not know; a model of it may answer with none.
         system = None if systems is None else next(iter(systems), {})
         own = _subnets(question, tuple((system or {}).get("SubnetIds", ())))
@@ -127,7 +160,9 @@ def ask_fsx(question: Question) -> FsxAnswer:
 
 
 def ask_efs(question: Question) -> EfsAnswer:
-    """EFS: the mount targets of every file system of the kind EFS; EC2: the zones of the job's subnets."""
+    """EFS: the mount targets of every file system of the kind EFS; EC2: the zones of the job's
+    subnets.
+    """
     efs, mounts = question.client("efs"), []
     for field, channel in channels_of(question.facts, "EFS"):
         call = partial(efs.describe_mount_targets, FileSystemId=channel.id)
@@ -153,14 +188,19 @@ def _missing(field: str, channel: FileSystemConfig, region: str) -> Findings:
     )  # fmt: skip
 
 
-def _other_network(field: str, channel: FileSystemConfig, networks: set[Any], nodes: Subnets) -> tuple[str, ...]:
+def _other_network(
+    field: str, channel: FileSystemConfig, networks: set[Any], nodes: Subnets
+) -> tuple[str, ...]:
     known = {str(network) for network in networks if network is not None}
     apart = sorted({str(row["VpcId"]) for row in nodes.values()} - known) if known else []
     if not apart:
         return ()
     return (
-        f"{field}.id: {channel.id} is in {' and '.join(sorted(known))}, {_SUBNETS} in {' and '.join(apart)}; jobs "
-        "reach it only where the two are connected (peering or a transit gateway)",
+        (
+            f"{field}.id: {channel.id} is in {' and '.join(sorted(known))}, {_SUBNETS} in"
+            f" {' and '.join(apart)}; jobs reach it only where the two are connected (peering or a"
+            " transit gateway)"
+        ),
     )
 
 
@@ -175,7 +215,9 @@ def _job_subnets(question: Question) -> Subnets:
 
 
 def _subnets(question: Question, ids: tuple[str, ...]) -> Subnets:
-    """Nothing where there are none of that id, or they may not be asked for: that is the subnets' own rule."""
+    """Nothing where there are none of that id, or they may not be asked for: that is the subnets'
+    own rule.
+    """
     if not ids:
         return {}
     try:

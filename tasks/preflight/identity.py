@@ -1,4 +1,6 @@
-"""Online rules on platform.role_arn: the role exists, SageMaker may assume it, and it may do what a job does."""
+"""Online rules on platform.role_arn: the role exists, SageMaker may assume it, and it may do what a
+job does.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from tasks.preflight.storage import EcrImage, parse_ecr_image, why_no_push
 
 _PRINCIPAL = "sagemaker.amazonaws.com"
 _ROLE = "platform.role_arn"
-_LOG_ACTIONS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
+_LOG_ACTIONS = (
+    "logs:CreateLogGroup",
+    "logs:CreateLogStream",
+    "logs:PutLogEvents",
+    "logs:DescribeLogStreams",
+)
 _VPC_ACTIONS = (
     "ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface",
     "ec2:DeleteNetworkInterfacePermission", "ec2:DescribeDhcpOptions", "ec2:DescribeNetworkInterfaces",
@@ -29,7 +36,10 @@ _VPC_ACTIONS = (
 
 
 KEYS = {
-    "training.output_kms_key_id": ("kms:GenerateDataKey", "kms:Decrypt"),  # Decrypt: uploads in several parts
+    "training.output_kms_key_id": (
+        "kms:GenerateDataKey",
+        "kms:Decrypt",
+    ),  # Decrypt: uploads in several parts
     "training.volume_kms_key_id": ("kms:CreateGrant",),
 }
 _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
@@ -39,7 +49,8 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 class Need:
     """What a job does to one resource under its role.
 
-    `owner` is a bucket or repository, whose own policy counts too; `context`: (condition key, value) of the real call.
+    `owner` is a bucket or repository, whose own policy counts too; `context`: (condition key,
+    value) of the real call.
     """
 
     actions: tuple[str, ...]
@@ -49,13 +60,16 @@ class Need:
 
 
 Simulated = tuple[Need, list[Mapping[str, Any]], bool]
-"""(what a job does, SimulatePrincipalPolicy's results, whether the resource's own policy may allow it)."""
+"""(what a job does, SimulatePrincipalPolicy's results, whether the resource's own policy may allow
+it).
+"""
 KeyAnswer = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
 """(DescribeKey's metadata, SimulatePrincipalPolicy's results)."""
 
 
 def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, ...]:
-    """What the role is used for (SageMaker developer guide, "CreateTrainingJob API: execution role permissions").
+    """What the role is used for (SageMaker developer guide, "CreateTrainingJob API: execution role
+    permissions").
 
     `in_a_layer`: jobs run in a layer of packages on the image that is given.
     """
@@ -75,14 +89,25 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
         uploaded = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, 'x')}"
         places.append(config.dataset.source if config.dataset.is_remote else uploaded)
     if config.training.source_dir is not None:
-        places.append(f"s3://{platform.bucket}/{names.source_key(platform.prefix, 'x').rpartition('/')[0]}")
-    places += [one.uri for one in config.training.extra_channels.values() if isinstance(one, S3ChannelConfig)]
+        places.append(
+            f"s3://{platform.bucket}/{names.source_key(platform.prefix, 'x').rpartition('/')[0]}"
+        )
+    places += [
+        one.uri
+        for one in config.training.extra_channels.values()
+        if isinstance(one, S3ChannelConfig)
+    ]
     for place in places:
         bucket, _, key = place.removeprefix("s3://").partition("/")
-        needs.append(Need(("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{key.rstrip('/')}/x", bucket))
+        needs.append(
+            Need(("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{key.rstrip('/')}/x", bucket)
+        )
     if image := _image(config, in_a_layer):
-        resource = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
-        # Across accounts both sides must allow: there the repository's policy does not stand in for the role's.
+        resource = (
+            f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
+        )
+        # Across accounts both sides must allow: there the repository's policy does not stand in for
+        # the role's.
         owner = image.repository if image.account == _account(config) else None
         needs.append(Need(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), resource, owner))
     if config.training.vpc is not None:
@@ -93,7 +118,14 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
 def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
     """GetRole's Role: some statement lets SageMaker assume it."""
     if role["Arn"] != role_arn:
-        return Findings((f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does; correct the path or the account",))
+        return Findings(
+            (
+                (
+                    f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does; correct the path or"
+                    " the account"
+                ),
+            )
+        )
     document = role["AssumeRolePolicyDocument"]
     policy = json.loads(unquote(document)) if isinstance(document, str) else document
     if any(_lets_sagemaker_in(statement) for statement in _as_list(policy.get("Statement", []))):
@@ -104,11 +136,14 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
     )  # fmt: skip
 
 
-def judge_simulation(role_arn: str, need: Need, results: list[Mapping[str, Any]], owner_may_allow: bool) -> Findings:
+def judge_simulation(
+    role_arn: str, need: Need, results: list[Mapping[str, Any]], owner_may_allow: bool
+) -> Findings:
     """SimulatePrincipalPolicy's EvaluationResults for one resource.
 
-    The simulation leaves out the resource's own policy (it takes none for a role) and context that only a real call
-    has; where either could allow what the role's policies don't, it is a notice. An explicit deny always refuses.
+    The simulation leaves out the resource's own policy (it takes none for a role) and context that
+    only a real call has; where either could allow what the role's policies don't, it is a notice.
+    An explicit deny always refuses.
     """
     problems, notices = [], []
     denied = [result for result in results if result["EvalDecision"] != "allowed"]
@@ -120,8 +155,8 @@ def judge_simulation(role_arn: str, need: Need, results: list[Mapping[str, Any]]
         )
     if unsure := [result for result in denied if result not in sure]:
         notices.append(
-            f"{_ROLE}: the policies of {role_arn} do not allow {_actions(unsure)} on {need.resource} by themselves; "
-            "check the policy of the resource, and conditions"
+            f"{_ROLE}: the policies of {role_arn} do not allow {_actions(unsure)} on"
+            f" {need.resource} by themselves; check the policy of the resource, and conditions"
         )
     return Findings(tuple(problems), tuple(notices))
 
@@ -143,7 +178,9 @@ def ask_trust(question: Question) -> Mapping[str, Any]:
 
 
 def ask_permissions(question: Question) -> list[Simulated]:
-    """IAM: simulate what a job does, one call per resource; a role that does not exist is the other rule's."""
+    """IAM: simulate what a job does, one call per resource; a role that does not exist is the other
+    rule's.
+    """
     simulated = []
     for need in needs_of(question.config, _runs_in_a_layer(question)):
         try:
@@ -158,11 +195,16 @@ def ask_permissions(question: Question) -> list[Simulated]:
 
 
 def _runs_in_a_layer(question: Question) -> bool:
-    """Whether jobs run in a layer of packages on the image that is given, which then lies in image.repository."""
+    """Whether jobs run in a layer of packages on the image that is given, which then lies in
+    image.repository.
+    """
     config = question.config
     if config.image.uri is None or not question.facts.files.has_layer:
         return False
-    return config.platform.create_missing or why_no_push(question.client("ecr"), config.image.repository) is None
+    return (
+        config.platform.create_missing
+        or why_no_push(question.client("ecr"), config.image.repository) is None
+    )
 
 
 def _simulate(question: Question, need: Need) -> list[Mapping[str, Any]]:
@@ -181,19 +223,27 @@ def _simulate(question: Question, need: Need) -> list[Mapping[str, Any]]:
 def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
     """DescribeKey's KeyMetadata: a symmetric key that is enabled."""
     if metadata["KeyState"] != "Enabled":
-        return Findings((f"{field}: {key} is {metadata['KeyState']}; enable it, or name another key",))
+        return Findings(
+            (f"{field}: {key} is {metadata['KeyState']}; enable it, or name another key",)
+        )
     if metadata.get("KeySpec", "SYMMETRIC_DEFAULT") != "SYMMETRIC_DEFAULT":
-        return Findings((f"{field}: {key} is of kind {metadata['KeySpec']}; name a symmetric encryption key",))
+        return Findings(
+            (f"{field}: {key} is of kind {metadata['KeySpec']}; name a symmetric encryption key",)
+        )
     return Findings()
 
 
 def key_of(facts: Facts, field: str) -> str | None:
     """The key that a field of KEYS names."""
-    return facts.training.output_kms_key_id if "output" in field else facts.training.volume_kms_key_id
+    return (
+        facts.training.output_kms_key_id if "output" in field else facts.training.volume_kms_key_id
+    )
 
 
 def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
-    """The key, and what the role may do with it, whose own policy may allow what the role's don't."""
+    """The key, and what the role may do with it, whose own policy may allow what the role's
+    don't.
+    """
     metadata, results = answer
     found = judge_key(field, str(key_of(facts, field)), metadata)
     if found.problems:
@@ -203,13 +253,19 @@ def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
 
 
 def ask_key(question: Question, field: str) -> KeyAnswer:
-    """KMS: the key, whose ARN the simulation needs; IAM: that. Where IAM has no answer the other rule says so."""
+    """KMS: the key, whose ARN the simulation needs; IAM: that. Where IAM has no answer the other
+    rule says so.
+    """
     try:
-        metadata = question.client("kms").describe_key(KeyId=key_of(question.facts, field))["KeyMetadata"]
+        metadata = question.client("kms").describe_key(KeyId=key_of(question.facts, field))[
+            "KeyMetadata"
+        ]
     except ClientError as error:
         if error_code(error) not in _NO_SUCH_KEY:
             raise
-        raise NotThere(f"{field}: {error.response['Error']['Message']}; name a key of platform.region") from error
+        raise NotThere(
+            f"{field}: {error.response['Error']['Message']}; name a key of platform.region"
+        ) from error
     try:
         return metadata, _simulate(question, Need(KEYS[field], metadata["Arn"]))
     except ClientError as error:
@@ -219,7 +275,9 @@ def ask_key(question: Question, field: str) -> KeyAnswer:
 
 
 def _owner_has_policy(question: Question, need: Need) -> bool:
-    """Whether the bucket or the repository has a policy of its own, which may allow what the role's don't."""
+    """Whether the bucket or the repository has a policy of its own, which may allow what the role's
+    don't.
+    """
     if need.owner is None:
         return False
     try:
@@ -227,7 +285,9 @@ def _owner_has_policy(question: Question, need: Need) -> bool:
             question.client("s3").get_bucket_policy(Bucket=need.owner)
         else:
             account, region = need.resource.split(":")[4], need.resource.split(":")[3]
-            question.client("ecr", region).get_repository_policy(registryId=account, repositoryName=need.owner)
+            question.client("ecr", region).get_repository_policy(
+                registryId=account, repositoryName=need.owner
+            )
     except ClientError as error:
         code = error_code(error)
         if code in NO_PERMISSION:
@@ -252,7 +312,11 @@ def _is_allowed_by_organization(result: Mapping[str, Any]) -> bool:
 def _why(results: list[Mapping[str, Any]]) -> str:
     if not all(map(_is_allowed_by_organization, results)):
         return "a policy of the organization"
-    return "an explicit deny" if any(one["EvalDecision"] == "explicitDeny" for one in results) else "nothing allows it"
+    return (
+        "an explicit deny"
+        if any(one["EvalDecision"] == "explicitDeny" for one in results)
+        else "nothing allows it"
+    )
 
 
 def _actions(results: list[Mapping[str, Any]]) -> str:
@@ -263,7 +327,9 @@ def _lets_sagemaker_in(statement: Mapping[str, Any]) -> bool:
     principal = statement.get("Principal", {})
     services = _as_list(principal.get("Service", [])) if isinstance(principal, dict) else []
     actions = _as_list(statement.get("Action", []))
-    allows = statement.get("Effect") == "Allow" and any(one in ("sts:AssumeRole", "sts:*", "*") for one in actions)
+    allows = statement.get("Effect") == "Allow" and any(
+        one in ("sts:AssumeRole", "sts:*", "*") for one in actions
+    )
     return allows and _PRINCIPAL in services
 
 
@@ -280,7 +346,9 @@ def _account(config: BenchmarkConfig) -> str:
 
 
 def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
-    """The place in ECR of what the jobs run: the given image's, else that of the repository it is built into."""
+    """The place in ECR of what the jobs run: the given image's, else that of the repository it is
+    built into.
+    """
     if config.image.uri is not None and not in_a_layer:
         return parse_ecr_image(config.image.uri)
     return EcrImage(_account(config), config.platform.region, config.image.repository, {})

@@ -1,4 +1,6 @@
-"""Online rules on training.vpc: subnets with room in one zone, security groups that let nodes talk to each other."""
+"""Online rules on training.vpc: subnets with room in one zone, security groups that let nodes talk
+to each other.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,25 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
-    """DescribeSubnets' rows against `peak` nodes at once and `most` nodes of one job; each node takes an address."""
+    """DescribeSubnets' rows against `peak` nodes at once and `most` nodes of one job; each node
+    takes an address.
+    """
     problems, notices = [], []
     zones = sorted({str(subnet["AvailabilityZone"]) for subnet in subnets})
     if len(zones) > 1:
         text = f"{_SUBNETS}: they lie in {' and '.join(zones)}"
         if most > 1:
             problems.append(
-                f"{text}; nodes of one job that lie apart talk slowly, and EFA does not reach across zones; "
-                "name subnets of one zone"
+                f"{text}; nodes of one job that lie apart talk slowly, and EFA does not reach"
+                " across zones; name subnets of one zone"
             )
         else:
             notices.append(f"{text}; the jobs of a sweep may run in different zones")
     networks = sorted({str(subnet["VpcId"]) for subnet in subnets})
     if len(networks) > 1:
-        problems.append(f"{_SUBNETS}: they belong to {' and '.join(networks)}; name subnets of one VPC")
+        problems.append(
+            f"{_SUBNETS}: they belong to {' and '.join(networks)}; name subnets of one VPC"
+        )
     free = sum(int(subnet["AvailableIpAddressCount"]) for subnet in subnets)
     if free < peak:
         problems.append(
@@ -48,27 +54,31 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
 
 
 def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
-    """DescribeSecurityGroups' rows: every node carries all groups, so one rule of one of them is enough, per direction.
+    """DescribeSecurityGroups' rows: every node carries all groups, so one rule of one of them is
+    enough, per direction.
 
-    In: all protocols from one of the groups themselves. Out: the same, or all protocols to anywhere; EFA's own traffic
-    is not IP, so that an address range does not let it pass (AWS EC2 user guide, "Get started with EFA").
+    In: all protocols from one of the groups themselves. Out: the same, or all protocols to
+    anywhere; EFA's own traffic is not IP, so that an address range does not let it pass (AWS EC2
+    user guide, "Get started with EFA").
     """
     ids = {str(group["GroupId"]) for group in groups}
     problems, notices = [], []
     networks = sorted({str(group["VpcId"]) for group in groups})
     if len(networks) > 1:
-        problems.append(f"{_GROUPS}: they belong to {' and '.join(networks)}; name groups of the subnets' VPC")
+        problems.append(
+            f"{_GROUPS}: they belong to {' and '.join(networks)}; name groups of the subnets' VPC"
+        )
     if not any(_is_from(rule, ids) for rule in _open_rules(groups, "IpPermissions")):
         problems.append(
-            f"{_GROUPS}: no inbound rule allows all traffic from {_or(ids)}, so nodes can't reach each other and jobs "
-            "hang; add one: all protocols, source the group itself"
+            f"{_GROUPS}: no inbound rule allows all traffic from {_or(ids)}, so nodes can't reach"
+            " each other and jobs hang; add one: all protocols, source the group itself"
         )
     outbound = list(_open_rules(groups, "IpPermissionsEgress"))
     to_itself = any(_is_from(rule, ids) for rule in outbound)
     if not to_itself and not any(_is_anywhere(rule) for rule in outbound):
         problems.append(
-            f"{_GROUPS}: no outbound rule allows all traffic to {_or(ids)}, so nodes can't reach each other and jobs "
-            "hang; add one: all protocols, destination the group itself"
+            f"{_GROUPS}: no outbound rule allows all traffic to {_or(ids)}, so nodes can't reach"
+            " each other and jobs hang; add one: all protocols, destination the group itself"
         )
     elif not to_itself and has_efa is not False:
         notices.append(
@@ -80,7 +90,9 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
 
 
 def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
-    """An interface takes groups of its subnet's VPC only; several VPCs on one side are named by that side's rule."""
+    """An interface takes groups of its subnet's VPC only; several VPCs on one side are named by
+    that side's rule.
+    """
     of_subnets = {str(subnet["VpcId"]) for subnet in subnets}
     of_groups = {str(group["VpcId"]) for group in groups}
     if len(of_subnets) != 1 or len(of_groups) != 1 or of_subnets == of_groups:
@@ -98,7 +110,9 @@ def ask_subnets(question: Question) -> Rows:
 
 
 def ask_groups(question: Question) -> tuple[Rows, Rows]:
-    """EC2: (the security groups, the subnets); those are none where that can't be told, which is the other rule's."""
+    """EC2: (the security groups, the subnets); those are none where that can't be told, which is
+    the other rule's.
+    """
     vpc = question.config.training.vpc
     assert vpc is not None
     with _named(_GROUPS, "security groups"):
@@ -126,7 +140,9 @@ def _named(field: str, what: str) -> Iterator[None]:
     except ClientError as error:
         if error_code(error) not in MISSING:
             raise
-        raise NotThere(f"{field}: {error.response['Error']['Message']}; name {what} of platform.region") from error
+        raise NotThere(
+            f"{field}: {error.response['Error']['Message']}; name {what} of platform.region"
+        ) from error
 
 
 def _open_rules(groups: Rows, direction: str) -> Iterator[Mapping[str, Any]]:

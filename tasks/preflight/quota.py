@@ -14,7 +14,9 @@ MOST_TOGETHER = "Number of instances across all training jobs"
 
 
 def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
-    """The quotas a sweep counts against, by the names Service Quotas lists them under (their codes differ per type)."""
+    """The quotas a sweep counts against, by the names Service Quotas lists them under (their codes
+    differ per type).
+    """
     training = config.training
     names = [f"{training.instance_type} for {'spot ' if training.spot else ''}training job usage"]
     if training.keep_alive_seconds:
@@ -22,23 +24,30 @@ def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
     return tuple(names)
 
 
-def judge_quotas(config: BenchmarkConfig, quotas: Mapping[str, float], peak: int, most: int) -> Findings:
-    """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`: nodes of the largest job."""
+def judge_quotas(
+    config: BenchmarkConfig, quotas: Mapping[str, float], peak: int, most: int
+) -> Findings:
+    """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`: nodes of the largest
+    job.
+    """
     problems, notices = [], []
     for name in quota_names(config):
         if name not in quotas:
-            notices.append(f"training.instance_type: Service Quotas lists no {name!r}; look it up before you run")
+            notices.append(
+                f"training.instance_type: Service Quotas lists no {name!r}; look it up before"
+                " you run"
+            )
         elif quotas[name] < peak:
             problems.append(
-                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, the sweep needs {peak} "
-                f"({config.sweep.max_parallel_jobs} job(s) at once, up to {most} nodes each); "
-                f"{_remedy(config, quotas[name], most)}"
+                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, the"
+                f" sweep needs {peak} ({config.sweep.max_parallel_jobs} job(s) at once, up to"
+                f" {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
     for name, needed in ((MOST_PER_JOB, most), (MOST_TOGETHER, peak)):
         if name in quotas and quotas[name] < needed:
             problems.append(
-                f"sweep: the account's quota {name!r} is {quotas[name]:g}, the sweep needs {needed}; "
-                f"{_remedy(config, quotas[name], most)}"
+                f"sweep: the account's quota {name!r} is {quotas[name]:g}, the sweep needs"
+                f" {needed}; {_remedy(config, quotas[name], most)}"
             )
     return Findings(tuple(problems), tuple(notices))
 
@@ -52,14 +61,20 @@ def ask_quotas(question: Question) -> dict[str, float]:
     """Service Quotas: pages of the account's quotas, as far as needed."""
     pages = question.client("service-quotas").get_paginator("list_service_quotas")
     wanted = {*quota_names(question.config), MOST_PER_JOB, MOST_TOGETHER}
-    return read_quotas(pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted)
+    return read_quotas(
+        pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted
+    )
 
 
 def read_quotas(pages: Iterable[Mapping[str, Any]], wanted: set[str]) -> dict[str, float]:
     """Name -> value of the wanted quotas; stops at the page that completes them."""
     found: dict[str, float] = {}
     for page in pages:
-        found |= {str(row["QuotaName"]): row["Value"] for row in page["Quotas"] if row["QuotaName"] in wanted}
+        found |= {
+            str(row["QuotaName"]): row["Value"]
+            for row in page["Quotas"]
+            if row["QuotaName"] in wanted
+        }
         if len(found) == len(wanted):
             break
     return found

@@ -1,4 +1,6 @@
-"""What every rule that asks the account is made of: its call, what it judges, and when it stays unanswered."""
+"""What every rule that asks the account is made of: its call, what it judges, and when it stays
+unanswered.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,9 @@ class Answered(Generic[Answer]):
 class AccountRule(Rule[Answered[Answer]]):
     """A rule with the one call that gets what it judges, and the sweeps that need it.
 
-    `ask` makes it and raises NotThere, or boto3's errors; `action` is the IAM action that the call begins with, and
-    `more_actions` are those it may need beside it. `asks` says in docs/preflight.md what is asked for.
+    `ask` makes it and raises NotThere, or boto3's errors; `action` is the IAM action that the call
+    begins with, and `more_actions` are those it may need beside it. `asks` says in
+    docs/preflight.md what is asked for.
     """
 
     action: str
@@ -86,7 +89,9 @@ def find(rule: AccountRule[Any], question: Question) -> Findings:
 
 
 def why_unanswered(error: BaseException, action: str) -> str | None:
-    """Why a call has no answer that could be judged; None where there are no valid credentials, which stop any run."""
+    """Why a call has no answer that could be judged; None where there are no valid credentials,
+    which stop any run.
+    """
     code = error_code(error)
     if code in NO_PERMISSION:
         return f"these credentials may not call {action}"

@@ -1,4 +1,6 @@
-"""Online rules on where things lie: the bucket is there and in the region, and so is an image that is not built."""
+"""Online rules on where things lie: the bucket is there and in the region, and so is an image that
+is not built.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
 
 @dataclass(frozen=True)
 class EcrImage:
-    """An image's place in ECR; `image_id` as ECR's calls take it (imageTag, imageDigest), {} where it isn't known."""
+    """An image's place in ECR; `image_id` as ECR's calls take it (imageTag, imageDigest), {} where
+    it isn't known.
+    """
 
     account: str
     region: str
@@ -33,7 +37,9 @@ class EcrImage:
 
 
 def parse_ecr_image(uri: str) -> EcrImage | None:
-    """None for an image of another kind of registry. Without tag and digest it is `latest`, as for Docker."""
+    """None for an image of another kind of registry. Without tag and digest it is `latest`, as for
+    Docker.
+    """
     found = _ECR_URI.match(uri)
     if found is None:
         return None
@@ -45,10 +51,17 @@ def parse_ecr_image(uri: str) -> EcrImage | None:
 def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
     """`region` is where the bucket lies, None where there is none."""
     if region is None and platform.create_missing:
-        return Findings(notices=(f"platform.bucket: {platform.bucket} does not exist yet; the run creates it",))
+        return Findings(
+            notices=(f"platform.bucket: {platform.bucket} does not exist yet; the run creates it",)
+        )
     if region is None:
         return Findings(
-            (f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true",)
+            (
+                (
+                    f"platform.bucket: {platform.bucket} does not exist; create it, or set"
+                    " platform.create_missing: true"
+                ),
+            )
         )
     if region == platform.region:
         return Findings()
@@ -59,14 +72,20 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
 
 
 def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
-    """BatchGetImage's failures for the one image that was asked for: image.uri, or the container that framework or
-    base_image names and that would be built upon with a context."""
+    """BatchGetImage's failures for the one image that was asked for: image.uri, or the container
+    that framework or base_image names and that would be built upon with a context.
+    """
     as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"
-    advice = "name another" if as_it_is else "correct it, or leave image.uri out and have the image built"
+    advice = (
+        "name another"
+        if as_it_is
+        else "correct it, or leave image.uri out and have the image built"
+    )
     return Findings(
         tuple(
-            f"{field}: {config.image.uri}: {failure.get('failureReason') or failure['failureCode']}; {advice}"
+            f"{field}: {config.image.uri}:"
+            f" {failure.get('failureReason') or failure['failureCode']}; {advice}"
             for failure in failures
         )
     )
@@ -84,11 +103,16 @@ def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
 
 def no_repository(name: str) -> str:
     """The problem of a build whose image has no place."""
-    return f"image.repository: no ECR repository {name!r}; create it, or set platform.create_missing: true"
+    return (
+        f"image.repository: no ECR repository {name!r}; create it, or set platform.create_missing:"
+        " true"
+    )
 
 
 def ask_bucket(question: Question) -> str | None:
-    """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing, and may spell eu-west-1 EU."""
+    """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing, and may spell
+    eu-west-1 EU.
+    """
     try:
         place = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
     except ClientError as error:
@@ -106,12 +130,16 @@ def ask_image(question: Question) -> Sequence[Mapping[str, Any]]:
     ecr = question.client("ecr", image.region)
     try:
         answer = ecr.batch_get_image(
-            registryId=image.account, repositoryName=image.repository, imageIds=[dict(image.image_id)]
+            registryId=image.account,
+            repositoryName=image.repository,
+            imageIds=[dict(image.image_id)],
         )
     except ClientError as error:
         if error_code(error) != "RepositoryNotFoundException":
             raise
-        reason = f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
+        reason = (
+            f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
+        )
         return [{"failureReason": reason}]
     return list(answer["failures"])
 
@@ -139,10 +167,14 @@ def has_repository(ecr: Any, name: str) -> bool:
 
 
 def why_no_push(ecr: Any, repository: str) -> str | None:
-    """Why a layer can't be pushed to image.repository, which may be the field's default; None: it can."""
+    """Why a layer can't be pushed to image.repository, which may be the field's default; None: it
+    can.
+    """
     try:
         return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)
     except ClientError as error:
         if error_code(error) not in NO_PERMISSION:
             raise
-        return f"whether there is an ECR repository {repository!r} (image.repository) may not be asked"
+        return (
+            f"whether there is an ECR repository {repository!r} (image.repository) may not be asked"
+        )

@@ -1,4 +1,6 @@
-"""What a sweep made and what it is made of, as Prefect assets: the UI draws dataset and image beside the report."""
+"""What a sweep made and what it is made of, as Prefect assets: the UI draws dataset and image
+beside the report.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,23 @@ logger = logging.getLogger("nodesweep.assets")
 
 
 def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping[str, Any]) -> None:
-    """Dataset, image and report of a sweep, the last one derived from the first two; a failure is only a warning."""
+    """Dataset, image and report of a sweep, the last one derived from the first two; a failure is
+    only a warning.
+    """
     report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     try:
-        dataset = [_asset(provenance["dataset_uri"], "dataset")] if provenance["dataset_uri"] else []
+        dataset = (
+            [_asset(provenance["dataset_uri"], "dataset")] if provenance["dataset_uri"] else []
+        )
         sources = [*dataset, _asset(f"ecr://{provenance['image_uri']}", "training image")]
         for source in sources:
             _materialize(source, [])
         report = f"s3://{platform.bucket}/{report_key}"
-        _materialize(_asset(report, f"scaling report of {sweep}", browser_url(platform, report_key)), sources)
-    except Exception as error:  # a URI that Prefect refuses as a key, a server that does not answer: the report is made
+        _materialize(
+            _asset(report, f"scaling report of {sweep}", browser_url(platform, report_key)), sources
+        )
+    # a URI that Prefect refuses as a key, a server that does not answer: the report is made
+    except Exception as error:
         logger.warning("the assets of %s were not recorded: %s", sweep, error)
 
 

@@ -1,4 +1,6 @@
-"""The history in the bucket: a finished sweep's Parquet file into it, a benchmark's files out of it."""
+"""The history in the bucket: a finished sweep's Parquet file into it, a benchmark's files out of
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,24 @@ def put_history(s3: Any, platform: PlatformConfig, report: ScalingReport, benchm
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
-    """Every file of the benchmark by its s3:// URI, in order of the key; empty where there is none."""
+    """Every file of the benchmark by its s3:// URI, in order of the key; empty where there is
+    none.
+    """
     key = names.history_key(platform.prefix, benchmark, "", HISTORY_SCHEMA_VERSION)
     partition, _, ending = key.rpartition("/")
     listed = list_objects(s3, platform.bucket, f"{partition}/")
     keys = sorted(item["Key"] for item in listed if item["Key"].endswith(ending))
     bodies = {key: get_bytes(s3, platform.bucket, key) for key in keys}
-    return {f"s3://{platform.bucket}/{key}": body for key, body in bodies.items() if body is not None}
+    return {
+        f"s3://{platform.bucket}/{key}": body for key, body in bodies.items() if body is not None
+    }
 
 
 def list_benchmarks(s3: Any, platform: PlatformConfig) -> list[str]:
     """Names of the benchmarks that have a history, sorted."""
-    table = names.history_key(platform.prefix, "", "", HISTORY_SCHEMA_VERSION).rpartition("/")[0]  # …/benchmark=
+    table = names.history_key(platform.prefix, "", "", HISTORY_SCHEMA_VERSION).rpartition("/")[
+        0
+    ]  # …/benchmark=
     return sorted(list_folders(s3, platform.bucket, table))
 
 

@@ -1,4 +1,6 @@
-"""Today's on-demand price of a training instance from the AWS Price List, kept for a week; else the catalogue's."""
+"""Today's on-demand price of a training instance from the AWS Price List, kept for a week; else the
+catalogue's.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,19 @@ class NoPrice(Exception):
 
 def cache_file() -> Path:
     """prices.json below $XDG_CACHE_HOME, by default ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodesweep" / "prices.json"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "nodesweep"
+        / "prices.json"
+    )
 
 
 def read_price(products: Sequence[str], instance_type: str) -> float:
-    """USD per node-hour of training from GetProducts' PriceList, each a product as JSON. Raises NoPrice.
+    """USD per node-hour of training from GetProducts' PriceList, each a product as JSON. Raises
+    NoPrice.
 
-    Only the plain usage type counts (USE1-Train:ml.m5.large): the list holds other components of the same instance.
+    Only the plain usage type counts (USE1-Train:ml.m5.large): the list holds other components of
+    the same instance.
     """
     rates = set()
     for product in map(json.loads, products):
@@ -52,7 +60,11 @@ def read_price(products: Sequence[str], instance_type: str) -> float:
             rates |= {float(dimension["pricePerUnit"].get("USD", 0)) for dimension in dimensions}
     rates.discard(0.0)
     if len(rates) != 1:
-        found = f"{len(rates)} prices ({', '.join(map(str, sorted(rates)))})" if rates else "no price in USD"
+        found = (
+            f"{len(rates)} prices ({', '.join(map(str, sorted(rates)))})"
+            if rates
+            else "no price in USD"
+        )
         raise NoPrice(f"the AWS Price List has {found} for training on {instance_type}")
     return rates.pop()
 
@@ -67,12 +79,16 @@ def ask_price(pricing: Any, instance_type: str, region: str) -> float:
     }
     answer = pricing.get_products(
         ServiceCode="AmazonSageMaker",
-        Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()],
+        Filters=[
+            {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
+        ],
     )
     return read_price(answer["PriceList"], instance_type)
 
 
-def with_price(instance: InstanceType, region: str, usd_per_hour: float, read_on: date) -> InstanceType:
+def with_price(
+    instance: InstanceType, region: str, usd_per_hour: float, read_on: date
+) -> InstanceType:
     """The instance type with a price of the Price List in place of the catalogue's."""
     return instance.model_copy(
         update={
@@ -86,7 +102,9 @@ def with_price(instance: InstanceType, region: str, usd_per_hour: float, read_on
 
 
 def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
-    """(USD per hour, day it was read) where it is kept and not older than KEPT. A damaged file holds nothing."""
+    """(USD per hour, day it was read) where it is kept and not older than KEPT. A damaged file
+    holds nothing.
+    """
     try:
         row = _rows(path)[key]
         price, read_on = float(row["usd_per_hour"]), date.fromisoformat(row["date"])
@@ -107,7 +125,9 @@ def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None
 def price_instance(
     platform: PlatformConfig, instance: InstanceType, path: Path, today: date
 ) -> tuple[InstanceType, tuple[str, ...]]:
-    """The instance type at its current price, or as it was with a notice why. An emulated one has no price to ask."""
+    """The instance type at its current price, or as it was with a notice why. An emulated one has
+    no price to ask.
+    """
     if instance.emulated:
         return instance, ()
     name, region = instance.instance_type, platform.region
@@ -118,19 +138,25 @@ def price_instance(
         pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
         usd_per_hour = ask_price(pricing, name, region)
     except (BotoCoreError, ClientError, ResponseParserError, NoPrice) as error:
-        reason = str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
+        reason = (
+            str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
+        )
         return instance, (f"the current price was not found, the catalogue's is used: {reason}",)
     keep_price(path, key, usd_per_hour, today)
     return with_price(instance, region, usd_per_hour, today), ()
 
 
 @task(name="look-up-price", **TASK_OPTIONS)
-def look_up_price(platform: PlatformConfig, instance: InstanceType) -> tuple[InstanceType, tuple[str, ...]]:
+def look_up_price(
+    platform: PlatformConfig, instance: InstanceType
+) -> tuple[InstanceType, tuple[str, ...]]:
     """Price List: the instance type at its current price, and a notice where there is none."""
     return current_price(platform, instance)
 
 
-def current_price(platform: PlatformConfig, instance: InstanceType) -> tuple[InstanceType, tuple[str, ...]]:
+def current_price(
+    platform: PlatformConfig, instance: InstanceType
+) -> tuple[InstanceType, tuple[str, ...]]:
     """price_instance, today and with the prices kept on this machine."""
     return price_instance(platform, instance, cache_file(), datetime.now(UTC).date())
 

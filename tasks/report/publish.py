@@ -28,25 +28,36 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
     key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     url = browser_url(platform, key)
     create_markdown_artifact(
-        f"[{names.REPORT_HTML}]({url})\n\n{markdown}", key="scaling-report", description=f"Scaling report of {sweep}"
+        f"[{names.REPORT_HTML}]({url})\n\n{markdown}",
+        key="scaling-report",
+        description=f"Scaling report of {sweep}",
     )
 
 
 @task(name="publish-comparison", **TASK_OPTIONS)
 def publish_comparison(sweep: str, markdown: str) -> None:
     """Prefect: the comparison with an earlier sweep as an artifact of the run."""
-    create_markdown_artifact(markdown, key="scaling-comparison", description=f"{sweep} against the last good sweep")
+    create_markdown_artifact(
+        markdown, key="scaling-comparison", description=f"{sweep} against the last good sweep"
+    )
 
 
 @task(name="announce-regression", **TASK_OPTIONS)
 def announce_regression(sweep: str, before: str, message: str) -> None:
     """Prefect: an event that automations can act on."""
     resource = {"prefect.resource.id": f"nodesweep.sweep.{sweep}", "prefect.resource.name": sweep}
-    emit_event("nodesweep.regression", resource=resource, payload={"before": before, "message": message})
+    emit_event(
+        "nodesweep.regression", resource=resource, payload={"before": before, "message": message}
+    )
 
 
 @task(name="announce-budget", **TASK_OPTIONS)
 def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> None:
-    """Prefect: an event that sweep.budget_usd kept a sweep (None: before it had an id) or an attempt from starting."""
-    resource = {"prefect.resource.id": f"nodesweep.benchmark.{benchmark}", "prefect.resource.name": benchmark}
+    """Prefect: an event that sweep.budget_usd kept a sweep (None: before it had an id) or an
+    attempt from starting.
+    """
+    resource = {
+        "prefect.resource.id": f"nodesweep.benchmark.{benchmark}",
+        "prefect.resource.name": benchmark,
+    }
     emit_event("nodesweep.budget", resource=resource, payload={"sweep": sweep, "message": message})

@@ -1,4 +1,6 @@
-"""What a person sees of a running sweep in Prefect's UI: how far it is, and a table that fills as points end."""
+"""What a person sees of a running sweep in Prefect's UI: how far it is, and a table that fills as
+points end.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,28 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.artifacts import (
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 
 from scaling.outcome.outcome import JobOutcome
 
 logger = logging.getLogger("nodesweep.board")
-# Between two versions of the table, at least, and for each of its rows: Prefect keeps every version three times.
+# Between two versions of the table, at least, and for each of its rows: Prefect keeps every version
+# three times.
 _TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
 
 
 class SweepBoard:
-    """A progress artifact and versions of a table artifact; a server that does not answer costs no job."""
+    """A progress artifact and versions of a table artifact; a server that does not answer costs no
+    job.
+    """
 
-    def __init__(self, sweep: str, planned_points: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, sweep: str, planned_points: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._sweep, self._planned, self._monotonic = sweep, planned_points, monotonic
         self._progress: Any = None
         self._drawn_at: float | None = None
@@ -27,10 +38,14 @@ class SweepBoard:
         self._shown_per_cent = 0
 
     def show(self, outcomes: Sequence[JobOutcome], last: bool = False) -> None:
-        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row, and the `last` time."""
+        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row, and
+        the `last` time.
+        """
         try:
             self._show(outcomes, last)
-        except Exception as error:  # whatever Prefect's client raises; the sweep goes on, its report shows it all
+        except (
+            Exception
+        ) as error:  # whatever Prefect's client raises; the sweep goes on, its report shows it all
             logger.warning("the progress of %s can't be shown in Prefect: %s", self._sweep, error)
 
     def _show(self, outcomes: Sequence[JobOutcome], last: bool) -> None:
@@ -38,7 +53,9 @@ class SweepBoard:
         share = 100.0 * done / self._planned
         if self._progress is None:
             description = f"Points of {self._sweep} with a completed run, of {self._planned}"
-            self._progress = create_progress_artifact(progress=share, key="sweep-progress", description=description)
+            self._progress = create_progress_artifact(
+                progress=share, key="sweep-progress", description=description
+            )
         elif int(share) != self._shown_per_cent:
             update_progress_artifact(self._progress, progress=share)
         self._shown_per_cent = int(share)

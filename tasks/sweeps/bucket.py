@@ -12,7 +12,8 @@ from tasks.platform import TASK_OPTIONS, aws_client
 
 
 def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
-    """The bucket answers, or is created where platform.create_missing allows it. Raises PreflightRefused otherwise.
+    """The bucket answers, or is created where platform.create_missing allows it. Raises
+    PreflightRefused otherwise.
 
     It is asked for what lies below the prefix, since the pipeline role may list nothing else.
     """
@@ -22,14 +23,19 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
     except s3.exceptions.ClientError as error:
         code = error_code(error)
         if code not in ("404", "NoSuchBucket"):
-            raise PreflightRefused(f"platform.bucket: {platform.bucket} can't be used: {error}") from error
+            raise PreflightRefused(
+                f"platform.bucket: {platform.bucket} can't be used: {error}"
+            ) from error
     if not platform.create_missing:
         raise PreflightRefused(
-            f"platform.bucket: {platform.bucket} does not exist; create it, or set platform.create_missing: true"
+            f"platform.bucket: {platform.bucket} does not exist; create it, or set"
+            " platform.create_missing: true"
         )
     # us-east-1 is the one region that refuses to be named here.
     place = (
-        {} if platform.region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": platform.region}}
+        {}
+        if platform.region == "us-east-1"
+        else {"CreateBucketConfiguration": {"LocationConstraint": platform.region}}
     )
     try:
         s3.create_bucket(Bucket=platform.bucket, **place)

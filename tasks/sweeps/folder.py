@@ -1,4 +1,5 @@
-"""A sweep's folder on this machine: what is known about the sweep, and its report. Every write is atomic.
+"""A sweep's folder on this machine: what is known about the sweep, and its report. Every write is
+atomic.
 
 Plain functions, so that commands that run no flow need no Prefect.
 """
@@ -21,7 +22,8 @@ logger = logging.getLogger("nodesweep.report")
 
 
 def write_atomic(path: Path, body: bytes) -> None:
-    """Write to a temporary file in the same folder, then replace: a reader sees the old file or the new one.
+    """Write to a temporary file in the same folder, then replace: a reader sees the old file or the
+    new one.
 
     An OSError names `path`: that of a write which finds the disk full names no file.
     """
@@ -31,7 +33,9 @@ def write_atomic(path: Path, body: bytes) -> None:
 
 @contextmanager
 def written_atomically(path: Path) -> Iterator[BinaryIO]:
-    """write_atomic() of what is written to the stream inside; left by an exception, it changes nothing."""
+    """write_atomic() of what is written to the stream inside; left by an exception, it changes
+    nothing.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -50,10 +54,14 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 def point_latest(directory: Path, name: str) -> None:
-    """Make <directory>/latest a link to <directory>/<name>, in one step; what is no link is left alone."""
+    """Make <directory>/latest a link to <directory>/<name>, in one step; what is no link is left
+    alone.
+    """
     latest = directory / names.LATEST
     if latest.exists() and not latest.is_symlink():
-        logger.warning("%s is not a link and is left as it is; the report is in %s", latest, directory / name)
+        logger.warning(
+            "%s is not a link and is left as it is; the report is in %s", latest, directory / name
+        )
         return
     temporary = directory / f".{names.LATEST}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
@@ -62,7 +70,9 @@ def point_latest(directory: Path, name: str) -> None:
 
 
 def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
-    """Write a report's files to <directory>/<name>/ and point `latest` at it; returns that folder."""
+    """Write a report's files to <directory>/<name>/ and point `latest` at it; returns that
+    folder.
+    """
     folder = directory / name
     for file_name, body in files.items():
         write_atomic(folder / file_name, body)
@@ -72,7 +82,10 @@ def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 def remember_sweep(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
     """Keep the sweep's record on this machine, so that `report` and `stop` find it by id alone."""
-    write_atomic(directory / sweep / names.SWEEP_RECORD, json.dumps(record, indent=2, sort_keys=True).encode() + b"\n")
+    write_atomic(
+        directory / sweep / names.SWEEP_RECORD,
+        json.dumps(record, indent=2, sort_keys=True).encode() + b"\n",
+    )
 
 
 def recall_sweep(directory: Path, sweep: str) -> dict[str, Any] | None:
@@ -88,5 +101,7 @@ def parse_record(body: bytes, origin: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or not {"config", "inputs", "provenance"} <= record.keys():
-        raise RecordDamaged(f"{origin}: damaged, no record of a sweep; restore it, or start a new sweep")
+        raise RecordDamaged(
+            f"{origin}: damaged, no record of a sweep; restore it, or start a new sweep"
+        )
     return record

@@ -1,8 +1,10 @@
-"""Whose a sweep id is: an object in the bucket that the first run to ask for the id writes, and no other one can.
+"""Whose a sweep id is: an object in the bucket that the first run to ask for the id writes, and no
+other one can.
 
-An id is made of the config and of a second. Runs that begin in the same second are told apart by taking the seconds
-one by one: each writes its own name where nothing is yet (S3's If-None-Match), and goes on to the next second where
-another run was first. A run that is tried again meets its own name on the same way, and has its id again.
+An id is made of the config and of a second. Runs that begin in the same second are told apart by
+taking the seconds one by one: each writes its own name where nothing is yet (S3's If-None-Match),
+and goes on to the next second where another run was first. A run that is tried again meets its own
+name on the same way, and has its id again.
 """
 
 from __future__ import annotations
@@ -37,12 +39,18 @@ def claimed_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: s
     return None
 
 
-def take_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: str, clock: Clock | None = None) -> str:
-    """The id of this run's sweep, which no other run has or gets. Raises RunFailed where there is none left."""
+def take_sweep_id(
+    s3: Any, config: BenchmarkConfig, started: datetime, run: str, clock: Clock | None = None
+) -> str:
+    """The id of this run's sweep, which no other run has or gets. Raises RunFailed where there is
+    none left.
+    """
     for sweep in _candidates(config, started):
         if _take(s3, config.platform, sweep, run, clock or Clock()):
             return sweep
-    raise RunFailed(f"{_MOST_SECONDS} runs of this config have begun since {started}; begin again later")
+    raise RunFailed(
+        f"{_MOST_SECONDS} runs of this config have begun since {started}; begin again later"
+    )
 
 
 @task(name="claim-sweep-id", **TASK_OPTIONS)
@@ -57,8 +65,13 @@ def _candidates(config: BenchmarkConfig, started: datetime) -> Iterator[str]:
 
 
 def _take(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock) -> bool:
-    """Whether the id is this run's, from now on or from an earlier try. Raises the last refusal that told nothing."""
-    key, body = names.run_claim_key(platform.prefix, sweep), names.pretty_json({"sweep_id": sweep, "run": run})
+    """Whether the id is this run's, from now on or from an earlier try. Raises the last refusal
+    that told nothing.
+    """
+    key, body = (
+        names.run_claim_key(platform.prefix, sweep),
+        names.pretty_json({"sweep_id": sweep, "run": run}),
+    )
     pauses = intervals(0.2, 2.0)
     for is_last in [False] * (_TRIES - 1) + [True]:
         try:

@@ -20,11 +20,12 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """Jobs of sweeps in this bucket that cost money for nobody: they run or keep a warm pool; oldest first.
+    """Jobs of sweeps in this bucket that cost money for nobody: they run or keep a warm pool;
+    oldest first.
 
-    A sweep's owner has given no sign for longer than the grace. Ages are differences of the platform's own times. A
-    sweep without any sign counts from its youngest job's creation. One that was left running on purpose is spared
-    while a job of it runs.
+    A sweep's owner has given no sign for longer than the grace. Ages are differences of the
+    platform's own times. A sweep without any sign counts from its youngest job's creation. One that
+    was left running on purpose is spared while a job of it runs.
     """
     found: list[str] = []
     running, pools = (
@@ -34,7 +35,9 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
         jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
         if not has_record(s3, platform, sweep):
-            logger.info("%s has no record in s3://%s: another bucket's, left alone", sweep, platform.bucket)
+            logger.info(
+                "%s has no record in s3://%s: another bucket's, left alone", sweep, platform.bucket
+            )
             continue
         sign = read_owner_sign(s3, platform, sweep)
         if sign is not None and sign.left_running and sweep in running:
@@ -67,4 +70,6 @@ def _is_ours(sagemaker: Any, arn: str, sweep: str) -> bool:
 @task(name="find-orphans", **TASK_OPTIONS)
 def find_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
     """SageMaker and S3: the jobs that nobody waits for."""
-    return orphans(aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds)
+    return orphans(
+        aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds
+    )

@@ -1,4 +1,6 @@
-"""Who runs a sweep: an object in the bucket, written anew every minute, tells a running sweep from one left behind."""
+"""Who runs a sweep: an object in the bucket, written anew every minute, tells a running sweep from
+one left behind.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class OwnerSign:
 
 
 class SweepOwner:
-    """Whoever runs a sweep. `left_running` is final: no beat, not even one under way, makes it undone."""
+    """Whoever runs a sweep. `left_running` is final: no beat, not even one under way, makes it
+    undone.
+    """
 
     def __init__(self, platform: PlatformConfig, sweep: str) -> None:
         self._platform, self._sweep = platform, sweep
@@ -65,7 +69,9 @@ class SweepOwner:
 
 @contextmanager
 def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
-    """Inside, the bucket says every minute that somebody runs this sweep; a beat that fails is only a warning."""
+    """Inside, the bucket says every minute that somebody runs this sweep; a beat that fails is only
+    a warning.
+    """
     over = threading.Event()
     owner = SweepOwner(platform, sweep)
 

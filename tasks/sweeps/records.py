@@ -1,4 +1,6 @@
-"""Which sweeps the bucket has, and what was written down of each as it began and as it was reported."""
+"""Which sweeps the bucket has, and what was written down of each as it began and as it was
+reported.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +17,54 @@ from tasks.sweeps.folder import parse_record
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
-    """The youngest sweep of exactly this config, which --resume goes on with where no other is named.
+    """The youngest sweep of exactly this config, which --resume goes on with where no other is
+    named.
 
-    Raises SweepNotFound where there is none, SweepNotNamed where it has nothing left to do, or was never recorded:
-    then the run that is meant may be another one.
+    Raises SweepNotFound where there is none, SweepNotNamed where it has nothing left to do, or was
+    never recorded: then the run that is meant may be another one.
     """
     platform = config.platform
     prefix = names.sweeps_prefix(platform.prefix)
     mine = sweeps_of(s3, config)
     if not mine:
         raise SweepNotFound(
-            f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without --resume, or name the sweep"
+            f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without"
+            " --resume, or name the sweep"
         )
     latest = mine[-1]
     if not has_record(s3, platform, latest):
-        earlier = next((sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None)
+        earlier = next(
+            (sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None
+        )
         raise SweepNotNamed(
-            f"--resume: which sweep? The latest run of this config, {latest}, ended before its sweep was recorded (or "
-            "prepares it yet) and has no job to go on with. Start anew without --resume"
+            f"--resume: which sweep? The latest run of this config, {latest}, ended before its"
+            " sweep was recorded (or prepares it yet) and has no job to go on with. Start anew"
+            " without --resume"
             + (f", or name the sweep that is meant: --resume {earlier}" if earlier else "")
         )
     if is_complete(
-        get_bytes(s3, platform.bucket, names.report_key(platform.prefix, latest, names.REPORT_JSON)), config
+        get_bytes(
+            s3, platform.bucket, names.report_key(platform.prefix, latest, names.REPORT_JSON)
+        ),
+        config,
     ):
         raise SweepNotNamed(
-            f"--resume: which sweep? The latest one of this config, {latest}, is finished: all its points have a "
-            "completed run. A run that ended before its sweep began has left nothing to go on with: start anew without "
-            f"--resume, or name the sweep that is meant: --resume {latest}"
+            f"--resume: which sweep? The latest one of this config, {latest}, is finished: all its"
+            " points have a completed run. A run that ended before its sweep began has left"
+            " nothing to go on with: start anew without --resume, or name the sweep that is meant:"
+            f" --resume {latest}"
         )
     return latest
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
-    """Whether a sweep's report.json has a completed run of every point; False where there is none to be read."""
-    from scaling.trend.report_file import ReportUnreadable, parse_report  # slow to import, and seldom asked
+    """Whether a sweep's report.json has a completed run of every point; False where there is none
+    to be read.
+    """
+    from scaling.trend.report_file import (
+        ReportUnreadable,
+        parse_report,
+    )  # slow to import, and seldom asked
 
     try:
         points = () if report is None else parse_report(report, names.REPORT_JSON).points
@@ -67,7 +83,9 @@ def sweeps_of(s3: Any, config: BenchmarkConfig) -> list[str]:
 
 def has_record(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
     """Whether a sweep of that id has begun: it was written down what it is made of."""
-    return get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
+    return (
+        get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
+    )
 
 
 @task(name="list-sweeps", **TASK_OPTIONS)
@@ -90,7 +108,9 @@ def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
 
 @task(name="read-sweep-record", **TASK_OPTIONS)
 def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
-    """S3: what was written when the sweep started (config, image, dataset). Raises SweepNotFound."""
+    """S3: what was written when the sweep started (config, image, dataset). Raises
+    SweepNotFound.
+    """
     key = names.sweep_config_key(platform.prefix, sweep)
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     if body is None:
@@ -101,4 +121,8 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
 @task(name="read-report-file", **TASK_OPTIONS)
 def read_report_file(platform: PlatformConfig, sweep: str, file_name: str) -> bytes | None:
     """S3: a file of the sweep's report, or None."""
-    return get_bytes(aws_client("s3", platform), platform.bucket, names.report_key(platform.prefix, sweep, file_name))
+    return get_bytes(
+        aws_client("s3", platform),
+        platform.bucket,
+        names.report_key(platform.prefix, sweep, file_name),
+    )

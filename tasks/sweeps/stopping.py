@@ -1,8 +1,10 @@
-"""The one way in which the jobs of a sweep are ended, whoever ends them: stop them, see that they stop, keep no pool.
+"""The one way in which the jobs of a sweep are ended, whoever ends them: stop them, see that they
+stop, keep no pool.
 
-SageMaker is eventually consistent: a list, a description and StopTrainingJob may know a job only seconds after it was
-accepted. So the jobs to end are those that somebody knows by name (from memory, or claimed in the bucket), and the
-list only adds to them; a name that SageMaker does not know is asked for again until SETTLE_SECONDS have passed.
+SageMaker is eventually consistent: a list, a description and StopTrainingJob may know a job only
+seconds after it was accepted. So the jobs to end are those that somebody knows by name (from
+memory, or claimed in the bucket), and the list only adds to them; a name that SageMaker does not
+know is asked for again until SETTLE_SECONDS have passed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
 """How long a name that SageMaker does not know may still be a job that was just accepted."""
 STOPPING_SECONDS = 300.0
-"""A stopped job has 120 s before it is killed, and uploads its output then (StopTrainingJob in the API reference)."""
+"""A stopped job has 120 s before it is killed, and uploads its output then (StopTrainingJob in the
+API reference).
+"""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # a job that stops: the list may be behind
 _POOL_OVER = ("Reused", "Terminated")
@@ -72,11 +76,13 @@ def end_jobs(
     listed: Summaries = list,
     claimed: Callable[[], Iterable[str]] = list,
 ) -> list[str]:
-    """Stop these jobs and those that `claimed` and `listed` add; returns the names of those that had not ended.
+    """Stop these jobs and those that `claimed` and `listed` add; returns the names of those that
+    had not ended.
 
-    Waits until each is known to be stopping, and where it keeps a warm pool until it has stopped and the pool is
-    released; at most STOPPING_SECONDS and what the release takes. Raises, once all else is done, JobRefused for jobs
-    that could not be asked, and what boto3 did where neither `claimed` nor `listed` ever told which jobs there are.
+    Waits until each is known to be stopping, and where it keeps a warm pool until it has stopped
+    and the pool is released; at most STOPPING_SECONDS and what the release takes. Raises, once all
+    else is done, JobRefused for jobs that could not be asked, and what boto3 did where neither
+    `claimed` nor `listed` ever told which jobs there are.
     """
     ending = _Ending(sagemaker, job_names, clock)
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
@@ -88,11 +94,17 @@ def end_jobs(
             break
         clock.sleep(pause)
     for name in sorted(ending.moving - ending.failures.keys()):
-        logger.warning("%s did not stop within %.0f s; look at it in the console", name, STOPPING_SECONDS)
+        logger.warning(
+            "%s did not stop within %.0f s; look at it in the console", name, STOPPING_SECONDS
+        )
     release_pools(sagemaker, sorted(ending.with_pool - ending.moving), clock)
     if ending.failures:
-        listed_failures = "\n".join(f"{name}: {why}" for name, why in sorted(ending.failures.items()))
-        raise JobRefused(f"these jobs could not be stopped, stop them in the console:\n{listed_failures}")
+        listed_failures = "\n".join(
+            f"{name}: {why}" for name, why in sorted(ending.failures.items())
+        )
+        raise JobRefused(
+            f"these jobs could not be stopped, stop them in the console:\n{listed_failures}"
+        )
     if ending.lost is not None:
         raise ending.lost
     return sorted(ending.asked)
@@ -103,7 +115,10 @@ class _Ending:
 
     def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
         self._sagemaker, self._clock = sagemaker, clock
-        self._deadline, self._settled = clock.monotonic() + STOPPING_SECONDS, clock.monotonic() + SETTLE_SECONDS
+        self._deadline, self._settled = (
+            clock.monotonic() + STOPPING_SECONDS,
+            clock.monotonic() + SETTLE_SECONDS,
+        )
         self._names = set(job_names)
         self.asked: set[str] = set()
         self._over: set[str] = set()
@@ -120,17 +135,23 @@ class _Ending:
 
     @property
     def is_late(self) -> bool:
-        """Looked at before every call: a platform that does not answer takes minutes to say so of each job."""
+        """Looked at before every call: a platform that does not answer takes minutes to say so of
+        each job.
+        """
         return self._clock.monotonic() >= self._deadline
 
     @property
     def is_settled(self) -> bool:
-        """Whether lists, descriptions and tags have had the time to know every job that was ever accepted."""
+        """Whether lists, descriptions and tags have had the time to know every job that was ever
+        accepted.
+        """
         return self._clock.monotonic() >= self._settled
 
     @property
     def is_guessing(self) -> bool:
-        """Whether there may be further jobs: one that is not known yet, or nobody has told which there are."""
+        """Whether there may be further jobs: one that is not known yet, or nobody has told which
+        there are.
+        """
         return bool(self.unknown) or self.lost is not None
 
     @property
@@ -143,16 +164,23 @@ class _Ending:
         """Take in further jobs, and those that have ended."""
         if self.is_late:
             return
-        with self._telling("the claims of the sweep's jobs can't be read; those that are listed are stopped"):
+        with self._telling(
+            "the claims of the sweep's jobs can't be read; those that are listed are stopped"
+        ):
             self._names.update(claimed())
-        with self._telling("the sweep's jobs can't be listed; those that are known by name are stopped"):
+        with self._telling(
+            "the sweep's jobs can't be listed; those that are known by name are stopped"
+        ):
             for summary in listed():
                 name = summary["TrainingJobName"]
                 self._names.add(name)
                 if summary["TrainingJobStatus"] in TERMINAL:
                     self._over.add(name)
                     self.unknown.discard(name)
-                    if (summary.get("WarmPoolStatus") or {}).get("Status") not in (None, *_POOL_OVER):
+                    if (summary.get("WarmPoolStatus") or {}).get("Status") not in (
+                        None,
+                        *_POOL_OVER,
+                    ):
                         self.with_pool.add(name)
 
     @contextmanager
@@ -169,16 +197,20 @@ class _Ending:
     def stop(self) -> None:
         """Ask each that has not ended and was not asked yet; one failure does not spare the rest.
 
-        A denial is asked again, too: the stack's role may stop jobs by their tags, which a new job has late.
+        A denial is asked again, too: the stack's role may stop jobs by their tags, which a new job
+        has late.
         """
         for name in sorted(self._names - self._over - self.asked - self._refused - self._stopping):
             if self.is_late:
-                self.failures.setdefault(name, f"SageMaker did not answer within {STOPPING_SECONDS:.0f} s")
+                self.failures.setdefault(
+                    name, f"SageMaker did not answer within {STOPPING_SECONDS:.0f} s"
+                )
                 continue
             try:
                 self._sagemaker.stop_training_job(TrainingJobName=name)
             except (BotoCoreError, ClientError) as error:
-                # A job that has ended, or is not known, answers ValidationException; its description tells which.
+                # A job that has ended, or is not known, answers ValidationException; its
+                # description tells which.
                 if error_code(error) not in ("ValidationException", "ResourceNotFound"):
                     self.failures[name] = str(error)
                     if not is_transient(error):
@@ -189,10 +221,16 @@ class _Ending:
             self.failures.pop(name, None)
 
     def look(self) -> None:
-        """Describe each whose state decides whether there is more to wait for; the end of one that stops is listed."""
-        for name in sorted(self._names - self._over - self._refused - (self._stopping - self.with_pool)):
+        """Describe each whose state decides whether there is more to wait for; the end of one that
+        stops is listed.
+        """
+        for name in sorted(
+            self._names - self._over - self._refused - (self._stopping - self.with_pool)
+        ):
             now = self._clock.monotonic()
-            if self.is_late or (name in self._stopping and now - self._described_at[name] < _DESCRIBE_SECONDS):
+            if self.is_late or (
+                name in self._stopping and now - self._described_at[name] < _DESCRIBE_SECONDS
+            ):
                 continue
             self._described_at[name] = now
             with best_effort(f"{name} can't be described"):
@@ -214,23 +252,29 @@ class _Ending:
                     self._refused.add(name)
 
 
-def stop_sweep_jobs_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()) -> list[str]:
-    """End these jobs first, then all others of the sweep; returns the names of those that had not ended.
+def stop_sweep_jobs_now(
+    platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()
+) -> list[str]:
+    """End these jobs first, then all others of the sweep; returns the names of those that had not
+    ended.
 
-    Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks. Raises what
-    end_jobs() does.
+    Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks.
+    Raises what end_jobs() does.
     """
     sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
     claimed = partial(read_claims, s3, platform, sweep)
     try:
         return end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
     except (BotoCoreError, ClientError):
-        logger.warning("which jobs %s has is not known, and some may run on: `nodesweep stop %s`", sweep, sweep)
+        logger.warning(
+            "which jobs %s has is not known, and some may run on: `nodesweep stop %s`", sweep, sweep
+        )
         raise
 
 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
-    """End the warm pools of the sweep's jobs, these and those that are listed, which have ended; outside of any task.
+    """End the warm pools of the sweep's jobs, these and those that are listed, which have ended;
+    outside of any task.
 
     A pool that the list says is over is; what else it says may be behind.
     """
@@ -270,10 +314,11 @@ def release_warm_pools(platform: PlatformConfig, sweep: str, job_names: Sequence
 def release_pools(
     sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float = SETTLE_SECONDS
 ) -> list[str]:
-    """End the warm pools of those of the jobs that have ended; best effort, returns the names of these.
+    """End the warm pools of those of the jobs that have ended; best effort, returns the names of
+    these.
 
-    A description may be behind: where it says neither that the pool is there nor that it is over, it is asked again
-    until `settle_seconds` have passed.
+    A description may be behind: where it says neither that the pool is there nor that it is over,
+    it is asked again until `settle_seconds` have passed.
     """
     left, released = list(dict.fromkeys(job_names)), list[str]()
     deadline = clock.monotonic() + settle_seconds
@@ -285,11 +330,15 @@ def release_pools(
                 done = _release(sagemaker, name, released)
             except (BotoCoreError, ClientError) as error:
                 done = not is_transient(error)
-                late = clock.monotonic() >= deadline  # a platform that does not answer takes minutes to say so
+                late = (
+                    clock.monotonic() >= deadline
+                )  # a platform that does not answer takes minutes to say so
                 if done or late:
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
                 if late and not done:
-                    logger.warning("nor those of %d further jobs", len(left) - place - 1 + len(again))
+                    logger.warning(
+                        "nor those of %d further jobs", len(left) - place - 1 + len(again)
+                    )
                     return released
             if not done:
                 again.append(name)
@@ -309,7 +358,9 @@ def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
         return True  # it runs on, and its pool with it
     pool = (description.get("WarmPoolStatus") or {}).get("Status")
     if pool == "Available":
-        sagemaker.update_training_job(TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+        sagemaker.update_training_job(
+            TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+        )
         released.append(name)
         return True
     keeps = description["ResourceConfig"].get("KeepAlivePeriodInSeconds")

@@ -1,4 +1,6 @@
-"""The chaos program: that its proxy does what its faults say, that its judge sees a broken promise, and a short run."""
+"""The chaos program: that its proxy does what its faults say, that its judge sees a broken promise,
+and a short run.
+"""
 
 from __future__ import annotations
 
@@ -52,20 +54,28 @@ def test_a_seed_is_one_plan() -> None:
 
 def test_every_fifth_first_try_is_a_workers() -> None:
     kinds = [draw_plan(seed).disturbances[0].kind for seed in range(50)]
-    assert [seed for seed, kind in enumerate(kinds) if kind.startswith("worker")] == list(range(4, 50, 5))
+    assert [seed for seed, kind in enumerate(kinds) if kind.startswith("worker")] == list(
+        range(4, 50, 5)
+    )
 
 
 def test_every_other_fifth_first_try_is_detached() -> None:
     kinds = [draw_plan(seed).disturbances[0].kind for seed in range(50)]
-    assert [seed for seed, kind in enumerate(kinds) if kind.startswith("detach")] == list(range(3, 50, 5))
+    assert [seed for seed, kind in enumerate(kinds) if kind.startswith("detach")] == list(
+        range(3, 50, 5)
+    )
 
 
 def test_every_fault_is_drawn() -> None:
     plans = [draw_plan(seed) for seed in range(100)]
-    assert {disturbance.kind for plan in plans for disturbance in plan.disturbances} == set(get_args(Kind))
+    assert {disturbance.kind for plan in plans for disturbance in plan.disturbances} == set(
+        get_args(Kind)
+    )
     lags = [plan.lag for plan in plans]
     assert {lag.list_seconds for lag in lags} == {0.0, 2.0, 6.0}
-    assert all(any(getattr(lag, name) for lag in lags) for name in ("describe_seconds", "tags_seconds"))
+    assert all(
+        any(getattr(lag, name) for lag in lags) for name in ("describe_seconds", "tags_seconds")
+    )
     assert {plan.keep_alive_seconds for plan in plans} == {None, 3600}
 
 
@@ -86,7 +96,13 @@ def test_calls_are_spoilt_at_the_stated_rate() -> None:
         ("PUT", "/chaos/nodesweep/datasets/tiny/ab/data/a.parquet", "", b"", "PUT datasets"),
         ("PUT", f"/chaos/nodesweep/sweeps/{SWEEP}/config.json", "", b"", "PUT record"),
         ("PUT", f"/chaos/nodesweep/sweeps/{SWEEP}/report/report.json", "", b"", "PUT report"),
-        ("GET", f"/chaos/nodesweep/sweeps/{SWEEP}/jobs/a/output/output.tar.gz", "", b"", "GET output"),
+        (
+            "GET",
+            f"/chaos/nodesweep/sweeps/{SWEEP}/jobs/a/output/output.tar.gz",
+            "",
+            b"",
+            "GET output",
+        ),
         ("GET", "/chaos?list-type=2", "", b"", "GET bucket"),
     ],
 )
@@ -120,7 +136,9 @@ def upstream() -> Iterator[tuple[str, list[bytes]]]:
 
 
 def put(proxy: Proxy) -> tuple[int, bytes] | None:
-    """(status, body) of a PUT of training code, None where the connection ended without an answer."""
+    """(status, body) of a PUT of training code, None where the connection ended without an
+    answer.
+    """
     connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=10)
     try:
         connection.request("PUT", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", b"body")
@@ -163,11 +181,15 @@ def test_proxy_spoils_a_call(
     assert (answer and answer[0]) == status
     assert dict(proxy.faults) == ({fault: 1} if fault else {})
     # What reached the platform is recorded once, however often it was sent on.
-    assert [call.answered for call in proxy.calls] == [fault not in ("answer_lost", "late_500")] * bool(arrived)
+    assert [call.answered for call in proxy.calls] == [
+        fault not in ("answer_lost", "late_500")
+    ] * bool(arrived)
 
 
 @pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])
-def test_proxy_cuts_off_the_call_that_strikes(upstream: tuple[str, list[bytes]], moment: str, arrived: int) -> None:
+def test_proxy_cuts_off_the_call_that_strikes(
+    upstream: tuple[str, list[bytes]], moment: str, arrived: int
+) -> None:
     endpoint, seen = upstream
     with Proxy(endpoint, lambda label, number: None) as proxy:
         proxy.begin_try(lambda *call: call == ("PUT code", 2, moment))
@@ -229,15 +251,22 @@ def test_proxy_knows_a_new_job_late() -> None:
 
     def ask(proxy: Proxy, operation: str, **body: str) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=10)
-        connection.request("POST", "/", json.dumps(body), {"X-Amz-Target": f"SageMaker.{operation}"})
+        connection.request(
+            "POST", "/", json.dumps(body), {"X-Amz-Target": f"SageMaker.{operation}"}
+        )
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
     def known(proxy: Proxy) -> tuple[int, int, int, int]:
         """(jobs listed, status of a description, of a stop, number of tags)."""
         listed = ask(proxy, "ListTrainingJobs")[1]["TrainingJobSummaries"]
-        tags = ask(proxy, "ListTags", ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/job")[1]["Tags"]
-        statuses = (ask(proxy, name, TrainingJobName="job")[0] for name in ("DescribeTrainingJob", "StopTrainingJob"))
+        tags = ask(proxy, "ListTags", ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/job")[
+            1
+        ]["Tags"]
+        statuses = (
+            ask(proxy, name, TrainingJobName="job")[0]
+            for name in ("DescribeTrainingJob", "StopTrainingJob")
+        )
         return len(listed), *statuses, len(tags)  # type: ignore[return-value]
 
     with Proxy(endpoint, lambda label, number: None, Lag(60, 60, 60)) as proxy:
@@ -262,7 +291,12 @@ def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
         nodes, repeat, _ = names.parse_job_name(each["TrainingJobName"]) or (0, 0, 0)
         points.append({"nodes": nodes, "repeat": repeat, "clocks": {"train_seconds": 100.0}})
         points[-1] |= {"job_name": each["TrainingJobName"], "status": each["TrainingJobStatus"]}
-    return {"headline": "2 are best", "summary": [{"nodes": 1, "n_failed": 0}], "points": points, "costs": 1.0}
+    return {
+        "headline": "2 are best",
+        "summary": [{"nodes": 1, "n_failed": 0}],
+        "points": points,
+        "costs": 1.0,
+    }
 
 
 def evidence_of(jobs: list[dict[str, Any]], **changes: Any) -> Evidence:
@@ -294,11 +328,18 @@ def test_a_kept_promise_breaks_nothing() -> None:
 def test_a_stopped_attempt_is_part_of_a_cancel() -> None:
     jobs = [job(1, 1, status="Stopped"), job(1, 1, attempt=2), *DONE[1:]]
     report = report_of(jobs)
-    report |= {"headline": "2 are best; 1 of 7 jobs did not complete", "summary": [{"nodes": 1, "n_failed": 1}]}
-    cancelled = evidence_of(jobs, kind="sigterm", report=report | {"costs": 2.0}, local_report=report | {"costs": 2.0})
+    report |= {
+        "headline": "2 are best; 1 of 7 jobs did not complete",
+        "summary": [{"nodes": 1, "n_failed": 1}],
+    }
+    cancelled = evidence_of(
+        jobs, kind="sigterm", report=report | {"costs": 2.0}, local_report=report | {"costs": 2.0}
+    )
     assert broken_invariants(cancelled, report_of(DONE)) == []
     killed = replace(cancelled, tries=evidence_of(DONE).tries)
-    assert ["nobody had asked" in problem for problem in broken_invariants(killed, report_of(DONE))] == [True]
+    assert [
+        "nobody had asked" in problem for problem in broken_invariants(killed, report_of(DONE))
+    ] == [True]
 
 
 TWICE = Call("PUT code", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", 4, 200, answered=True)
@@ -312,20 +353,37 @@ TWICE = Call("PUT code", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", 4, 200, an
         ({"jobs": [*DONE, job(1, 1, attempt=2, status="InProgress")]}, "is left InProgress"),
         ({"jobs": [*DONE, job(1, 1, attempt=2, status="Failed")]}, "failed: none"),
         ({"jobs": [*DONE, job(8, 1)]}, "8 nodes, repeat 1 was never planned"),
-        ({"jobs": [*DONE[1:], {**DONE[0], "TrainingJobName": "other"}]}, "other is no job of the sweep"),
+        (
+            {"jobs": [*DONE[1:], {**DONE[0], "TrainingJobName": "other"}]},
+            "other is no job of the sweep",
+        ),
         ({"peak_nodes": 6}, "6 nodes in use at once, the quota is 5"),
         ({"peak_jobs": 3}, "3 jobs at once"),
         ({"calls": [TWICE, TWICE]}, "was uploaded 2 times"),
-        ({"calls": [Call("CreateTrainingJob", "/", 9, 200, answered=True)] * 7}, "7 jobs were accepted, 6 are listed"),
+        (
+            {"calls": [Call("CreateTrainingJob", "/", 9, 200, answered=True)] * 7},
+            "7 jobs were accepted, 6 are listed",
+        ),
         ({"report": None}, "no report in the bucket"),
         ({"local_report": None}, "the report in the bucket and the one on disk differ"),
         ({"report": report_of(DONE) | {"costs": 2.0}}, "report.costs: 2.0, undisturbed 1.0"),
         (
-            {"tries": [Try("stop after ListTags#1", True, 1, 1.0, "", ["a-job"]), Try(None, False, 0, 1.0, "")]},
+            {
+                "tries": [
+                    Try("stop after ListTags#1", True, 1, 1.0, "", ["a-job"]),
+                    Try(None, False, 0, 1.0, ""),
+                ]
+            },
             "try 1 was ended by stop, and 1 jobs ran on",
         ),
-        ({"jobs": [{**DONE[0], "WarmPoolStatus": {"Status": "Available"}}, *DONE[1:]]}, "still keeps a warm pool"),
-        ({"tries": [Try(None, False, 1, 1.0, "AWS call failed")]}, "not done after 1 tries: the last one ended with 1"),
+        (
+            {"jobs": [{**DONE[0], "WarmPoolStatus": {"Status": "Available"}}, *DONE[1:]]},
+            "still keeps a warm pool",
+        ),
+        (
+            {"tries": [Try(None, False, 1, 1.0, "AWS call failed")]},
+            "not done after 1 tries: the last one ended with 1",
+        ),
         ({"tries": [Try(None, False, None, 240.0, "")]}, "the last one hung"),
     ],
 )
@@ -372,11 +430,15 @@ def test_options_that_can_not_be_meant_are_refused(
 
 
 @pytest.mark.slow
-def test_a_fork_is_a_process_like_any_other(tmp_path: Path, benchmark_config: BenchmarkConfig) -> None:
+def test_a_fork_is_a_process_like_any_other(
+    tmp_path: Path, benchmark_config: BenchmarkConfig
+) -> None:
     """Its own session, folder, log and end, whichever way it ends, while another goes on."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with closing(Forks(environment)) as forks, dripping_server(DRIPS["silent"]) as endpoint:
-        platform = benchmark_config.platform.model_copy(update={"endpoint_url": endpoint, "credentials": "platform"})
+        platform = benchmark_config.platform.model_copy(
+            update={"endpoint_url": endpoint, "credentials": "platform"}
+        )
         config = write_config(benchmark_config.model_copy(update={"platform": platform}), tmp_path)
 
         def asking(log: str) -> Forked:
@@ -387,7 +449,10 @@ def test_a_fork_is_a_process_like_any_other(tmp_path: Path, benchmark_config: Be
         said = forks.start(["--version"], tmp_path, tmp_path / "said")
         assert said.wait(60) == 0 and "nodesweep" in (tmp_path / "said").read_text()
         assert forks.start(["no-such-command"], tmp_path, tmp_path / "refused").wait(60) == 2
-        assert {os.getsid(one.pid) for one in (killed, interrupted)} == {killed.pid, interrupted.pid}
+        assert {os.getsid(one.pid) for one in (killed, interrupted)} == {
+            killed.pid,
+            interrupted.pid,
+        }
         os.killpg(killed.pid, signal.SIGKILL)
         interrupted.send_signal(signal.SIGINT)
         assert (killed.wait(60), interrupted.wait(60)) == (-signal.SIGKILL, 1)
@@ -397,7 +462,9 @@ def test_a_fork_is_a_process_like_any_other(tmp_path: Path, benchmark_config: Be
 
 @pytest.mark.slow
 def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
-    """kill -9 at a create whose answer is lost, then SIGTERM amid the jobs; a killed worker; spoilt calls all along."""
+    """kill -9 at a create whose answer is lost, then SIGTERM amid the jobs; a killed worker; spoilt
+    calls all along.
+    """
     killed = Disturbance("kill", Trigger("CreateTrainingJob", 2, "after", 0.0), 0.0)
     ended = Disturbance("sigterm", Trigger("CreateTrainingJob", 1, "after", 0.2), 0.0)
     worker_killed = Disturbance("worker_kill", Trigger("CreateTrainingJob", 4, "before", 0.0), 0.0)
@@ -412,10 +479,21 @@ def test_sweeps_are_done_whatever_strikes_them(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_drawn_seeds_keep_every_promise(tmp_path: Path) -> None:
-    """SIGINT then SIGTERM, a detached try that is cut off, outages, kills; with lags and warm pools."""
+    """SIGINT then SIGTERM, a detached try that is cut off, outages, kills; with lags and warm
+    pools.
+    """
     assert main(["--seeds", "3", "--work-dir", str(tmp_path / "3")]) == 0
-    at_once = ["--at-once", "2", "--work-dir", str(tmp_path / "10"), "--output", str(tmp_path / "result.json")]
+    at_once = [
+        "--at-once",
+        "2",
+        "--work-dir",
+        str(tmp_path / "10"),
+        "--output",
+        str(tmp_path / "result.json"),
+    ]
     assert main(["--seeds", "10:13", *at_once]) == 0
     result = json.loads((tmp_path / "result.json").read_bytes())
-    assert [line.split()[0] for line in result["runs"]] == ["10", "11", "12"] and result["broken"] == []
+    assert [line.split()[0] for line in result["runs"]] == ["10", "11", "12"] and result[
+        "broken"
+    ] == []
     assert result["summary"]["runs"] == 3 and result["seconds_per_seed"]["cpu"] > 1

@@ -1,4 +1,6 @@
-"""The image's benchmark without containers: what each case changes, what it counts, and what it would not let pass."""
+"""The image's benchmark without containers: what each case changes, what it counts, and what it
+would not let pass.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ LAYERS = {"sha256:base": 1000, "sha256:installed": 100}
 
 @pytest.fixture(scope="module")
 def tries(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Measurement]]:
-    """All cases, two tries each, of a builder that needs no time; every image has a last layer of its own."""
+    """All cases, two tries each, of a builder that needs no time; every image has a last layer of
+    its own.
+    """
     context = tmp_path_factory.mktemp("context") / "image"
     shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
     images: list[str] = []
@@ -41,7 +45,9 @@ def tries(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Measureme
     raise AssertionError("no platform")
 
 
-def test_changes_are_built_and_the_same_content_is_found(tries: list[tuple[str, Measurement]]) -> None:
+def test_changes_are_built_and_the_same_content_is_found(
+    tries: list[tuple[str, Measurement]],
+) -> None:
     assert [(case, measurement.built) for case, measurement in tries] == [
         ("cold, first", True),
         ("cold", True),
@@ -56,7 +62,17 @@ def test_changes_are_built_and_the_same_content_is_found(tries: list[tuple[str, 
 
 
 def test_layers_that_the_registry_had_are_not_counted(tries: list[tuple[str, Measurement]]) -> None:
-    assert [measurement.pushed_bytes for _, measurement in tries] == [1110, 10, 10, 10, 10, 0, 0, 0, 0]
+    assert [measurement.pushed_bytes for _, measurement in tries] == [
+        1110,
+        10,
+        10,
+        10,
+        10,
+        0,
+        0,
+        0,
+        0,
+    ]
     assert all((measurement.sent_bytes > 10_000) == measurement.built for _, measurement in tries)
 
 
@@ -71,14 +87,22 @@ def test_touching_changes_time_and_mode_of_every_file(tmp_path: Path) -> None:
 
 
 def _bench(folder: Path) -> Bench:
-    at = PlatformConfig(region="us-east-1", bucket="bench", role_arn="arn:aws:iam::000000000000:role/benchmark")
+    at = PlatformConfig(
+        region="us-east-1", bucket="bench", role_arn="arn:aws:iam::000000000000:role/benchmark"
+    )
     return Bench(at, ImageConfig(context=str(folder)), lambda uri: {})
 
 
 def cases(change_seconds: float = 2.0, built: bool = False) -> dict[str, object]:
-    tries = [("cold", 10.0, True), ("code change", change_seconds, True), ("code change", 3.0, True)]
+    tries = [
+        ("cold", 10.0, True),
+        ("code change", change_seconds, True),
+        ("code change", 3.0, True),
+    ]
     tries += [("no change", 0.1, built), ("touched", 0.1, False)]
-    return summarise([(case, Measurement(seconds, was_built)) for case, seconds, was_built in tries])
+    return summarise(
+        [(case, Measurement(seconds, was_built)) for case, seconds, was_built in tries]
+    )
 
 
 def test_ratios_are_to_the_cold_build_and_are_shown() -> None:
@@ -91,7 +115,9 @@ def test_ratios_are_to_the_cold_build_and_are_shown() -> None:
 def test_rebuilt_content_and_a_dear_change_are_problems() -> None:
     assert problems(cases(), 0.5) == []
     assert problems(cases(built=True), 0.5) == ["no change: was built"]
-    assert problems(cases(change_seconds=9.0), 0.5) == ["code change: 0.60 of the cold build, allowed is 0.5"]
+    assert problems(cases(change_seconds=9.0), 0.5) == [
+        "code change: 0.60 of the cold build, allowed is 0.5"
+    ]
 
 
 def test_machine_without_containers_is_told_so(

@@ -38,7 +38,9 @@ def test_width_follows_the_noise(five_repeats):
 def test_standard_error_is_over_sweeps(five_repeats):
     # Four independent T per sweep: sqrt(p (1 - p) / 1600).
     share = five_repeats.train_seconds.share
-    assert five_repeats.train_seconds.standard_error == pytest.approx((share * (1 - share) / 1600) ** 0.5, rel=0.2)
+    assert five_repeats.train_seconds.standard_error == pytest.approx(
+        (share * (1 - share) / 1600) ** 0.5, rel=0.2
+    )
     # The three S share T(1), so they say less than 1200 independent ones.
     share = five_repeats.speedup.share
     assert five_repeats.speedup.standard_error > (share * (1 - share) / 1200) ** 0.5
@@ -47,7 +49,9 @@ def test_standard_error_is_over_sweeps(five_repeats):
 def test_result_is_printed_and_stored(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(interval_coverage, "REQUIRED_COVERAGE", (0.0, 1.0))
     output = tmp_path / "coverage.json"
-    assert main(["--sweeps=20", "--noise", "0.02", "--repeats", "5", "6", f"--output={output}"]) == 0
+    assert (
+        main(["--sweeps=20", "--noise", "0.02", "--repeats", "5", "6", f"--output={output}"]) == 0
+    )
     stored = json.loads(output.read_text())
     assert [(cell["noise"], cell["repeats"], cell["sweeps"]) for cell in stored["cells"]] == [
         (0.02, 5, 20),
@@ -57,12 +61,18 @@ def test_result_is_printed_and_stored(tmp_path, capsys, monkeypatch):
 
 
 def test_a_missed_requirement_is_the_exit_code(capsys, monkeypatch):
-    monkeypatch.setattr(interval_coverage, "ratio_interval", lambda base, runs: interval_coverage.median_interval(base))
+    monkeypatch.setattr(
+        interval_coverage,
+        "ratio_interval",
+        lambda base, runs: interval_coverage.median_interval(base),
+    )
     assert main(["--sweeps=2", "--noise", "0.02", "--repeats", "5"]) == 1
     assert "outside 93 to 97 %" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("option", "message"), [("--repeats=2", "fewer than 3 runs"), ("--sweeps=1", "at least 2")])
+@pytest.mark.parametrize(
+    ("option", "message"), [("--repeats=2", "fewer than 3 runs"), ("--sweeps=1", "at least 2")]
+)
 def test_options_that_make_no_interval_are_refused(option, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([option])

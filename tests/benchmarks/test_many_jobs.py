@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from benchmarks import many_jobs
-from benchmarks.many_jobs import GLOBAL_BATCH_SIZE, JOBS, NODE_COUNTS, database_mb, main, measure, shape, table
+from benchmarks.many_jobs import (
+    GLOBAL_BATCH_SIZE,
+    JOBS,
+    NODE_COUNTS,
+    database_mb,
+    main,
+    measure,
+    shape,
+    table,
+)
 
 
 @pytest.mark.parametrize("jobs", [1, 20, *JOBS])
@@ -22,12 +31,16 @@ def test_a_sweep_has_as_many_jobs_as_are_asked_for(jobs: int) -> None:
 
 
 def test_a_size_that_no_sweep_has_is_refused() -> None:
-    with pytest.raises(ValueError, match="1001 jobs are not up to 20 node counts times up to 50 repeats"):
+    with pytest.raises(
+        ValueError, match="1001 jobs are not up to 20 node counts times up to 50 repeats"
+    ):
         shape(1001)
     assert len(NODE_COUNTS) == 20
 
 
-def test_the_database_is_measured_with_its_log_merged_and_without_what_it_has_freed(tmp_path: Path) -> None:
+def test_the_database_is_measured_with_its_log_merged_and_without_what_it_has_freed(
+    tmp_path: Path,
+) -> None:
     assert database_mb(tmp_path) == 0.0
     with closing(sqlite3.connect(tmp_path / "prefect.db")) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -42,13 +55,30 @@ def test_the_database_is_measured_with_its_log_merged_and_without_what_it_has_fr
 
 
 def sweep(jobs: int, **changes: float) -> dict[str, Any]:
-    within = {"wall_seconds": 179.0, "peak_rss_mb": 599, "database_mb": 29.0, "database_mb_per_job": 0.029}
-    return {"jobs": jobs, **within, "calls": {}, "calls_per_job": 9.0, "load_average_1_minute": 0.1, **changes}
+    within = {
+        "wall_seconds": 179.0,
+        "peak_rss_mb": 599,
+        "database_mb": 29.0,
+        "database_mb_per_job": 0.029,
+    }
+    return {
+        "jobs": jobs,
+        **within,
+        "calls": {},
+        "calls_per_job": 9.0,
+        "load_average_1_minute": 0.1,
+        **changes,
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "code"),
-    [({}, 0), ({"wall_seconds": 181.0}, 1), ({"peak_rss_mb": 601}, 1), ({"database_mb_per_job": 0.031}, 1)],
+    [
+        ({}, 0),
+        ({"wall_seconds": 181.0}, 1),
+        ({"peak_rss_mb": 601}, 1),
+        ({"database_mb_per_job": 0.031}, 1),
+    ],
 )
 def test_a_limit_that_the_largest_sweep_misses_is_the_exit_code(
     changes: dict[str, float], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -68,4 +98,6 @@ def test_a_short_sweep_is_measured(tmp_path: Path) -> None:
     assert result["calls"]["sagemaker:CreateTrainingJob"] == 20
     assert result["calls"]["s3:PUT claims"] == 20
     assert 100 < result["peak_rss_mb"] < 1000 and result["wall_seconds"] > 1.0
-    assert 0.0 < result["database_mb_per_job"] < 0.06, "one task run a job, and what a sweep has beside them"
+    assert 0.0 < result["database_mb_per_job"] < 0.06, (
+        "one task run a job, and what a sweep has beside them"
+    )

@@ -67,7 +67,9 @@ def run_of(overhead_seconds: float, critical_seconds: float) -> dict[str, Any]:
     ("overhead_seconds", "critical_seconds", "met"),
     [(9.9, 100.0, True), (10.1, 100.0, False), (49.0, 1000.0, True), (51.0, 1000.0, False)],
 )
-def test_limit_is_ten_seconds_or_five_percent(overhead_seconds: float, critical_seconds: float, met: bool) -> None:
+def test_limit_is_ten_seconds_or_five_percent(
+    overhead_seconds: float, critical_seconds: float, met: bool
+) -> None:
     runs = [run_of(overhead_seconds, critical_seconds)]
     result = summarise(runs[0], runs)
     assert result["overhead"]["within_target"] is met
@@ -80,18 +82,24 @@ def test_a_missed_limit_is_the_exit_code(
     overhead_seconds: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(overhead_seconds, 100.0)
-    monkeypatch.setattr(orchestration_overhead, "measure", lambda *_: (run, [run, run_of(500.0, 100.0), run]))
+    monkeypatch.setattr(
+        orchestration_overhead, "measure", lambda *_: (run, [run, run_of(500.0, 100.0), run])
+    )
     output = tmp_path / "overhead.json"
     assert main([f"--output={output}", "--stretch=2"]) == code
     assert json.loads(output.read_text())["settings"]["model"]["t_compute_seconds"] == 40.0
-    assert json.loads(output.read_text())["overhead"]["overhead_seconds"] == overhead_seconds, "the median"
+    assert json.loads(output.read_text())["overhead"]["overhead_seconds"] == overhead_seconds, (
+        "the median"
+    )
 
 
 @pytest.mark.slow
 def test_a_short_sweep_is_measured(tmp_path: Path) -> None:
     model = {
         **orchestration_overhead._MODEL,
-        **dict.fromkeys(("startup_seconds", "download_seconds", "setup_seconds", "upload_seconds"), 0.2),
+        **dict.fromkeys(
+            ("startup_seconds", "download_seconds", "setup_seconds", "upload_seconds"), 0.2
+        ),
         "t_compute_seconds": 1.0,
     }
     first, (run,) = measure(tmp_path, 1, (1, 2), 1, model)
@@ -99,4 +107,6 @@ def test_a_short_sweep_is_measured(tmp_path: Path) -> None:
     assert sum(run["parts"].values()) == pytest.approx(run["overhead_seconds"])
     assert min(run["parts"].values()) > 0
     assert run["calls"]["run"]["sagemaker:CreateTrainingJob"] == 2
-    assert "s3:PUT datasets" in first["calls"]["run"] and "s3:PUT datasets" not in run["calls"]["run"]
+    assert (
+        "s3:PUT datasets" in first["calls"]["run"] and "s3:PUT datasets" not in run["calls"]["run"]
+    )

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from benchmarks import training_matrix
-from benchmarks.training_matrix import CONTAINERS, STEPS, CheckError, Container, Trainer, plan_checks, store, table
+from benchmarks.training_matrix import (
+    CONTAINERS,
+    STEPS,
+    CheckError,
+    Container,
+    Trainer,
+    plan_checks,
+    store,
+    table,
+)
 
 NEW, OLD = Container("2.7.1", "3.12"), Container("2.5.1", "3.11")
 
@@ -26,8 +35,12 @@ def test_fsdp_is_to_be_refused_below_2_6_and_to_train_from_it_on(
 ) -> None:
     planned = {name: outcome for name, outcome, _ in plan_checks(trainer, container)}
     assert {outcome for name, outcome in planned.items() if "fsdp" in name} == expected
-    assert {outcome for name, outcome in planned.items() if "ddp" in name and "smddp" not in name} == {"ok"}
-    assert {planned[name] for name in ("1 rank, smp", "1 rank, smddp", "2 ranks, xla")} == {"refused"}
+    assert {
+        outcome for name, outcome in planned.items() if "ddp" in name and "smddp" not in name
+    } == {"ok"}
+    assert {planned[name] for name in ("1 rank, smp", "1 rank, smddp", "2 ranks, xla")} == {
+        "refused"
+    }
 
 
 def test_a_refusal_is_one_sentence_of_every_rank(trainer: Trainer) -> None:
@@ -35,9 +48,13 @@ def test_a_refusal_is_one_sentence_of_every_rank(trainer: Trainer) -> None:
     assert said.startswith("argument --epochs: got 0, needs a whole number >= 1")
 
 
-def test_a_crash_is_no_refusal_and_no_training(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_is_no_refusal_and_no_training(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This environment has no torch: the program ends with a traceback."""
-    with pytest.raises(CheckError, match=r"exit codes \[1\], should be 1 with one sentence: .*No module named"):
+    with pytest.raises(
+        CheckError, match=r"exit codes \[1\], should be 1 with one sentence: .*No module named"
+    ):
         trainer.refusal("--epochs", "1")
     with pytest.raises(CheckError, match=r"exit code 1: .*No module named"):
         trainer.train("--epochs", "1")
@@ -53,9 +70,19 @@ class Recorded(Trainer):
 
     def __init__(self, scratch: Path, **metrics: Any) -> None:
         super().__init__(Path("python"), scratch)
-        self._metrics = {"resumed_at_step": 5, "interruptions": 1, "steps": STEPS, "step_seconds": [0.1] * (STEPS - 5)}
+        self._metrics = {
+            "resumed_at_step": 5,
+            "interruptions": 1,
+            "steps": STEPS,
+            "step_seconds": [0.1] * (STEPS - 5),
+        }
         world, versions = {"world_size": 2, "backend": "gloo"}, {"torch": "2.7.1+cpu"}
-        self._metrics |= {"world": world, "versions": versions, "final_metric": {"value": 0.9}, **metrics}
+        self._metrics |= {
+            "world": world,
+            "versions": versions,
+            "final_metric": {"value": 0.9},
+            **metrics,
+        }
 
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
         return self._metrics
@@ -73,7 +100,10 @@ class Recorded(Trainer):
 def test_a_run_that_began_anew_or_was_another_did_not_resume(
     tmp_path: Path, metrics: dict[str, Any], outcome: str
 ) -> None:
-    planned = {name: (expected, work) for name, expected, work in plan_checks(Recorded(tmp_path, **metrics), NEW)}
+    planned = {
+        name: (expected, work)
+        for name, expected, work in plan_checks(Recorded(tmp_path, **metrics), NEW)
+    }
     name = "2 ranks over gloo, killed and resumed, fsdp"
     assert training_matrix._check(name, *planned[name]).outcome == outcome
 
@@ -82,9 +112,16 @@ def test_results_are_kept_beside_earlier_ones_and_what_never_ran_is_named(tmp_pa
     output = tmp_path / "result.json"
     store(output, {"2.3.0": {"outcome": "ok"}})
     store(output, {"2.9.0": {"outcome": "failed"}})
-    outcomes = {version: entry["outcome"] for version, entry in json.loads(output.read_text())["releases"].items()}
+    outcomes = {
+        version: entry["outcome"]
+        for version, entry in json.loads(output.read_text())["releases"].items()
+    }
     assert set(outcomes) == {container.torch for container in CONTAINERS}
-    assert (outcomes.pop("2.3.0"), outcomes.pop("2.9.0"), set(outcomes.values())) == ("ok", "failed", {"not run"})
+    assert (outcomes.pop("2.3.0"), outcomes.pop("2.9.0"), set(outcomes.values())) == (
+        "ok",
+        "failed",
+        {"not run"},
+    )
 
 
 def test_an_environment_that_cant_be_made_is_a_failure_and_leaves_nothing(
@@ -93,7 +130,9 @@ def test_an_environment_that_cant_be_made_is_a_failure_and_leaves_nothing(
     monkeypatch.setattr(training_matrix, "ENVIRONMENTS", tmp_path)
     result = training_matrix.try_release(NEW, "/bin/false", keep=False)
     assert result["outcome"] == "failed"
-    assert [(check["name"], check["outcome"]) for check in result["checks"]] == [("install", "failed")]
+    assert [(check["name"], check["outcome"]) for check in result["checks"]] == [
+        ("install", "failed")
+    ]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,7 +33,12 @@ def nodesweep(*arguments: str) -> Result:
 
 def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
     """Five runs each at 1 and 2 nodes; those at 2 nodes `slower` times as long."""
-    facts: dict[str, Any] = {"platform_kind": "aws", "instance_type": "ml.m5.xlarge", "region": "us-east-1", **changes}
+    facts: dict[str, Any] = {
+        "platform_kind": "aws",
+        "instance_type": "ml.m5.xlarge",
+        "region": "us-east-1",
+        **changes,
+    }
     outcomes = [
         JobOutcome(
             nodes=nodes, repeat=repeat, attempt=1, job_name=f"{sweep}-n{nodes}-r{repeat}-a1-abcd", status="Completed",
@@ -42,7 +47,9 @@ def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
         for nodes in (1, 2)
         for repeat, seconds in enumerate(TIMES, start=1)
     ]  # fmt: skip
-    return analyse(sweep, None, None, outcomes, None, {}, datetime(2026, 1, int(sweep[12:14]), tzinfo=UTC))
+    return analyse(
+        sweep, None, None, outcomes, None, {}, datetime(2026, 1, int(sweep[12:14]), tzinfo=UTC)
+    )
 
 
 def body_of(report: ScalingReport) -> bytes:
@@ -103,7 +110,9 @@ def test_reports_directory_is_that_of_output_or_of_the_config(
     raw_config["report"] = {"directory": "elsewhere"}
     (tmp_path / "bench.yaml").write_text(yaml.safe_dump(raw_config))
     assert nodesweep("compare", BEFORE, AFTER, "--output", "elsewhere").exit_code == 0
-    assert nodesweep("compare", BEFORE, AFTER, "--config", str(tmp_path / "bench.yaml")).exit_code == 0
+    assert (
+        nodesweep("compare", BEFORE, AFTER, "--config", str(tmp_path / "bench.yaml")).exit_code == 0
+    )
     missing = nodesweep("compare", BEFORE, AFTER)
     assert (missing.exit_code, "does not know sweep" in missing.output) == (2, True)
 
@@ -113,10 +122,16 @@ def test_json_is_the_whole_output(folders: Callable[..., Path]) -> None:
     folders(report_of(AFTER, slower=1.2))
     made = nodesweep("compare", BEFORE, AFTER, "--json")
     compared = json.loads(made.stdout)
-    assert (made.exit_code, compared["regressions"], compared["rows"][1]["verdict"]) == (1, [2], "regression")
+    assert (made.exit_code, compared["regressions"], compared["rows"][1]["verdict"]) == (
+        1,
+        [2],
+        "regression",
+    )
 
 
-def test_node_count_at_which_nothing_completed_any_more_is_exit_code_1(folders: Callable[..., Path]) -> None:
+def test_node_count_at_which_nothing_completed_any_more_is_exit_code_1(
+    folders: Callable[..., Path],
+) -> None:
     report = report_of(BEFORE)
     folders(report)
     failed = [JobOutcome(
@@ -125,19 +140,28 @@ def test_node_count_at_which_nothing_completed_any_more_is_exit_code_1(folders: 
     ) for nodes in (1, 2)]  # fmt: skip
     folders(analyse(AFTER, None, None, failed, None, {}, datetime(2026, 1, 5, tzinfo=UTC)))
     lost = nodesweep("compare", BEFORE, AFTER)
-    assert (lost.exit_code, "No run of B completed at 1 node and 2 nodes" in lost.output) == (1, True), lost.output
+    assert (lost.exit_code, "No run of B completed at 1 node and 2 nodes" in lost.output) == (
+        1,
+        True,
+    ), lost.output
     assert nodesweep("compare", BEFORE, AFTER, "--json").exit_code == 1
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_reader_that_has_seen_enough_is_no_error(folders: Callable[..., Path], options: list[str]) -> None:
+def test_reader_that_has_seen_enough_is_no_error(
+    folders: Callable[..., Path], options: list[str]
+) -> None:
     folders(report_of(BEFORE))
     folders(report_of(AFTER))
     read_end, write_end = os.pipe()
     os.close(read_end)
     program = f"from cli.main import main; main({['compare', BEFORE, AFTER, *options]!r})"
     done = subprocess.run(
-        [sys.executable, "-c", program], stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", program],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")
@@ -167,7 +191,9 @@ def test_other_conditions_are_exit_code_2_until_accepted(folders: Callable[..., 
         (b'{"schema_version": "2"}', "damaged at schema_version: '2' is no whole number"),
     ],
 )
-def test_report_that_cannot_be_read_says_why(folders: Callable[..., Path], body: bytes, message: str) -> None:
+def test_report_that_cannot_be_read_says_why(
+    folders: Callable[..., Path], body: bytes, message: str
+) -> None:
     folder = folders(report_of(BEFORE))
     (folder / "report.json").write_bytes(body)
     result = nodesweep("compare", BEFORE, BEFORE)
@@ -178,9 +204,18 @@ def test_report_that_cannot_be_read_says_why(folders: Callable[..., Path], body:
     ("change", "message"),
     [
         (lambda raw: raw.update(summary=[]), "damaged at summary: it has no row"),
-        (lambda raw: raw.update(train_clock="measured"), "damaged at points.0: a used run without a time"),
-        (lambda raw: raw["points"][3]["clocks"].update(train_seconds=-1), "damaged at points.3: a used run without"),
-        (lambda raw: raw["summary"][0]["clocks"]["train"].update(seconds=1.5), "damaged at summary.0: n and T(1) are"),
+        (
+            lambda raw: raw.update(train_clock="measured"),
+            "damaged at points.0: a used run without a time",
+        ),
+        (
+            lambda raw: raw["points"][3]["clocks"].update(train_seconds=-1),
+            "damaged at points.3: a used run without",
+        ),
+        (
+            lambda raw: raw["summary"][0]["clocks"]["train"].update(seconds=1.5),
+            "damaged at summary.0: n and T(1) are",
+        ),
         (lambda raw: raw["points"].pop(), "are not those of its runs"),
     ],
     ids=["no rows", "another clock", "a negative time", "a median of other runs", "a run less"],
@@ -197,7 +232,9 @@ def test_report_whose_numbers_do_not_hold_together_is_damaged(
 
 
 @pytest.mark.parametrize("section", ["training", "dataset"])
-def test_config_of_another_shape_is_no_traceback(folders: Callable[..., Path], section: str) -> None:
+def test_config_of_another_shape_is_no_traceback(
+    folders: Callable[..., Path], section: str
+) -> None:
     folder = folders(report_of(BEFORE))
     raw = json.loads((folder / "report.json").read_bytes())
     (folder / "report.json").write_text(json.dumps({**raw, "config": {section: ["odd"]}}))
@@ -212,13 +249,20 @@ def test_a_name_too_long_for_the_system_is_a_message(folders: Callable[..., Path
 
 
 @pytest.mark.parametrize("reference", ["nowhere", "nowhere/report.json", "."])
-def test_reference_to_nothing_says_what_is_expected(folders: Callable[..., Path], reference: str) -> None:
+def test_reference_to_nothing_says_what_is_expected(
+    folders: Callable[..., Path], reference: str
+) -> None:
     folders(report_of(BEFORE))
     result = nodesweep("compare", BEFORE, reference)
-    assert (result.exit_code, f"{reference}: neither a sweep id nor a report.json" in result.output) == (2, True)
+    assert (
+        result.exit_code,
+        f"{reference}: neither a sweep id nor a report.json" in result.output,
+    ) == (2, True)
 
 
-def test_unreadable_file_is_a_message(folders: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_a_message(
+    folders: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders(report_of(BEFORE))
 
     def deny(path: Path) -> bytes:
@@ -226,17 +270,24 @@ def test_unreadable_file_is_a_message(folders: Callable[..., Path], monkeypatch:
 
     monkeypatch.setattr(Path, "read_bytes", deny)
     result = nodesweep("compare", BEFORE, BEFORE)
-    assert (result.exit_code, "report.json: cannot be read: Permission denied" in result.output) == (2, True)
+    assert (
+        result.exit_code,
+        "report.json: cannot be read: Permission denied" in result.output,
+    ) == (2, True)
 
 
-def test_comparing_files_needs_no_prefect_and_no_aws(folders: Callable[..., Path], tmp_path: Path) -> None:
+def test_comparing_files_needs_no_prefect_and_no_aws(
+    folders: Callable[..., Path], tmp_path: Path
+) -> None:
     before, after = folders(report_of(BEFORE)), folders(report_of(AFTER))
     program = (
         "import sys; from cli.main import main\n"
         f"main(['compare', {str(before)!r}, {str(after)!r}], standalone_mode=False)\n"
         "print({'prefect', 'boto3', 'pandas', 'matplotlib'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("set()\n")
 
 
@@ -246,14 +297,21 @@ def test_sweep_that_is_not_here_is_read_from_the_bucket(
     folders(report_of(BEFORE))
     missing = nodesweep("compare", BEFORE, AFTER, "--config", config)
     assert missing.exit_code == 2
-    assert f"s3://bench-bucket/nodesweep/sweeps/{AFTER}/report/report.json: no report of sweep" in missing.output
+    assert (
+        f"s3://bench-bucket/nodesweep/sweeps/{AFTER}/report/report.json: no report of sweep"
+        in missing.output
+    )
     key = names.report_key(platform.prefix, AFTER, "report.json")
     bucket.put_object(Bucket=platform.bucket, Key=key, Body=body_of(report_of(AFTER, slower=1.2)))
     assert nodesweep("compare", BEFORE, AFTER, "--config", config).exit_code == 1
 
 
 def test_history_is_tabulated_and_plotted(
-    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Any,
+    platform: PlatformConfig,
+    config: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     for report in (report_of(BEFORE), report_of(AFTER, slower=1.25)):
@@ -264,7 +322,9 @@ def test_history_is_tabulated_and_plotted(
     for extension in ("svg", "png"):
         path = tmp_path / "out" / f"history-bench.{extension}"
         assert f"plot: {path}" in result.output and path.stat().st_size > 1000
-    one = nodesweep("history", "bench", "--config", config, "--nodes", "1", "--output", str(tmp_path / "out"))
+    one = nodesweep(
+        "history", "bench", "--config", config, "--nodes", "1", "--output", str(tmp_path / "out")
+    )
     assert "1.6x" not in one.output
 
 
@@ -273,11 +333,16 @@ def test_history_of_one_sweep_is_a_table_without_a_plot(
 ) -> None:
     put_history(bucket, platform, report_of(BEFORE), "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
-    assert (result.exit_code, "no plot: no two sweeps of the same conditions" in result.output) == (0, True)
+    assert (result.exit_code, "no plot: no two sweeps of the same conditions" in result.output) == (
+        0,
+        True,
+    )
     assert not (tmp_path / "out").exists()
 
 
-def test_unknown_benchmark_is_answered_with_the_known_ones(bucket: Any, platform: PlatformConfig, config: str) -> None:
+def test_unknown_benchmark_is_answered_with_the_known_ones(
+    bucket: Any, platform: PlatformConfig, config: str
+) -> None:
     empty = nodesweep("history", "bench", "--config", config)
     assert (empty.exit_code, "benchmarks with one: none" in empty.output) == (2, True)
     put_history(bucket, platform, report_of(BEFORE), "other")
@@ -285,10 +350,15 @@ def test_unknown_benchmark_is_answered_with_the_known_ones(bucket: Any, platform
     assert result.exit_code == 2
     assert "no history of 'bench' in s3://bench-bucket; benchmarks with one: other" in result.output
     nodes = nodesweep("history", "other", "--config", config, "--nodes", "64")
-    assert (nodes.exit_code, "has no completed run at 64 nodes; sweeps in it: 1" in nodes.output) == (2, True)
+    assert (
+        nodes.exit_code,
+        "has no completed run at 64 nodes; sweeps in it: 1" in nodes.output,
+    ) == (2, True)
 
 
-def test_damaged_file_of_a_history_costs_its_sweep_alone(bucket: Any, platform: PlatformConfig, config: str) -> None:
+def test_damaged_file_of_a_history_costs_its_sweep_alone(
+    bucket: Any, platform: PlatformConfig, config: str
+) -> None:
     put_history(bucket, platform, report_of(BEFORE), "bench")
     key = names.history_key(platform.prefix, "bench", AFTER, 1)
     bucket.put_object(Bucket=platform.bucket, Key=key, Body=b"not parquet")

@@ -35,7 +35,9 @@ def stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
 
 
 def init(*arguments: str, name: str = "mine") -> Result:
-    return CliRunner().invoke(main, ["config", "init", "--from-stack", name, "--region", "eu-west-1", *arguments])
+    return CliRunner().invoke(
+        main, ["config", "init", "--from-stack", name, "--region", "eu-west-1", *arguments]
+    )
 
 
 def test_file_is_a_valid_config_and_says_what_is_next() -> None:
@@ -43,7 +45,10 @@ def test_file_is_a_valid_config_and_says_what_is_next() -> None:
     assert result.exit_code == 0
     assert result.stdout == "my.yaml is written; next: nodesweep plan my.yaml --online\n"
     checked = CliRunner().invoke(main, ["config", "validate", "my.yaml"])
-    assert (checked.exit_code, checked.output) == (0, "my.yaml is valid: benchmark first-sweep, node counts [1, 2]\n")
+    assert (checked.exit_code, checked.output) == (
+        0,
+        "my.yaml is valid: benchmark first-sweep, node counts [1, 2]\n",
+    )
     assert load_config(Path("my.yaml")).platform.bucket == "my-bucket"
     assert CliRunner().invoke(main, ["plan", "my.yaml"]).exit_code == 0
 
@@ -62,7 +67,10 @@ def test_existing_file_is_kept_unless_forced() -> None:
     path.write_text("mine")
     refused = init("--output", "my.yaml")
     assert refused.exit_code == 2
-    assert refused.stderr == "nodesweep: my.yaml exists; choose another --output, or replace it with --force\n"
+    assert (
+        refused.stderr
+        == "nodesweep: my.yaml exists; choose another --output, or replace it with --force\n"
+    )
     assert path.read_text() == "mine"
     assert init("--output", "my.yaml", "--force").exit_code == 0
     assert path.read_text().startswith("# A first sweep")
@@ -70,7 +78,10 @@ def test_existing_file_is_kept_unless_forced() -> None:
 
 def test_unknown_stack_is_bad_input_and_writes_nothing() -> None:
     result = init("--output", "my.yaml", name="nowhere")
-    assert (result.exit_code, result.stderr) == (2, "nodesweep: no CloudFormation stack 'nowhere'\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "nodesweep: no CloudFormation stack 'nowhere'\n",
+    )
     assert not list(Path().iterdir())
 
 

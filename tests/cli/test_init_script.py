@@ -29,9 +29,16 @@ def test_a_script_gets_a_config_that_can_be_planned(folder: Path) -> None:
     script.parent.mkdir()
     script.write_text("print('world_size=1; train_seconds=1;')\n")
     made = nodesweep("init", "--script", "my code/Train_ResNet.py", "--output", "bench.yaml")
-    assert (made.exit_code, "next: nodesweep plan bench.yaml" in made.output) == (0, True), made.output
+    assert (made.exit_code, "next: nodesweep plan bench.yaml" in made.output) == (
+        0,
+        True,
+    ), made.output
     config = load_config(Path("bench.yaml"))
-    assert (config.name, config.dataset, config.training.entry_point) == ("train-resnet", None, "Train_ResNet.py")
+    assert (config.name, config.dataset, config.training.entry_point) == (
+        "train-resnet",
+        None,
+        "Train_ResNet.py",
+    )
     assert config.training.source_dir == str(script.parent)
     assert config.image.context == str(REPOSITORY / "infra" / "image")
     planned = nodesweep("plan", "bench.yaml")
@@ -53,14 +60,19 @@ def test_a_file_that_is_there_is_kept_unless_forced(folder: Path, there: str) ->
     path.write_text("mine")
     refused = nodesweep("init")
     assert refused.exit_code == 2 and f"{there} exists; choose another --output" in refused.output
-    assert [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()] == [there]
+    assert [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()] == [
+        there
+    ]
     assert nodesweep("init", "--force").exit_code == 0
     assert path.read_text() != "mine"
 
 
 def test_a_script_that_is_not_there_is_named(folder: Path) -> None:
     refused = nodesweep("init", "--script", "nowhere.py")
-    assert refused.exit_code == 2 and "--script: nowhere.py is no file; give the program" in refused.output
+    assert (
+        refused.exit_code == 2
+        and "--script: nowhere.py is no file; give the program" in refused.output
+    )
     assert list(folder.iterdir()) == []
 
 

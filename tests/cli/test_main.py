@@ -46,7 +46,10 @@ def test_help_answers_in_under_a_second() -> None:
     for _ in range(3):  # the best of three: the first one may still compile
         started = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "cli.main", "--help"], capture_output=True, text=True, cwd=REPOSITORY
+            [sys.executable, "-m", "cli.main", "--help"],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
         )
         seconds.append(time.perf_counter() - started)
         assert "requests" in done.stdout and done.returncode == 0
@@ -54,8 +57,12 @@ def test_help_answers_in_under_a_second() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    program = "import sys, cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    program = (
+        "import sys, cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=True
+    )
     assert done.stdout.strip() == "set()"
 
 
@@ -71,7 +78,10 @@ def test_plan_shows_points_and_cost_bound() -> None:
     output = nodesweep("plan", REFERENCE).output
     assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
     # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
-    assert "136.5 node-hours, 120 s to stop per job included" in output and "x 2 attempts each" in output
+    assert (
+        "136.5 node-hours, 120 s to stop per job included" in output
+        and "x 2 attempts each" in output
+    )
 
 
 def test_plan_of_a_program_with_its_own_batch_and_learning_rate(tmp_path: Path) -> None:
@@ -88,7 +98,9 @@ def test_plan_of_a_program_with_its_own_batch_and_learning_rate(tmp_path: Path) 
 def test_requests_are_printed_as_json_and_nothing_is_sent() -> None:
     requests = json.loads(nodesweep("requests", LOCAL).stdout)
     assert [request["ResourceConfig"]["InstanceCount"] for request in requests] == [1, 2, 4, 8]
-    assert all(request["HyperParameters"]["sagemaker_program"] == '"train.py"' for request in requests)
+    assert all(
+        request["HyperParameters"]["sagemaker_program"] == '"train.py"' for request in requests
+    )
 
 
 def test_schema_accepts_the_shipped_configs() -> None:
@@ -103,18 +115,34 @@ def test_schema_accepts_the_shipped_configs() -> None:
         (["plan", LOCAL, "--set", "sweep.colour=1"], 2, "sweep.colour: unknown key"),
         (["plan", LOCAL, "--set", "training.instance_type=ml.local.smal"], 2, "ml.local.small"),
         (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "8192 does not divide by 3"),
-        (["plan", REFERENCE, "--set", "sweep.budget_usd=10"], 3, "sweep.budget_usd: 10.0 is less than"),
+        (
+            ["plan", REFERENCE, "--set", "sweep.budget_usd=10"],
+            3,
+            "sweep.budget_usd: 10.0 is less than",
+        ),
         (["requests", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "nothing was sent"),
         (["requests", LOCAL, "--set", "dataset.source=nowhere"], 2, "dataset.source: "),
-        (["plan", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"], 3, "'x' is 2501 characters"),
-        (["requests", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"], 3, "'x' is 2501 characters"),
+        (
+            ["plan", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"],
+            3,
+            "'x' is 2501 characters",
+        ),
+        (
+            ["requests", LOCAL, "--set", f"training.hyperparameters.x={'x' * 2499}"],
+            3,
+            "'x' is 2501 characters",
+        ),
         (["plan", LOCAL, "--set", "platform.endpoint_url=http://127.evil.com:1"], 2, "on loopback"),
         (["run"], 2, "Missing argument 'CONFIG'"),
         (["run", LOCAL, "--resume", "yesterday"], 2, "is not a sweep id"),
         (["stop", "yesterday"], 2, "is not a sweep id"),
         (["stop", "local-20261120000000-00000000"], 2, "does not know sweep"),
         (["report"], 2, "one of the two"),
-        (["report", "--csv", "times.csv", "--config", "nowhere.yaml"], 2, "--config goes with a SWEEP_ID"),
+        (
+            ["report", "--csv", "times.csv", "--config", "nowhere.yaml"],
+            2,
+            "--config goes with a SWEEP_ID",
+        ),
         (["report", "--csv", "nowhere.csv"], 2, "cannot be read"),
         (["explode"], 2, "No such command"),
     ],
@@ -130,7 +158,9 @@ def test_bad_input_gets_its_message_and_code(
 
 def test_anyones_numbers_become_a_report(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
-    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports"))
+    result = nodesweep(
+        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports")
+    )
     assert result.exit_code == 0
     assert all(speedup in result.output for speedup in ("1.8x", "3.7x", "7.3x"))
     report = json.loads((tmp_path / "reports" / "times" / "report.json").read_text())
@@ -144,9 +174,13 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
     (tmp_path / "times.csv").write_text(costly)
 
     def chosen(*options: str) -> int:
-        result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+        result = nodesweep(
+            "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options
+        )
         assert result.exit_code == 0, result.output
-        return json.loads((tmp_path / "times" / "report.json").read_text())["recommendation"]["chosen"]["nodes"]
+        return json.loads((tmp_path / "times" / "report.json").read_text())["recommendation"][
+            "chosen"
+        ]["nodes"]
 
     assert (chosen(), chosen("--budget", "44.5"), chosen("--deadline", "2000")) == (8, 4, 4)
 
@@ -154,7 +188,11 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("header", "options", "message"),
     [
-        ("nodes,train_seconds", ["--deadline", "-1"], "deadline_seconds: Input should be greater than 0, got -1.0"),
+        (
+            "nodes,train_seconds",
+            ["--deadline", "-1"],
+            "deadline_seconds: Input should be greater than 0, got -1.0",
+        ),
         ("nodes,samples_per_second", ["--deadline", "60"], "a rate meets no deadline"),
     ],
 )
@@ -162,7 +200,9 @@ def test_goals_that_can_not_be_judged_are_refused(
     header: str, options: list[str], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "times.csv").write_text(f"{header}\n1,100\n2,50\n")
-    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+    result = nodesweep(
+        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options
+    )
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
@@ -172,7 +212,9 @@ def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path:
     (tmp_path / "times.csv").write_text(f"{header}\n1,100,0.90\n2,50,0.95\n4,25,0.87\n")
 
     def throughput_only(*options: str) -> list[int]:
-        result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options)
+        result = nodesweep(
+            "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options
+        )
         assert result.exit_code == 0, result.output
         rows = json.loads((tmp_path / "times" / "report.json").read_text())["summary"]
         return [row["nodes"] for row in rows if "throughput_only" in row["flags"]]
@@ -189,10 +231,19 @@ def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path:
     [
         (["--csv", "times.csv", "--goal", "maximize"], "final_metric: the table has none"),
         (["--csv", "times.csv", "--tolerance", "0.5"], "final_metric: the table has none"),
-        (["--csv", "times.csv", "--tolerance", "-1"], "--tolerance: got -1.0; expected a number from 0 on"),
+        (
+            ["--csv", "times.csv", "--tolerance", "-1"],
+            "--tolerance: got -1.0; expected a number from 0 on",
+        ),
         (["--csv", "times.csv", "--tolerance", "nan"], "--tolerance: got nan"),
-        (["local-20261120000000-00000000", "--goal", "minimize"], "--goal and --tolerance go with --csv"),
-        (["local-20261120000000-00000000", "--tolerance", "1"], "--goal and --tolerance go with --csv"),
+        (
+            ["local-20261120000000-00000000", "--goal", "minimize"],
+            "--goal and --tolerance go with --csv",
+        ),
+        (
+            ["local-20261120000000-00000000", "--tolerance", "1"],
+            "--goal and --tolerance go with --csv",
+        ),
     ],
 )
 def test_goal_and_tolerance_without_a_final_metric_to_judge_are_refused(
@@ -214,12 +265,20 @@ def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
         "nodes,train_seconds,billable_seconds,instance_type\n1,5000,5400,ml.m5.large\n2,2600,2700,ml.m5.large\n"
     )
     result = nodesweep(
-        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), "--region", "us-east-1"
+        "report",
+        "--csv",
+        str(tmp_path / "times.csv"),
+        "--output",
+        str(tmp_path),
+        "--region",
+        "us-east-1",
     )
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "times" / "report.json").read_text())
     price = report["price"]["usd_per_hour"]
-    assert [row["costs"]["run_usd"] for row in report["summary"]] == pytest.approx([1.5 * price, 1.5 * price])
+    assert [row["costs"]["run_usd"] for row in report["summary"]] == pytest.approx(
+        [1.5 * price, 1.5 * price]
+    )
 
 
 def test_the_report_of_a_table_needs_no_prefect(tmp_path: Path) -> None:
@@ -236,7 +295,9 @@ def test_the_report_of_a_table_needs_no_prefect(tmp_path: Path) -> None:
 
 def test_bad_row_of_a_table_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES + "16,-1\n")
-    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports"))
+    result = nodesweep(
+        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports")
+    )
     assert result.exit_code == 2
     assert "line 6" in result.output
     assert not (tmp_path / "reports").exists()
@@ -246,7 +307,9 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
     raw = yaml.safe_load(Path(LOCAL).read_text())
     raw["platform"]["endpoint_url"] = "http://127.0.0.1:9"  # nobody listens on the discard port
     (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
-    result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+    result = nodesweep(
+        "stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml")
+    )
     assert result.exit_code == 0
     assert "http://127.0.0.1:9 is not running, and so is no job" in result.output
 
@@ -262,7 +325,9 @@ def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
         raw = yaml.safe_load(Path(LOCAL).read_text())
         raw["platform"]["endpoint_url"] = endpoint
         (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
-        result = nodesweep("stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+        result = nodesweep(
+            "stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml")
+        )
     assert (result.exit_code, result.output) == (9, "")
 
 
@@ -276,16 +341,22 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
         raw = yaml.safe_load(Path(LOCAL).read_text())
         raw["platform"]["endpoint_url"] = endpoint
         (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
-        result = nodesweep("logs", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml"))
+        result = nodesweep(
+            "logs", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml")
+        )
     assert result.exit_code == 1
-    assert result.output == f'nodesweep: AWS call failed: Read timeout on endpoint URL: "{endpoint}"\n'
+    assert (
+        result.output == f'nodesweep: AWS call failed: Read timeout on endpoint URL: "{endpoint}"\n'
+    )
 
 
 @pytest.mark.usefixtures("without_plots")
 def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
     (tmp_path / "taken").write_text("a file where a directory is wanted")
-    result = nodesweep("report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "taken" / "x"))
+    result = nodesweep(
+        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "taken" / "x")
+    )
     assert result.exit_code == 1
     assert "taken" in result.output and "Traceback" not in result.output
 
@@ -295,10 +366,16 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
     [
         ("abc", 2, "PREFECT_API_URL is not a URL"),
         ("http://[::1", 2, "a PREFECT_ setting can't be used: Invalid IPv6 URL"),
-        ("http://127.0.0.1:9/api", 1, "Prefect's API does not answer"),  # nobody listens on the discard port
+        (
+            "http://127.0.0.1:9/api",
+            1,
+            "Prefect's API does not answer",
+        ),  # nobody listens on the discard port
     ],
 )
-def test_a_prefect_api_that_cannot_be_used_is_one_message(url: str, code: int, message: str, tmp_path: Path) -> None:
+def test_a_prefect_api_that_cannot_be_used_is_one_message(
+    url: str, code: int, message: str, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "cli.main", "run", LOCAL, "--set", "platform.autostart=false"]
     environment = {**os.environ, "PREFECT_API_URL": url, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
@@ -316,14 +393,30 @@ def test_a_prefect_server_that_wants_its_password_says_so() -> None:
     """Prefect's client raises its own subclass of httpx's error."""
     for kind in (httpx.HTTPStatusError, PrefectHTTPStatusError):
         request = httpx.Request("POST", "http://127.0.0.1:4200/api/flows/")
-        error = kind("Client error '401 Unauthorized'", request=request, response=httpx.Response(401, request=request))
-        message = "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+        error = kind(
+            "Client error '401 Unauthorized'",
+            request=request,
+            response=httpx.Response(401, request=request),
+        )
+        message = (
+            "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+            " docs/production.md"
+        )
         assert explain(error) == (message, 1)
 
 
 @pytest.mark.parametrize(
     "record",
-    [b"{", b"\xff\xfe", b"[]", b"{}", b"3", b'{"config": {"name": "local"}}', b'{"config": null}', b"[" * 100_000],
+    [
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b"3",
+        b'{"config": {"name": "local"}}',
+        b'{"config": null}',
+        b"[" * 100_000,
+    ],
 )
 def test_a_damaged_record_of_a_sweep_is_one_message(
     record: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -338,7 +431,9 @@ def test_a_damaged_record_of_a_sweep_is_one_message(
         assert isinstance(result.exception, SystemExit)
 
 
-def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -357,7 +452,9 @@ def calls_that_hang(monkeypatch: pytest.MonkeyPatch, *, at: str) -> PlatformConf
             raise subprocess.TimeoutExpired(command, options["timeout"])
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(local_platform, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
+    monkeypatch.setattr(
+        local_platform, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run})
+    )
     raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
     return PlatformConfig(**{**raw, "endpoint_url": "http://127.0.0.1:9"})
 
@@ -369,7 +466,9 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
 
     golden = REPOSITORY / "tests" / "scaling" / "golden" / "reference.json"
     missing = PointsMissing("as Prefect keeps it")
-    missing.result = SweepResult("bench", parse_report(golden.read_bytes(), "golden"), tmp_path, 4, 1)
+    missing.result = SweepResult(
+        "bench", parse_report(golden.read_bytes(), "golden"), tmp_path, 4, 1
+    )
 
     def fail(*_: Any, **__: Any) -> None:
         raise missing
@@ -382,18 +481,25 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     assert 0 < done.output.index(f"report: {tmp_path / 'report.html'}") < said
 
 
-def test_a_platform_that_does_not_start_in_time_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_platform_that_does_not_start_in_time_is_one_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls_that_hang(monkeypatch, at="start")
     result = nodesweep("run", LOCAL, "--set", "platform.endpoint_url=http://127.0.0.1:9")
     assert result.exit_code == 1
-    assert "infra.local start --port 9" in result.output and "gave no answer within 90 s" in result.output
+    assert (
+        "infra.local start --port 9" in result.output
+        and "gave no answer within 90 s" in result.output
+    )
     assert isinstance(result.exception, SystemExit)
 
 
 def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)  # a flow_session before may have cleared it
+    monkeypatch.setattr(
+        logging.getLogger("nodesweep"), "propagate", True
+    )  # a flow_session before may have cleared it
     platform = calls_that_hang(monkeypatch, at="leave")
     with local_platform.running_platform(platform):
         pass
@@ -406,7 +512,9 @@ def test_something_else_at_the_endpoint_is_no_platform() -> None:
         answering = threading.Thread(target=_answer_nonsense, args=(listener,))
         answering.start()
         raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
-        assert not local_platform.answers(PlatformConfig(**{**raw, "endpoint_url": f"http://127.0.0.1:{port}"}))
+        assert not local_platform.answers(
+            PlatformConfig(**{**raw, "endpoint_url": f"http://127.0.0.1:{port}"})
+        )
         answering.join()
 
 

@@ -1,4 +1,6 @@
-"""What commands print reaches any terminal and any reader; a finished report's exit code is the report's alone."""
+"""What commands print reaches any terminal and any reader; a finished report's exit code is the
+report's alone.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,20 @@ def assert_is_whole(code: int, printed: str, errors: str) -> None:
 def test_a_report_is_printed_in_any_encoding(tmp_path: Path, encoding: str) -> None:
     done = CliRunner(charset=encoding).invoke(main, arguments(tmp_path))
     assert_is_whole(done.exit_code, done.stdout, done.stderr)
-    assert ("?" in done.stdout) == (encoding == "latin-1"), "in ASCII rich draws with other characters"
+    assert ("?" in done.stdout) == (encoding == "latin-1"), (
+        "in ASCII rich draws with other characters"
+    )
 
 
 def test_a_report_is_printed_in_the_locale_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cli.main", *arguments(tmp_path)]
     done = subprocess.run(
-        command, env={**os.environ, **C_LOCALE}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env={**os.environ, **C_LOCALE},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert_is_whole(done.returncode, done.stdout, done.stderr)
 
@@ -47,7 +56,9 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "cli.main", *arguments(tmp_path)]
-    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "t" / "report.html").is_file()

@@ -48,8 +48,13 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment |= {"PREFECT_HOME": str(tmp_path), "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    }
+    environment |= {
+        "PREFECT_HOME": str(tmp_path),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    }
     for kill in (False, True):
         command = subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
@@ -67,7 +72,9 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
                 assert answer.status == 200
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 urllib.request.urlopen(f"{url.rstrip('/')}/admin/version", timeout=10)
-            assert os.getpgid(int(pid)) != os.getpgid(command.pid), "Ctrl-C on the terminal is not for the server"
+            assert os.getpgid(int(pid)) != os.getpgid(command.pid), (
+                "Ctrl-C on the terminal is not for the server"
+            )
             command.send_signal(signal.SIGKILL) if kill else command.stdin.close()
             assert command.wait(30) == (-signal.SIGKILL if kill else 0)
             wait_until(lambda pid=pid: ended(int(pid)), 30)
@@ -89,20 +96,29 @@ def test_home_that_cannot_be_written_is_one_message_with_the_folder_and_what_to_
 ) -> None:
     (tmp_path / "a file").touch()
     home = tmp_path / place
-    monkeypatch.setattr(prefect_server, "_start", lambda *_: pytest.fail("there is nothing to start"))
+    monkeypatch.setattr(
+        prefect_server, "_start", lambda *_: pytest.fail("there is nothing to start")
+    )
     with (
         temporary_settings(
-            {PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL}
+            {PREFECT_HOME: home},
+            restore_defaults={PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL},
         ),
-        pytest.raises(RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"),
+        pytest.raises(
+            RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"
+        ),
     ):
         connect_prefect()
 
 
-def test_home_does_not_count_where_the_database_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_does_not_count_where_the_database_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     elsewhere = {PREFECT_SERVER_DATABASE_CONNECTION_URL: "sqlite+aiosqlite:////nowhere/prefect.db"}
-    with temporary_settings({PREFECT_HOME: tmp_path / "file", **elsewhere}, restore_defaults={PREFECT_API_URL}):
+    with temporary_settings(
+        {PREFECT_HOME: tmp_path / "file", **elsewhere}, restore_defaults={PREFECT_API_URL}
+    ):
         prefect_server._check_home()
 
 

@@ -10,7 +10,9 @@ from botocore.exceptions import ClientError
 from cli.stack import read_outputs, stack_client
 from configs.load import ConfigError
 
-TEMPLATE = json.dumps({"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": {"BucketName": {"Value": "mine"}}})
+TEMPLATE = json.dumps(
+    {"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": {"BucketName": {"Value": "mine"}}}
+)
 
 
 def test_outputs_by_their_keys(aws: Callable[[str], Any]) -> None:
@@ -20,7 +22,10 @@ def test_outputs_by_their_keys(aws: Callable[[str], Any]) -> None:
 
 
 def test_unknown_stack_is_a_message(aws: Callable[[str], Any]) -> None:
-    with pytest.raises(ConfigError, match="no CloudFormation stack 'nowhere' in us-east-1; deploy infra/aws/nodesweep"):
+    with pytest.raises(
+        ConfigError,
+        match="no CloudFormation stack 'nowhere' in us-east-1; deploy infra/aws/nodesweep",
+    ):
         read_outputs(aws("cloudformation"), "nowhere")
 
 
@@ -60,7 +65,9 @@ def test_region_is_that_of_the_set_up_unless_named(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("endpoint_url", [None, "http://127.0.0.1:1"])
-def test_no_region_at_all_is_a_message(monkeypatch: pytest.MonkeyPatch, endpoint_url: str | None) -> None:
+def test_no_region_at_all_is_a_message(
+    monkeypatch: pytest.MonkeyPatch, endpoint_url: str | None
+) -> None:
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")

@@ -1,4 +1,6 @@
-"""A file of measured times on disk: what is refused before it is read, its price, and where its report goes."""
+"""A file of measured times on disk: what is refused before it is read, its price, and where its
+report goes.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,16 @@ def table(tmp_path: Path) -> Path:
 def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     assert "folder.csv: cannot be read: Is a directory" in refusal(tmp_path / "folder.csv")
-    assert "nowhere.csv: cannot be read: No such file or directory" in refusal(tmp_path / "nowhere.csv")
+    assert "nowhere.csv: cannot be read: No such file or directory" in refusal(
+        tmp_path / "nowhere.csv"
+    )
 
 
 def test_an_unreadable_file_is_refused(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")  # root may read everything, so it is raised here
+        raise PermissionError(
+            13, "Permission denied"
+        )  # root may read everything, so it is raised here
 
     monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(MeasuredTableError, match=r"times\.csv: cannot be read: Permission denied"):
@@ -84,15 +90,22 @@ def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(
 
 
 def table_of(rows: int) -> str:
-    return "nodes,train_seconds\n" + "".join(f"{place % 8 + 1},{100 + place / 7}\n" for place in range(rows))
+    return "nodes,train_seconds\n" + "".join(
+        f"{place % 8 + 1},{100 + place / 7}\n" for place in range(rows)
+    )
 
 
 def test_a_table_of_5001_rows_is_refused_with_exit_code_2_and_what_to_do(table: Path) -> None:
     table.write_text(table_of(5_001))
-    refused = CliRunner().invoke(main, ["report", "--csv", str(table), "--output", str(table.parent / "reports")])
+    refused = CliRunner().invoke(
+        main, ["report", "--csv", str(table), "--output", str(table.parent / "reports")]
+    )
     assert refused.exit_code == 2
     said = " ".join(refused.output.split())
-    assert f"{table} has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count, or split" in said
+    assert (
+        f"{table} has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count, or"
+        " split" in said
+    )
     assert not (table.parent / "reports").exists()
 
 
@@ -107,20 +120,26 @@ def test_a_price_comes_from_the_catalogue_where_type_and_region_are_known(table:
     report, _ = report_table(table, table.parent / "reports", "us-east-1")
     assert report.price.usd_per_hour is not None
     # 1 node x 1 h and 2 nodes x 0.5 h: one node-hour each
-    assert [row.costs.run_usd for row in report.summary] == pytest.approx([report.price.usd_per_hour] * 2)
+    assert [row.costs.run_usd for row in report.summary] == pytest.approx(
+        [report.price.usd_per_hour] * 2
+    )
 
 
 def test_the_region_may_come_from_the_table(table: Path) -> None:
     first, *rows = TABLE.splitlines()
     table.write_text("\n".join([first + ",region", *(row + ",us-east-1" for row in rows)]))
     assert report_table(table, table.parent / "reports")[0].price.usd_per_hour is not None
-    assert report_table(table, table.parent / "reports", "us-east-1")[0].price.usd_per_hour is not None
+    assert (
+        report_table(table, table.parent / "reports", "us-east-1")[0].price.usd_per_hour is not None
+    )
 
 
 def test_a_region_that_contradicts_the_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
     path.write_text("nodes,train_seconds,region\n1,9,eu-west-1\n2,5,eu-west-1\n")
-    assert "region: the table says eu-west-1, but us-east-1 was asked for" in refusal(path, "us-east-1")
+    assert "region: the table says eu-west-1, but us-east-1 was asked for" in refusal(
+        path, "us-east-1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,11 +147,17 @@ def test_a_region_that_contradicts_the_table_is_refused(tmp_path: Path) -> None:
     [
         ("", "us-east-1", "the table has no instance_type"),
         ("ml.p3.16xlarge", None, "the table has no region, and none was given"),
-        ("ml.p3.16xlarge", "eu-west-1", "the catalogue's price is for us-east-1, the nodes ran in eu-west-1"),
+        (
+            "ml.p3.16xlarge",
+            "eu-west-1",
+            "the catalogue's price is for us-east-1, the nodes ran in eu-west-1",
+        ),
         ("DGX A100", "us-east-1", "it is not in the catalogue"),
     ],
 )
-def test_an_unknown_price_says_why(table: Path, instance_type: str, region: str | None, reason: str) -> None:
+def test_an_unknown_price_says_why(
+    table: Path, instance_type: str, region: str | None, reason: str
+) -> None:
     table.write_text(TABLE.replace("ml.p3.16xlarge", instance_type))
     price = report_table(table, table.parent / "reports", region)[0].price
     assert (price.usd_per_hour, price.reason) == (None, reason)

@@ -1,4 +1,5 @@
-"""Run by the SageMaker Python SDK v2: fit an estimator on two nodes, attach to its job, read what the SDK reads of it.
+"""Run by the SageMaker Python SDK v2: fit an estimator on two nodes, attach to its job, read what
+the SDK reads of it.
 
     python attach_estimator.py IMAGE_URI OUTPUT_S3_URI
 

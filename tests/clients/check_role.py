@@ -1,7 +1,8 @@
-"""Run by the SageMaker Python SDK v3's core: the check that ModelTrainer makes of a role before it sends a job.
+"""Run by the SageMaker Python SDK v3's core: the check that ModelTrainer makes of a role before it
+sends a job.
 
-The last line is what came of it, as JSON: of the role that is there from the start, of one that the SDK makes, and of
-one that may do nothing.
+The last line is what came of it, as JSON: of the role that is there from the start, of one that the
+SDK makes, and of one that may do nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ import boto3
 from sagemaker.core.helper.iam_role_resolver import IamRoleResolver, RoleValidationError
 
 session = boto3.Session()
-trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+trust = {
+    "Effect": "Allow",
+    "Principal": {"Service": "sagemaker.amazonaws.com"},
+    "Action": "sts:AssumeRole",
+}
 session.client("iam").create_role(
-    RoleName="idle", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    RoleName="idle",
+    AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}),
 )
 resolver = IamRoleResolver(SimpleNamespace(boto_session=session))
 found = {

@@ -1,4 +1,6 @@
-"""The SageMaker Python SDK v2, unmodified: an estimator on two nodes, attach() to its job, its metrics and its logs."""
+"""The SageMaker Python SDK v2, unmodified: an estimator on two nodes, attach() to its job, its
+metrics and its logs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_estimator_and_attach(platform: SimpleNamespace, tmp_path: Path) -> None
     more = {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(settings)}
     variables = client_variables(platform.endpoint, platform.state_dir, tmp_path, **more)
     python = client_python("sagemaker==2.257.7")
-    said = run_client(python, PROGRAM, IMAGE_URI, "s3://results/sdk", variables=variables, seconds=240)
+    said = run_client(
+        python, PROGRAM, IMAGE_URI, "s3://results/sdk", variables=variables, seconds=240
+    )
     assert "train_loss=0.333;" in said  # of the job's log, which fit() follows
     found = json.loads(said.strip().rpartition("\n")[2])
     assert found == {
@@ -50,4 +54,6 @@ def test_estimator_and_attach(platform: SimpleNamespace, tmp_path: Path) -> None
         "metrics": ["train:loss"],
         "model_data": found["model_data"],
     }
-    assert found["model_data"].startswith("s3://results/sdk/") and found["model_data"].endswith("/output/model.tar.gz")
+    assert found["model_data"].startswith("s3://results/sdk/") and found["model_data"].endswith(
+        "/output/model.tar.gz"
+    )

@@ -1,4 +1,6 @@
-"""The role check of the SageMaker Python SDK v3, unmodified (sagemaker-core, which this project installs)."""
+"""The role check of the SageMaker Python SDK v3, unmodified (sagemaker-core, which this project
+installs).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The catalogue: every row is a type AWS knows, carries its sources, and an unknown type names its neighbours."""
+"""The catalogue: every row is a type AWS knows, carries its sources, and an unknown type names its
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,27 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_facts_of_a_type(name: str) -> None:
     row = load_catalogue().get(name)
-    facts = (row.accelerators, row.accelerator, row.vcpus, row.memory_gib, row.network_gbit_per_second)
+    facts = (
+        row.accelerators,
+        row.accelerator,
+        row.vcpus,
+        row.memory_gib,
+        row.network_gbit_per_second,
+    )
     assert (*facts, row.network_burst, row.efa) == KNOWN[name]
 
 
 def test_what_nobody_wrote_down_is_unknown_and_no_zero() -> None:
-    gb200, trn2 = load_catalogue().get("ml.p6e-gb200.36xlarge"), load_catalogue().get("ml.trn2.48xlarge")
-    assert (gb200.accelerators, gb200.devices, gb200.vcpus, gb200.network_gbit_per_second) == (None, None, None, None)
+    gb200, trn2 = (
+        load_catalogue().get("ml.p6e-gb200.36xlarge"),
+        load_catalogue().get("ml.trn2.48xlarge"),
+    )
+    assert (gb200.accelerators, gb200.devices, gb200.vcpus, gb200.network_gbit_per_second) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert (gb200.efa, gb200.accelerator, gb200.architecture) == (True, "GB200", "arm64")
     assert (trn2.accelerators, trn2.devices) == (16, None)
     assert load_catalogue().get("ml.m5.large").devices == 0
@@ -66,13 +82,16 @@ def test_a_fact_by_hand_without_a_source_is_refused(tmp_path: Path) -> None:
     raw["instances"].append({"instance_type": "ml.g6.xlarge", "vcpus": 5})
     path = tmp_path / "instances.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"ml\.g6\.xlarge: vcpus without specs_source; name where it was read"):
+    with pytest.raises(
+        ValueError, match=r"ml\.g6\.xlarge: vcpus without specs_source; name where it was read"
+    ):
         load_catalogue(path)
 
 
 def test_local_types_have_their_cpu_quota_and_no_price() -> None:
     rows = {
-        row.instance_type: (row.vcpus, row.accelerators, row.on_demand_usd_per_hour) for row in load_catalogue().local
+        row.instance_type: (row.vcpus, row.accelerators, row.on_demand_usd_per_hour)
+        for row in load_catalogue().local
     }
     assert rows == {
         "ml.local.small": (0.2, 0, None),
@@ -84,7 +103,12 @@ def test_local_types_have_their_cpu_quota_and_no_price() -> None:
 def test_reference_instance() -> None:
     row = load_catalogue().get("ml.p3.16xlarge")
     assert (row.accelerator, row.accelerators, row.vcpus, row.memory_gib) == ("V100", 8, 64, 488)
-    assert (row.network_gbit_per_second, row.network_burst, row.efa, row.family) == (25, False, False, "p3")
+    assert (row.network_gbit_per_second, row.network_burst, row.efa, row.family) == (
+        25,
+        False,
+        False,
+        "p3",
+    )
 
 
 def test_trainium_counts_neuron_cores_as_devices() -> None:
@@ -97,12 +121,18 @@ def test_every_number_has_a_source(row: InstanceType) -> None:
     assert row.specs_source and row.specs_date
     assert row.price_note, "a price carries its source's note, a missing price its reason"
     if row.on_demand_usd_per_hour is not None:
-        assert row.price_source and row.price_source.startswith("https://") and row.price_region == "us-east-1"
+        assert (
+            row.price_source
+            and row.price_source.startswith("https://")
+            and row.price_region == "us-east-1"
+        )
 
 
 @pytest.mark.parametrize("missing", ["ml.p3.4xlarge", "p3.16xlarge", "ml.P3.16XLARGE"])
 def test_unknown_type_names_its_family(missing: str) -> None:
-    with pytest.raises(UnknownInstanceType, match=rf"'{missing}' is not in the catalogue; nearest: ml\.p3\.") as error:
+    with pytest.raises(
+        UnknownInstanceType, match=rf"'{missing}' is not in the catalogue; nearest: ml\.p3\."
+    ) as error:
         load_catalogue().get(missing)
     assert "ml.p3.16xlarge" in str(error.value)
 
@@ -140,4 +170,9 @@ def test_wrong_row_is_refused(tmp_path: Path, change: dict, message: str) -> Non
 
 def test_import_is_light() -> None:
     code = "import sys, configs.catalogue; print({'prefect', 'boto3', 'pandas'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "set()\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        ).stdout
+        == "set()\n"
+    )

@@ -51,8 +51,12 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "change", "texts"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_config_whose_container_does_not_fit_is_refused(name: str, change: str, texts: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "change", "texts"), BROKEN, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_config_whose_container_does_not_fit_is_refused(
+    name: str, change: str, texts: list[str]
+) -> None:
     result = CliRunner().invoke(main, ["plan", str(CONFIGS / f"{name}.yaml"), "--set", change])
     assert result.exit_code == 3, result.output
     said = " ".join(result.output.split())
@@ -65,14 +69,22 @@ def test_an_example_gives_one_request_per_job(path: Path) -> None:
     assert result.exit_code == 0, result.output
     requests, config = json.loads(result.stdout), load_config(path)
     assert len(requests) == len(config.sweep.node_counts) * config.sweep.repeats
-    own = {"sagemaker_program", "sagemaker_container_log_level", "sagemaker_region", "sagemaker_job_name"}
+    own = {
+        "sagemaker_program",
+        "sagemaker_container_log_level",
+        "sagemaker_region",
+        "sagemaker_job_name",
+    }
     launch = set(requests[0]["HyperParameters"]) - own - set(config.training.hyperparameters)
     assert launch, "the distribution reaches the request"
 
 
 def test_the_model_parallel_example_is_the_documented_one() -> None:
-    # AWS developer guide, "Run a distributed model parallel training job": 2 partitions, 4 micro-batches, 8 processes.
-    result = CliRunner().invoke(main, ["requests", str(CONFIGS / "examples" / "smp_v1_mnist_p3.yaml")])
+    # AWS developer guide, "Run a distributed model parallel training job": 2 partitions, 4
+    # micro-batches, 8 processes.
+    result = CliRunner().invoke(
+        main, ["requests", str(CONFIGS / "examples" / "smp_v1_mnist_p3.yaml")]
+    )
     sent = json.loads(result.stdout)[0]["HyperParameters"]
     assert json.loads(sent["mp_parameters"]) == {
         "partitions": 2,
@@ -91,4 +103,6 @@ def test_own_code_without_a_context_runs_in_awss_container_as_it_is() -> None:
         container = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311"
         assert request["AlgorithmSpecification"]["TrainingImage"] == container
         assert json.loads(request["HyperParameters"]["sagemaker_program"]) == "plain_ddp.py"
-        assert json.loads(request["HyperParameters"]["sagemaker_submit_directory"]).startswith("s3://nodesweep-")
+        assert json.loads(request["HyperParameters"]["sagemaker_submit_directory"]).startswith(
+            "s3://nodesweep-"
+        )

@@ -1,4 +1,5 @@
-"""2,000 shipped configs with something wrong in each: exit code 0, 2 or 3, soon, and never a traceback.
+"""2,000 shipped configs with something wrong in each: exit code 0, 2 or 3, soon, and never a
+traceback.
 
 A failure names its seed and number: NODESWEEP_FUZZ="SEED:NUMBER" runs that one alone.
 """
@@ -20,16 +21,68 @@ from click.testing import CliRunner
 from cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHIPPED = sorted(path for path in (REPOSITORY / "configs").rglob("*.yaml") if path.name != "instances.yaml")
+SHIPPED = sorted(
+    path for path in (REPOSITORY / "configs").rglob("*.yaml") if path.name != "instances.yaml"
+)
 SEED = 20261122
 INPUTS = 2_000
 MAX_CPU_SECONDS = 5
 COMMANDS = (["config", "validate"], ["plan"], ["plan"], ["requests"])
 VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, -(10**30), 0.5, 1e-300, 1e300, float("inf"), float("nan")),
-    *("", " ", "x", "a\0b", "a\x1b[31mb", "\u202e", "ü" * 300, "x" * 5_000, "../" * 2_000, "{learning_rate}", "{x}"),
-    *("s3://", "s3://bucket", "file:///x", "https://[::1", "~", "(" * 2_000, "(a{99999999999})", "(a*)*b", "%s", "1e5"),
-    *([], {}, [[]], {"": 1}, {1: 2}, [1] * 600, {"a": {"b": {"c": 1}}}, [None], ["1", 2], list(range(1, 400))),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2**31,
+        2**63,
+        10**30,
+        -(10**30),
+        0.5,
+        1e-300,
+        1e300,
+        float("inf"),
+        float("nan"),
+    ),
+    *(
+        "",
+        " ",
+        "x",
+        "a\0b",
+        "a\x1b[31mb",
+        "\u202e",
+        "ü" * 300,
+        "x" * 5_000,
+        "../" * 2_000,
+        "{learning_rate}",
+        "{x}",
+    ),
+    *(
+        "s3://",
+        "s3://bucket",
+        "file:///x",
+        "https://[::1",
+        "~",
+        "(" * 2_000,
+        "(a{99999999999})",
+        "(a*)*b",
+        "%s",
+        "1e5",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        {"": 1},
+        {1: 2},
+        [1] * 600,
+        {"a": {"b": {"c": 1}}},
+        [None],
+        ["1", 2],
+        list(range(1, 400)),
+    ),
 )
 SNIPPETS = (
     *(
@@ -63,12 +116,28 @@ SNIPPETS = (
         "\t",
         "---\n",
     ),
-    *("%YAML 9.9\n", "\0", "\x85", "\u2028", "\ufeff", '"\\ud800"', "\n", "~", "=", "@", "`", "2026-13-01", "\x7f"),
+    *(
+        "%YAML 9.9\n",
+        "\0",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        '"\\ud800"',
+        "\n",
+        "~",
+        "=",
+        "@",
+        "`",
+        "2026-13-01",
+        "\x7f",
+    ),
 )
 
 
 class Inputs:
-    """The n-th input of a seed: a shipped config, something wrong with it, and the command that is to read it."""
+    """The n-th input of a seed: a shipped config, something wrong with it, and the command that is
+    to read it.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -95,7 +164,9 @@ class Inputs:
 
 
 def _change_value(raw: dict[Any, Any], other: dict[Any, Any], chance: random.Random) -> None:
-    """Replace, remove, copy or add one value somewhere; half the time, by what `other` has there."""
+    """Replace, remove, copy or add one value somewhere; half the time, by what `other` has
+    there.
+    """
     parent, key = chance.choice(list(_places(raw)) or [(raw, "x")])
     if chance.random() < 0.5:
         section = chance.choice(sorted(set(raw) & set(other), key=str) or ["name"])
@@ -109,9 +180,13 @@ def _change_value(raw: dict[Any, Any], other: dict[Any, Any], chance: random.Ran
             parent.pop(key, None)
         case 1:
             source, name = chance.choice(list(_places(raw)) or [(raw, "x")])
-            parent[key] = copy.deepcopy(source.get(name) if isinstance(source, dict) else source[name])
+            parent[key] = copy.deepcopy(
+                source.get(name) if isinstance(source, dict) else source[name]
+            )
         case 2 if isinstance(parent, dict):
-            parent[chance.choice(("x", "", 1, None, key, "ü", "a\x1b", "k" * 300))] = chance.choice(VALUES)
+            parent[chance.choice(("x", "", 1, None, key, "ü", "a\x1b", "k" * 300))] = chance.choice(
+                VALUES
+            )
         case _:
             parent[key] = copy.deepcopy(chance.choice(VALUES))
 
@@ -140,7 +215,11 @@ def _change_text(text: str, chance: random.Random) -> str:
         case 0:
             return text[:place] + text[place + length :]
         case 1:
-            return text[:place] + text[place : place + length] * chance.choice((2, 3, 100)) + text[place:]
+            return (
+                text[:place]
+                + text[place : place + length] * chance.choice((2, 3, 100))
+                + text[place:]
+            )
         case 2:
             chance.shuffle(lines)
             return "\n".join(lines)
@@ -186,7 +265,9 @@ def _problem(tree: Path, shipped: Path, content: bytes, command: list[str]) -> s
 
 
 @pytest.mark.slow
-def test_no_config_brings_a_traceback_or_takes_long(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_config_brings_a_traceback_or_takes_long(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tree)
     seed, _, chosen = os.environ.get("NODESWEEP_FUZZ", str(SEED)).partition(":")
     inputs = Inputs(int(seed))
@@ -195,5 +276,7 @@ def test_no_config_brings_a_traceback_or_takes_long(tree: Path, monkeypatch: pyt
     for number in [int(chosen)] if chosen else range(INPUTS):
         shipped, content, command = inputs[number]
         if problem := _problem(tree, shipped, content, command):
-            problems.append(f"NODESWEEP_FUZZ={seed}:{number} ({shipped.name}, {' '.join(command)}): {problem}")
+            problems.append(
+                f"NODESWEEP_FUZZ={seed}:{number} ({shipped.name}, {' '.join(command)}): {problem}"
+            )
     assert problems == []

@@ -39,7 +39,9 @@ def test_the_arguments_are_those_of_the_expectation(kind: str) -> None:
     every = {field.alias for field in fields} - {"meta", "severity"}
     assert installed.arguments_problem(kind, every) is None
     assert installed.arguments_problem(kind, required) is None
-    if installed._schema(kind) is None:  # a few are shipped without: Great Expectations alone judges their arguments
+    if (
+        installed._schema(kind) is None
+    ):  # a few are shipped without: Great Expectations alone judges their arguments
         return
     assert "unknown no_such_argument; allowed: " in str(
         installed.arguments_problem(kind, required | {"no_such_argument"})

@@ -15,7 +15,9 @@ from configs.section import WITH_SECRETS
 from scaling.names import config_digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHIPPED = sorted(path for path in (REPOSITORY / "configs").glob("*.yaml") if path.name != "instances.yaml")
+SHIPPED = sorted(
+    path for path in (REPOSITORY / "configs").glob("*.yaml") if path.name != "instances.yaml"
+)
 
 
 def write(path: Path, raw: dict[str, Any]) -> Path:
@@ -32,9 +34,15 @@ def test_every_field_is_described() -> None:
     sections = [
         model
         for model in vars(models).values()
-        if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == models.__name__
+        if isinstance(model, type)
+        and issubclass(model, BaseModel)
+        and model.__module__ == models.__name__
     ]
-    fields = [(model.__name__, name, field) for model in sections for name, field in model.model_fields.items()]
+    fields = [
+        (model.__name__, name, field)
+        for model in sections
+        for name, field in model.model_fields.items()
+    ]
     bare = [
         f"{model}.{name}"
         for model, name, field in fields
@@ -52,27 +60,71 @@ def test_models_are_frozen(benchmark_config: BenchmarkConfig) -> None:
 @pytest.mark.parametrize(
     ("section", "values", "message"),
     [
-        ("training", {"colour": 1}, r"training\.colour: unknown key; allowed here: .*instance_type"),
+        (
+            "training",
+            {"colour": 1},
+            r"training\.colour: unknown key; allowed here: .*instance_type",
+        ),
         ("sweep", {"node_counts": []}, r"sweep\.node_counts: .*at least 1 item"),
         ("sweep", {"node_counts": [1, 1]}, r"sweep\.node_counts: .*repeat a number"),
-        ("sweep", {"node_counts": [0]}, r"sweep\.node_counts\.0: .*greater than or equal to 1 \(got 0\)"),
+        (
+            "sweep",
+            {"node_counts": [0]},
+            r"sweep\.node_counts\.0: .*greater than or equal to 1 \(got 0\)",
+        ),
         ("dataset", {"expectations": []}, r"dataset: expectations: there is none, and tables"),
-        ("training", {"instance_type": "ml.p3.16xlarg"}, r"training\.instance_type: .*ml\.p3\.16xlarge"),
-        ("training", {"hyperparameters": {"b": "{batch}"}}, r"unknown placeholder \['batch'\]; allowed: "),
-        ("training", {"hyperparameters": {"sagemaker_program": "x"}}, r"sagemaker_ are set by nodesweep"),
+        (
+            "training",
+            {"instance_type": "ml.p3.16xlarg"},
+            r"training\.instance_type: .*ml\.p3\.16xlarge",
+        ),
+        (
+            "training",
+            {"hyperparameters": {"b": "{batch}"}},
+            r"unknown placeholder \['batch'\]; allowed: ",
+        ),
+        (
+            "training",
+            {"hyperparameters": {"sagemaker_program": "x"}},
+            r"sagemaker_ are set by nodesweep",
+        ),
         ("training", {"metric_definitions": {"m": "x=[0-9]+"}}, r"has no group around the number"),
         ("training", {"metric_definitions": {"m": "x=("}}, r"is not a regular expression"),
-        ("training", {"distribution": {"kind": "none", "processes_per_node": 2}}, r"use kind 'torch_distributed'"),
+        (
+            "training",
+            {"distribution": {"kind": "none", "processes_per_node": 2}},
+            r"use kind 'torch_distributed'",
+        ),
         ("platform", {"credentials": "platform"}, r"'platform' needs an endpoint_url"),
         ("platform", {"autostart": True}, r"autostart needs an endpoint_url on loopback"),
         ("platform", {"role_arn": "role"}, r"platform\.role_arn: .*pattern"),
         ("training", {"entry_point": ""}, r"training\.entry_point: .*at least 1 character"),
-        ("report", {"parity": {"tolerance": -1}}, r"report\.parity\.tolerance: .*greater than or equal to 0"),
+        (
+            "report",
+            {"parity": {"tolerance": -1}},
+            r"report\.parity\.tolerance: .*greater than or equal to 0",
+        ),
         ("report", {"recommendation": {"min_efficiency": 0}}, r"min_efficiency: .*greater than 0"),
-        ("report", {"recommendation": {"min_efficiency": 1.1}}, r"min_efficiency: .*less than or equal to 1"),
-        ("report", {"recommendation": {"min_doubling_ratio": 2.5}}, r"min_doubling_ratio: .*less than or equal to 2"),
-        ("report", {"recommendation": {"budget_usd_per_run": 0}}, r"budget_usd_per_run: .*greater than 0"),
-        ("report", {"recommendation": {"deadline_seconds": 0}}, r"deadline_seconds: .*greater than 0"),
+        (
+            "report",
+            {"recommendation": {"min_efficiency": 1.1}},
+            r"min_efficiency: .*less than or equal to 1",
+        ),
+        (
+            "report",
+            {"recommendation": {"min_doubling_ratio": 2.5}},
+            r"min_doubling_ratio: .*less than or equal to 2",
+        ),
+        (
+            "report",
+            {"recommendation": {"budget_usd_per_run": 0}},
+            r"budget_usd_per_run: .*greater than 0",
+        ),
+        (
+            "report",
+            {"recommendation": {"deadline_seconds": 0}},
+            r"deadline_seconds: .*greater than 0",
+        ),
     ],
 )
 def test_bad_value_names_its_field(
@@ -86,11 +138,19 @@ def test_bad_value_names_its_field(
 @pytest.mark.parametrize(
     ("section", "values", "field"),
     [
-        ("training", {"learning_rate": {"value": float("inf"), "rule": "none"}}, "training.learning_rate.value"),
+        (
+            "training",
+            {"learning_rate": {"value": float("inf"), "rule": "none"}},
+            "training.learning_rate.value",
+        ),
         ("training", {"hyperparameters": {"x": float("nan")}}, "training.hyperparameters.x"),
         ("sweep", {"budget_usd": float("inf")}, "sweep.budget_usd"),
         ("dataset", {"max_age_days": float("inf")}, "dataset.max_age_days"),
-        ("dataset", {"expectations": [{"type": "e", "kwargs": {"v": [{"x": float("nan")}]}}]}, "expectations.0.kwargs"),
+        (
+            "dataset",
+            {"expectations": [{"type": "e", "kwargs": {"v": [{"x": float("nan")}]}}]},
+            "expectations.0.kwargs",
+        ),
         ("report", {"parity": {"target_metric": float("nan")}}, "report.parity.target_metric"),
     ],
 )
@@ -118,14 +178,18 @@ def test_infinities_and_nan_are_refused(
         ("http://somebody:secret@127.0.0.1:1", "no user or password here"),
     ],
 )
-def test_an_endpoint_that_is_no_plain_url_is_refused(raw_config: dict[str, Any], url: str, message: str) -> None:
+def test_an_endpoint_that_is_no_plain_url_is_refused(
+    raw_config: dict[str, Any], url: str, message: str
+) -> None:
     raw_config["platform"]["endpoint_url"] = url
     with pytest.raises(ConfigError, match=rf"platform\.endpoint_url: .*{message}") as caught:
         parse_config(raw_config, origin="bench.yaml")
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["https://vpce-1.sagemaker.example:8443", "http://[::1]:4570", "http://host/path"])
+@pytest.mark.parametrize(
+    "url", ["https://vpce-1.sagemaker.example:8443", "http://[::1]:4570", "http://host/path"]
+)
 def test_other_endpoints_are_taken_as_they_are(raw_config: dict[str, Any], url: str) -> None:
     raw_config["platform"]["endpoint_url"] = url
     assert parse_config(raw_config, origin="bench.yaml").platform.endpoint_url == url
@@ -144,16 +208,22 @@ def test_other_endpoints_are_taken_as_they_are(raw_config: dict[str, Any], url: 
         ("http://10.0.0.1:4570", False),
     ],
 )
-def test_autostart_is_for_a_port_on_loopback(raw_config: dict[str, Any], url: str, allowed: bool) -> None:
+def test_autostart_is_for_a_port_on_loopback(
+    raw_config: dict[str, Any], url: str, allowed: bool
+) -> None:
     raw_config["platform"].update(endpoint_url=url, autostart=True)
     if allowed:
         assert parse_config(raw_config, origin="bench.yaml").platform.autostart
     else:
-        with pytest.raises(ConfigError, match="autostart needs an endpoint_url on loopback with its port"):
+        with pytest.raises(
+            ConfigError, match="autostart needs an endpoint_url on loopback with its port"
+        ):
             parse_config(raw_config, origin="bench.yaml")
 
 
-def test_an_unknown_instance_type_is_named_beside_other_problems(raw_config: dict[str, Any]) -> None:
+def test_an_unknown_instance_type_is_named_beside_other_problems(
+    raw_config: dict[str, Any],
+) -> None:
     raw_config["training"]["instance_type"] = "ml.p3.16xlarg"
     raw_config["sweep"]["repeats"] = 0
     with pytest.raises(ConfigError) as caught:
@@ -161,7 +231,9 @@ def test_an_unknown_instance_type_is_named_beside_other_problems(raw_config: dic
     assert "ml.p3.16xlarge" in str(caught.value) and "sweep.repeats" in str(caught.value)
 
 
-@pytest.mark.parametrize("raw", [None, [], {"training": None}, {"training": {"instance_type": 3}}, {1: 2}])
+@pytest.mark.parametrize(
+    "raw", [None, [], {"training": None}, {"training": {"instance_type": 3}}, {1: 2}]
+)
 def test_what_is_no_config_at_all_is_refused(raw: Any) -> None:
     with pytest.raises(ConfigError, match=r"bench\.yaml is not a valid benchmark config"):
         parse_config(raw, origin="bench.yaml")
@@ -201,13 +273,22 @@ def test_digest_does_not_depend_on_the_place(tmp_path: Path, raw_config: dict[st
 
 def test_overrides_are_read_as_yaml(tmp_path: Path, raw_config: dict[str, Any]) -> None:
     path = write(tmp_path / "c.yaml", raw_config)
-    config = load_config(path, ["sweep.node_counts=[1, 4]", "training.seed=7", "report.title=A title"])
-    assert (config.sweep.node_counts, config.training.seed, config.report.title) == ((1, 4), 7, "A title")
+    config = load_config(
+        path, ["sweep.node_counts=[1, 4]", "training.seed=7", "report.title=A title"]
+    )
+    assert (config.sweep.node_counts, config.training.seed, config.report.title) == (
+        (1, 4),
+        7,
+        "A title",
+    )
 
 
 def test_an_override_fills_an_empty_section(tmp_path: Path, raw_config: dict[str, Any]) -> None:
     raw_config["image"] = None
-    config = load_config(write(tmp_path / "c.yaml", raw_config), ["image.context=here", "report.parity.tolerance=0.1"])
+    config = load_config(
+        write(tmp_path / "c.yaml", raw_config),
+        ["image.context=here", "report.parity.tolerance=0.1"],
+    )
     assert (config.image.context, config.report.parity.tolerance) == (str(tmp_path / "here"), 0.1)
 
 
@@ -221,7 +302,9 @@ def test_an_override_fills_an_empty_section(tmp_path: Path, raw_config: dict[str
         ("a=" + "[" * 5000, "nested more than 50 levels"),
     ],
 )
-def test_bad_override_is_refused(tmp_path: Path, raw_config: dict[str, Any], override: str, message: str) -> None:
+def test_bad_override_is_refused(
+    tmp_path: Path, raw_config: dict[str, Any], override: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(write(tmp_path / "c.yaml", raw_config), [override])
 
@@ -246,34 +329,53 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "c.yaml")
 
 
-OWN_CODE = {"image": {"context": None, "framework": {"version": "2.5.1"}}, "training": {"source_dir": "code"}}
+OWN_CODE = {
+    "image": {"context": None, "framework": {"version": "2.5.1"}},
+    "training": {"source_dir": "code"},
+}
 
 
-def test_own_code_beside_a_container_and_no_context_means_no_build(make_config: Any, tmp_path: Path) -> None:
+def test_own_code_beside_a_container_and_no_context_means_no_build(
+    make_config: Any, tmp_path: Path
+) -> None:
     config = make_config(**OWN_CODE)
     assert config.runs_container_as_it_is
     placed = config.with_absolute_paths(tmp_path)
     assert (placed.image.context, placed.training.source_dir) == (None, str(tmp_path / "code"))
     assert config_digest(placed) == config_digest(config)
-    built = make_config(image={"context": "image", "framework": {"version": "2.5.1"}}, training=OWN_CODE["training"])
-    assert (built.runs_container_as_it_is, config_digest(built) == config_digest(config)) == (False, False)
+    built = make_config(
+        image={"context": "image", "framework": {"version": "2.5.1"}}, training=OWN_CODE["training"]
+    )
+    assert (built.runs_container_as_it_is, config_digest(built) == config_digest(config)) == (
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("image", "training"),
-    [({}, {"source_dir": "code"}), ({"framework": {"version": "2.5.1"}}, {}), ({"uri": "a:1"}, {"source_dir": "code"})],
+    [
+        ({}, {"source_dir": "code"}),
+        ({"framework": {"version": "2.5.1"}}, {}),
+        ({"uri": "a:1"}, {"source_dir": "code"}),
+    ],
 )
 def test_a_build_without_a_context_is_this_projects(
     image: dict[str, Any], training: dict[str, Any], make_config: Any, tmp_path: Path
 ) -> None:
     config = make_config(image={"context": None, **image}, training=training)
     assert not config.runs_container_as_it_is
-    assert config.with_absolute_paths(tmp_path / "configs").image.context == str(tmp_path / "infra" / "image")
+    assert config.with_absolute_paths(tmp_path / "configs").image.context == str(
+        tmp_path / "infra" / "image"
+    )
 
 
 def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
     image = {**OWN_CODE["image"], "build_args": {"REQUIREMENTS": "requirements-on-dlc.lock"}}
-    message = "image.build_args go with a build, and none is made: .*leave out build_args, or set image.context"
+    message = (
+        "image.build_args go with a build, and none is made: .*leave out build_args, or set"
+        " image.context"
+    )
     with pytest.raises(ConfigError, match=message):
         make_config(image=image, training=OWN_CODE["training"])
 
@@ -287,25 +389,43 @@ def test_a_message_shows_no_value_that_may_be_a_secret(raw_config: dict[str, Any
     assert "12345678" not in str(refused.value) and "s3cr3t" not in str(refused.value)
 
 
-def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(raw_config: dict[str, Any]) -> None:
+def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(
+    raw_config: dict[str, Any],
+) -> None:
     raw_config["training"]["environment"] = {"A": "s3cr3t"}
     raw_config["image"]["build_args"] = {"B": "s3cr3t"}
     config = parse_config(raw_config, origin="c.yaml")
     assert "s3cr3t" not in config.model_dump_json() + repr(config)
     assert "s3cr3t" not in str(config.model_dump(mode="json"))
-    assert config.model_dump(mode="json", context=WITH_SECRETS)["training"]["environment"] == {"A": "s3cr3t"}
-    other = config.model_copy(update={"training": config.training.model_copy(update={"environment": {"A": "other"}})})
+    assert config.model_dump(mode="json", context=WITH_SECRETS)["training"]["environment"] == {
+        "A": "s3cr3t"
+    }
+    other = config.model_copy(
+        update={"training": config.training.model_copy(update={"environment": {"A": "other"}})}
+    )
     assert config_digest(other) != config_digest(config), "another value is another benchmark"
 
 
-def test_settings_of_the_network_libraries_are_shown_so_that_sweeps_can_be_compared(raw_config: dict[str, Any]) -> None:
-    raw_config["training"]["environment"] = {"NCCL_ALGO": "Ring", "FI_PROVIDER": "efa", "NCCL": "s3cr3t"}
-    shown = parse_config(raw_config, origin="c.yaml").model_dump(mode="json")["training"]["environment"]
+def test_settings_of_the_network_libraries_are_shown_so_that_sweeps_can_be_compared(
+    raw_config: dict[str, Any],
+) -> None:
+    raw_config["training"]["environment"] = {
+        "NCCL_ALGO": "Ring",
+        "FI_PROVIDER": "efa",
+        "NCCL": "s3cr3t",
+    }
+    shown = parse_config(raw_config, origin="c.yaml").model_dump(mode="json")["training"][
+        "environment"
+    ]
     assert shown == {"NCCL_ALGO": "Ring", "FI_PROVIDER": "efa", "NCCL": "(hidden)"}
 
 
-@pytest.mark.parametrize("override", ["name=\udcff", "\udcff=1", 'name="\\ud800"', 'training.environment.A="\\udc00"'])
-def test_half_a_character_is_a_message(tmp_path: Path, raw_config: dict[str, Any], override: str) -> None:
+@pytest.mark.parametrize(
+    "override", ["name=\udcff", "\udcff=1", 'name="\\ud800"', 'training.environment.A="\\udc00"']
+)
+def test_half_a_character_is_a_message(
+    tmp_path: Path, raw_config: dict[str, Any], override: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         load_config(write(tmp_path / "c.yaml", raw_config), [override])
     str(refused.value).encode(errors="backslashreplace")
@@ -316,7 +436,10 @@ def test_half_a_character_is_a_message(tmp_path: Path, raw_config: dict[str, Any
     [
         (
             {"batch": None},
-            "hyperparameter 'batch-size': '{per_replica_batch_size}' is filled from training.batch, which",
+            (
+                "hyperparameter 'batch-size': '{per_replica_batch_size}' is filled from"
+                " training.batch, which"
+            ),
         ),
         (
             {"learning_rate": None},
@@ -328,7 +451,9 @@ def test_half_a_character_is_a_message(tmp_path: Path, raw_config: dict[str, Any
         ),
     ],
 )
-def test_a_number_that_the_config_leaves_to_the_program_cannot_be_handed_to_it(raw_config, training, message):
+def test_a_number_that_the_config_leaves_to_the_program_cannot_be_handed_to_it(
+    raw_config, training, message
+):
     raw_config["training"] |= training
     with pytest.raises(ConfigError) as refused:
         parse_config(raw_config, origin="test")
@@ -356,13 +481,22 @@ def test_a_forgotten_dataset_is_asked_for(raw_config):
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ({**FILES, "format": "csv"}, "expectations: there is none, and tables (csv) are not used unchecked"),
-        ({**FILES, "min_rows": 3, "unique_columns": ["id"]}, "min_rows, unique_columns: format files is not read"),
+        (
+            {**FILES, "format": "csv"},
+            "expectations: there is none, and tables (csv) are not used unchecked",
+        ),
+        (
+            {**FILES, "min_rows": 3, "unique_columns": ["id"]},
+            "min_rows, unique_columns: format files is not read",
+        ),
         (
             {**FILES, "format": "parquet", "channel": None, "expectations": [{"type": "e"}]},
             "channel: null makes channels",
         ),
-        ({**FILES, "format": "images"}, "dataset.format: Input should be 'parquet', 'csv' or 'files'"),
+        (
+            {**FILES, "format": "images"},
+            "dataset.format: Input should be 'parquet', 'csv' or 'files'",
+        ),
         ("tables", "dataset: "),
     ],
 )

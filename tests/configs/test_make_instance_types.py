@@ -20,7 +20,9 @@ def test_the_table_is_what_the_installed_packages_say() -> None:
     assert as_text(instance_types(date)) == COMMITTED, "python -m configs.make_instance_types"
 
 
-def test_the_day_of_reading_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_day_of_reading_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tmp_path / "instance_types.json"
     monkeypatch.setattr(make_instance_types, "INSTANCE_TYPES", table)
     monkeypatch.setattr("sys.argv", ["make_instance_types", "--date", "2031-02-03"])
@@ -34,16 +36,22 @@ def test_the_day_of_reading_is_written_down(tmp_path: Path, monkeypatch: pytest.
 def test_every_row_names_a_source_of_the_table() -> None:
     table = json.loads(COMMITTED)
     assert {row["specs_source"] for row in table["instances"]} <= set(table["sources"])
-    only_named = [row["instance_type"] for row in table["instances"] if row["specs_source"] == "botocore"]
+    only_named = [
+        row["instance_type"] for row in table["instances"] if row["specs_source"] == "botocore"
+    ]
     assert only_named == ["ml.p6e-gb200.36xlarge"], "known by name alone"
 
 
 def test_a_file_that_was_moved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_instance_types, "_RECORDED", "moto/gone.json")
-    with pytest.raises(SystemExit, match=r"moto [\d.]+ has no file moto/gone\.json; look where it lies now"):
+    with pytest.raises(
+        SystemExit, match=r"moto [\d.]+ has no file moto/gone\.json; look where it lies now"
+    ):
         instance_types(datetime.date(2026, 1, 1))
 
 
 def test_a_package_that_is_missing_is_named() -> None:
-    with pytest.raises(SystemExit, match="no-such-package is not installed; `make setup` installs it"):
+    with pytest.raises(
+        SystemExit, match="no-such-package is not installed; `make setup` installs it"
+    ):
         make_instance_types._packaged("no-such-package", "x.json")

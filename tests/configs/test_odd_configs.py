@@ -1,4 +1,6 @@
-"""Configs that say what can't be meant: each ends with exit code 2 and a message that names the field, soon."""
+"""Configs that say what can't be meant: each ends with exit code 2 and a message that names the
+field, soon.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def test_the_config_that_the_others_are_made_of_is_valid(folder: Path) -> None:
 
 
 EXPECTATION = "dataset.expectations=[{type: TYPE, kwargs: {KWARGS}}]"
-DATASET = "name: d, source: data, format: csv, expectations: [{type: expect_column_to_exist, kwargs: {column: a}}]"
+DATASET = (
+    "name: d, source: data, format: csv, expectations: [{type: expect_column_to_exist, kwargs:"
+    " {column: a}}]"
+)
 FIELDS = [
     (f"dataset={{{DATASET}, min_rows: 5, max_rows: 4}}", "dataset: min_rows is 5 and max_rows is 4"),
     ("sweep.min_points=3", "sweep: min_points is 3, and 2 node counts x 1 repeats are 2 points"),
@@ -127,32 +132,55 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("override", "message"), FIELDS, ids=[override[:60] for override, _ in FIELDS])
-def test_what_can_not_be_meant_is_refused_by_field(folder: Path, override: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("override", "message"), FIELDS, ids=[override[:60] for override, _ in FIELDS]
+)
+def test_what_can_not_be_meant_is_refused_by_field(
+    folder: Path, override: str, message: str
+) -> None:
     result = check("config", "validate", folder / "bench.yaml", "--set", override)
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
 @pytest.mark.parametrize("command", ["plan", "requests", "run"])
 @pytest.mark.parametrize("field", ["dataset.source", "image.context", "training.source_dir"])
-def test_no_command_that_reads_a_directory_goes_on_without_it(folder: Path, command: str, field: str) -> None:
+def test_no_command_that_reads_a_directory_goes_on_without_it(
+    folder: Path, command: str, field: str
+) -> None:
     result = check(command, folder / "bench.yaml", "--set", f"{field}=nowhere")
-    assert (result.exit_code, f"{field}: no directory " in result.output) == (2, True), result.output
+    assert (result.exit_code, f"{field}: no directory " in result.output) == (
+        2,
+        True,
+    ), result.output
 
 
 def test_a_region_of_ones_own_goes_with_an_endpoint_of_ones_own(folder: Path) -> None:
-    own = ("--set", "platform.region=xx-nowhere-1", "--set", "platform.endpoint_url=http://127.0.0.1:9")
+    own = (
+        "--set",
+        "platform.region=xx-nowhere-1",
+        "--set",
+        "platform.endpoint_url=http://127.0.0.1:9",
+    )
     assert check("config", "validate", folder / "bench.yaml", *own).exit_code == 0
 
 
-@pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1", "eusc-de-east-1", "ap-southeast-6"])
+@pytest.mark.parametrize(
+    "region", ["us-gov-west-1", "cn-north-1", "eusc-de-east-1", "ap-southeast-6"]
+)
 def test_a_region_of_any_partition_is_one(folder: Path, region: str) -> None:
-    assert check("config", "validate", folder / "bench.yaml", "--set", f"platform.region={region}").exit_code == 0
+    assert (
+        check(
+            "config", "validate", folder / "bench.yaml", "--set", f"platform.region={region}"
+        ).exit_code
+        == 0
+    )
 
 
 def test_every_thing_that_is_not_there_is_named_at_once(folder: Path) -> None:
     changes = ("dataset.source=one", "image.context=two", "training.source_dir=three")
-    result = check("plan", folder / "bench.yaml", *(part for change in changes for part in ("--set", change)))
+    result = check(
+        "plan", folder / "bench.yaml", *(part for change in changes for part in ("--set", change))
+    )
     assert [line.split(":")[0].strip() for line in result.output.splitlines()[1:]] == [
         "dataset.source",
         "image.context",
@@ -160,11 +188,16 @@ def test_every_thing_that_is_not_there_is_named_at_once(folder: Path) -> None:
     ]
 
 
-def test_a_sweep_that_goes_on_needs_no_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_goes_on_needs_no_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     monkeypatch.setattr("cli.main.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
     (folder / "data").rmdir()
-    assert check("run", folder / "bench.yaml", "--resume", "local-20261120191500-1a2b3c4d").exit_code == 0
+    assert (
+        check("run", folder / "bench.yaml", "--resume", "local-20261120191500-1a2b3c4d").exit_code
+        == 0
+    )
     assert read == ["local-20261120191500-1a2b3c4d"], "the config was taken"
 
 
@@ -196,9 +229,12 @@ def test_a_file_of_any_size_is_read_to_the_limit_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["\udcff.yaml", "x" * 300, "d/" * 3000, "\x1b[31mred.yaml", "s3://bucket/bench.yaml", ""]
+    "path",
+    ["\udcff.yaml", "x" * 300, "d/" * 3000, "\x1b[31mred.yaml", "s3://bucket/bench.yaml", ""],
 )
-@pytest.mark.parametrize("command", [["config", "validate"], ["plan"], ["requests"], ["run"], ["run", "--detach"]])
+@pytest.mark.parametrize(
+    "command", [["config", "validate"], ["plan"], ["requests"], ["run"], ["run", "--detach"]]
+)
 def test_a_path_that_names_no_file_is_a_message(path: str, command: list[str]) -> None:
     assert check(*command, path).exit_code == 2
 
@@ -236,7 +272,14 @@ def test_a_config_in_a_directory_whose_name_is_no_text_is_a_message(folder: Path
         ["history", "\udcff", "--config", "CONFIG"],
         ["config", "init", "--from-stack", "\udcff"],
         ["config", "init", "--from-stack", "nodesweep", "--region", "\udcff"],
-        ["config", "init", "--from-stack", "nodesweep", "--endpoint-url", "http://127.0.0.1:9/\udcff"],
+        [
+            "config",
+            "init",
+            "--from-stack",
+            "nodesweep",
+            "--endpoint-url",
+            "http://127.0.0.1:9/\udcff",
+        ],
         ["config", "\udcff"],
         ["\udcff"],
     ],

@@ -20,11 +20,15 @@ def test_every_preset_is_a_benchmark(name: str) -> None:
     """With its paths made absolute, as a worker in another directory needs them."""
     config = config_of_preset(name, {})
     assert config == load_config(PRESETS_DIRECTORY / f"{name}.yaml")
-    assert config.dataset is None or config.dataset.is_remote or config.dataset.source.startswith("/")
+    assert (
+        config.dataset is None or config.dataset.is_remote or config.dataset.source.startswith("/")
+    )
 
 
 def test_unknown_preset_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"^preset: got '../local'; expected one of examples/g5_fsx_vpc, .*local"):
+    with pytest.raises(
+        ConfigError, match=r"^preset: got '../local'; expected one of examples/g5_fsx_vpc, .*local"
+    ):
         config_of_preset("../local", {})
 
 

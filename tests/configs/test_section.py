@@ -1,4 +1,6 @@
-"""Marks on fields: which of a config's fields leave a measurement as it is, and which ones a comparison passes over."""
+"""Marks on fields: which of a config's fields leave a measurement as it is, and which ones a
+comparison passes over.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,41 @@ class Outer(Section):
     number: Annotated[int | None, HEAVY] = None
 
 
-def test_a_mark_is_found_in_sections_within_sections_and_a_marked_section_stands_for_its_fields() -> None:
+def test_a_mark_is_found_in_sections_within_sections_and_a_marked_section_stands_for_its_fields() -> (
+    None
+):
     assert sorted(marked_fields(Outer, HEAVY)) == ["number", "one.heavy", "whole"]
     assert list(marked_fields(Outer, NOT_MEASURED)) == []
 
 
 def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
-    """A field that is added to or taken from these changes which sweeps are resumed, and which ones compare."""
+    """A field that is added to or taken from these changes which sweeps are resumed, and which ones
+    compare.
+    """
     assert set(marked_fields(BenchmarkConfig, NOT_MEASURED)) == {
         *(f"image.{name}" for name in ("build_timeout_minutes", "builder", "codebuild_project")),
-        *(f"platform.{name}" for name in ("autostart", "calls_per_second", "create_missing", "credentials")),
+        *(
+            f"platform.{name}"
+            for name in ("autostart", "calls_per_second", "create_missing", "credentials")
+        ),
         *("platform.endpoint_url", "platform.state_directory", "report", "training.tags"),
-        *(f"sweep.{name}" for name in ("budget_usd", "concurrency_limit", "max_attempts", "max_parallel_jobs")),
-        *(f"sweep.{name}" for name in ("max_retries", "min_points", "on_cancel", "poll_interval_seconds")),
+        *(
+            f"sweep.{name}"
+            for name in ("budget_usd", "concurrency_limit", "max_attempts", "max_parallel_jobs")
+        ),
+        *(
+            f"sweep.{name}"
+            for name in ("max_retries", "min_points", "on_cancel", "poll_interval_seconds")
+        ),
         *("sweep.queue_deadline_seconds", "sweep.smoke"),
     }
     assert set(marked_fields(TrainingConfig, NOT_COMPARED)) == {
-        *("batch.policy", "instance_type", "learning_rate.rule", "max_runtime_seconds", "metric_definitions"),
+        *(
+            "batch.policy",
+            "instance_type",
+            "learning_rate.rule",
+            "max_runtime_seconds",
+            "metric_definitions",
+        ),
         *("seed", "source_dir"),
     }

@@ -15,7 +15,11 @@ def bomb(levels: int, merge: bool = False) -> str:
     lines = ["a0: &a0 {x: 1}" if merge else "a0: &a0 [x]"]
     for level in range(1, levels + 1):
         aliases = ", ".join([f"*a{level - 1}"] * 10)
-        lines.append(f"a{level}: &a{level} {{<<: [{aliases}]}}" if merge else f"a{level}: &a{level} [{aliases}]")
+        lines.append(
+            f"a{level}: &a{level} {{<<: [{aliases}]}}"
+            if merge
+            else f"a{level}: &a{level} [{aliases}]"
+        )
     return "\n".join(lines)
 
 
@@ -49,10 +53,14 @@ def test_what_would_be_read_as_something_else_is_refused(text: str, message: str
     began = time.process_time()
     with pytest.raises(yaml.YAMLError, match=message):
         parse_yaml(text)
-    assert time.process_time() - began < 10, "a refusal is quick; a bomb of 40 levels would never end"
+    assert time.process_time() - began < 10, (
+        "a refusal is quick; a bomb of 40 levels would never end"
+    )
 
 
-def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(strict_yaml, "MAX_NODES", 10)
     with pytest.raises(yaml.YAMLError, match=r"more than 10 values\s.*line 10, column 3"):
         parse_yaml("- x\n" * 20 + "]")  # the bracket at the end is never read
@@ -62,7 +70,10 @@ def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(monkeypatch:
     ("text", "value"),
     [
         ("", None),
-        ("base: &b {x: 1}\nown: {<<: *b, x: 2}\nsame: *b\n", {"base": {"x": 1}, "own": {"x": 2}, "same": {"x": 1}}),
+        (
+            "base: &b {x: 1}\nown: {<<: *b, x: 2}\nsame: *b\n",
+            {"base": {"x": 1}, "own": {"x": 2}, "same": {"x": 1}},
+        ),
         ("[{a: 1}, {a: 2}]", [{"a": 1}, {"a": 2}]),
         ("1: a\n'1': b\n", {1: "a", "1": "b"}),
     ],

@@ -1,4 +1,6 @@
-"""A platform whose nodes are containers, and what they need: a base image, the project's image, a small one."""
+"""A platform whose nodes are containers, and what they need: a base image, the project's image, a
+small one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import pytest
 from infra.local.engine.container.cli import ContainerCli
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
-from tests.containers.container_bench import BASE_IMAGE, IMAGE_CONTEXT, REPOSITORY, build_image, tiny_context
+from tests.containers.container_bench import (
+    BASE_IMAGE,
+    IMAGE_CONTEXT,
+    REPOSITORY,
+    build_image,
+    tiny_context,
+)
 from tests.infra.local.platform_client import client
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "local" / "base_image.sh"
@@ -29,7 +37,11 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> ContainerCli:
     """The container program; the test is skipped, with the reason, where containers don't run."""
     folder = tmp_path_factory.mktemp("probe")
     found = ContainerCli.find(folder)
-    problem = "neither podman nor docker is on PATH" if found is None else found.problem(folder, needs_registry=True)
+    problem = (
+        "neither podman nor docker is on PATH"
+        if found is None
+        else found.problem(folder, needs_registry=True)
+    )
     if found is None or problem:
         _miss(f"no containers here: {problem}")
     return found
@@ -46,14 +58,20 @@ def base_image(cli: ContainerCli) -> str:
     """Made once per machine (two to three minutes); kept in podman's storage."""
     if shutil.which("debootstrap", path=cli.environment["PATH"]) is None:
         _miss("no base image here: debootstrap is not installed")
-    done = subprocess.run(["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=550, check=False)
+    done = subprocess.run(
+        ["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=550, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return BASE_IMAGE
 
 
 @pytest.fixture(scope="session")
-def platform(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """One served platform for all tests: every new one would take half a minute to push the base into its registry."""
+def platform(
+    base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimpleNamespace]:
+    """One served platform for all tests: every new one would take half a minute to push the base
+    into its registry.
+    """
     state_dir = tmp_path_factory.mktemp("containers")
     config = ServerConfig(0, state_dir, engine="container")
     with running(config) as endpoint:
@@ -73,4 +91,6 @@ def tiny_image(platform: SimpleNamespace, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def training_image(platform: SimpleNamespace) -> str:
     """The project's image."""
-    return build_image(platform, IMAGE_CONTEXT, "training", BUILD_ARG_REQUIREMENTS="requirements-on-dlc.txt")
+    return build_image(
+        platform, IMAGE_CONTEXT, "training", BUILD_ARG_REQUIREMENTS="requirements-on-dlc.txt"
+    )

@@ -44,22 +44,35 @@ def zipped(context: Path) -> bytes:
     return buffer.getvalue()
 
 
-def run_build(platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str) -> Any:
+def run_build(
+    platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str
+) -> Any:
     """Run one build as the flow does and return its description once it is over."""
     return wait_for_build(platform, start_build(platform, context, tag, buildspec, **more))
 
 
-def start_build(platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str) -> str:
+def start_build(
+    platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str
+) -> str:
     """Its id. Without a buildspec ("") it is the project's."""
     platform.s3.put_object(Bucket="source", Key=f"{tag}.zip", Body=zipped(context))
-    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0]["repositoryUri"]
-    variables = {"IMAGE_REPO_URI": uri, "IMAGE_TAG": tag, "BUILD_ARG_BASE_IMAGE": BASE_IMAGE, **more}
+    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0][
+        "repositoryUri"
+    ]
+    variables = {
+        "IMAGE_REPO_URI": uri,
+        "IMAGE_TAG": tag,
+        "BUILD_ARG_BASE_IMAGE": BASE_IMAGE,
+        **more,
+    }
     build = platform.codebuild.start_build(
         projectName="images",
         sourceTypeOverride="S3",
         sourceLocationOverride=f"source/{tag}.zip",
         **({"buildspecOverride": buildspec} if buildspec else {}),
-        environmentVariablesOverride=[{"name": name, "value": value} for name, value in variables.items()],
+        environmentVariablesOverride=[
+            {"name": name, "value": value} for name, value in variables.items()
+        ],
     )["build"]
     return str(build["id"])
 
@@ -83,18 +96,26 @@ def build_image(platform: SimpleNamespace, context: Path, tag: str, **more: str)
     """Build an image that must succeed; its URI with ECR's digest."""
     build = run_build(platform, context, tag, **more)
     assert build["buildStatus"] == "SUCCEEDED", build_log(platform, build)[-30:]
-    details = platform.ecr.describe_images(repositoryName=REPOSITORY, imageIds=[{"imageTag": tag}])["imageDetails"]
-    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0]["repositoryUri"]
+    details = platform.ecr.describe_images(repositoryName=REPOSITORY, imageIds=[{"imageTag": tag}])[
+        "imageDetails"
+    ]
+    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0][
+        "repositoryUri"
+    ]
     return f"{uri}@{details[0]['imageDigest']}"
 
 
-def run_job(platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any) -> Any:
+def run_job(
+    platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any
+) -> Any:
     """Run one job of the tiny image to its end; its description."""
     create_job(platform, name, image, program, count, **changes)
     return wait_for_end(platform, name)
 
 
-def create_job(platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any) -> None:
+def create_job(
+    platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any
+) -> None:
     request = job_request(name, program, **changes)
     request["AlgorithmSpecification"]["TrainingImage"] = image
     if "ResourceConfig" not in changes:
@@ -115,7 +136,8 @@ def assert_completed(platform: SimpleNamespace, job: Any) -> None:
     """Fails with the job's reason and the last lines of each node otherwise."""
     name, count = job["TrainingJobName"], job["ResourceConfig"]["InstanceCount"]
     said = "\n".join(
-        f"--- algo-{node}\n" + "\n".join(log_of(platform, name, f"algo-{node}")[-40:]) for node in range(1, count + 1)
+        f"--- algo-{node}\n" + "\n".join(log_of(platform, name, f"algo-{node}")[-40:])
+        for node in range(1, count + 1)
     )
     assert job["TrainingJobStatus"] == "Completed", f"{job.get('FailureReason')}\n{said}"
 
@@ -124,14 +146,24 @@ def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
     """The lines of one node so far."""
     group = "/aws/sagemaker/TrainingJobs"
     try:
-        streams = platform.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{name}/{host}-")
-    except platform.logs.exceptions.ResourceNotFoundException:  # the platform's first job is still starting
+        streams = platform.logs.describe_log_streams(
+            logGroupName=group, logStreamNamePrefix=f"{name}/{host}-"
+        )
+    except (
+        platform.logs.exceptions.ResourceNotFoundException
+    ):  # the platform's first job is still starting
         return []
-    return [line for stream in streams["logStreams"] for line in messages(platform, group, stream["logStreamName"])]
+    return [
+        line
+        for stream in streams["logStreams"]
+        for line in messages(platform, group, stream["logStreamName"])
+    ]
 
 
 def messages(platform: SimpleNamespace, group: str, stream: str) -> list[str]:
-    events = platform.logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True)["events"]
+    events = platform.logs.get_log_events(
+        logGroupName=group, logStreamName=stream, startFromHead=True
+    )["events"]
     return [event["message"] for event in events]
 
 
@@ -149,10 +181,15 @@ def archive_names(platform: SimpleNamespace, key: str, bucket: str = "results") 
 
 
 def labelled(state_dir: Path, *command: str) -> list[str]:
-    """Ids of a platform's containers or networks: labelled(folder, "ps", "--all"), (folder, "network", "ls")."""
+    """Ids of a platform's containers or networks: labelled(folder, "ps", "--all"), (folder,
+    "network", "ls").
+    """
     label = f"label=nodesweep.state={state_id((state_dir / 'engine').resolve())}"
     done = subprocess.run(
-        ["podman", *command, "--quiet", "--filter", label], capture_output=True, text=True, check=True
+        ["podman", *command, "--quiet", "--filter", label],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.split()
 

@@ -1,4 +1,6 @@
-"""The same small sweep on processes and on containers: what is asked, answered and left behind is the same."""
+"""The same small sweep on processes and on containers: what is asked, answered and left behind is
+the same.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def processes(image_store, tmp_path_factory):
 
 
 def run_sweep(platform, image):
-    """One and two nodes, a request that the program refuses, and a stopped job; their descriptions by name."""
+    """One and two nodes, a request that the program refuses, and a stopped job; their descriptions
+    by name.
+    """
     put_data(platform)
     for name, count, changes in (
         ("one", 1, {"per-replica-batch-size": "4096"}),
@@ -79,12 +83,20 @@ def create(platform, image, name, count, hyperparameters):
     }
     platform.sagemaker.create_training_job(
         TrainingJobName=name,
-        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File", "MetricDefinitions": METRICS},
+        AlgorithmSpecification={
+            "TrainingImage": image,
+            "TrainingInputMode": "File",
+            "MetricDefinitions": METRICS,
+        },
         RoleArn=ROLE_ARN,
         HyperParameters=hyperparameters,
         InputDataConfig=[channel],
         OutputDataConfig={"S3OutputPath": "s3://results/jobs"},
-        ResourceConfig={"InstanceType": "ml.local.small", "InstanceCount": count, "VolumeSizeInGB": 1},
+        ResourceConfig={
+            "InstanceType": "ml.local.small",
+            "InstanceCount": count,
+            "VolumeSizeInGB": 1,
+        },
         StoppingCondition={"MaxRuntimeInSeconds": 400},
     )
 
@@ -92,19 +104,30 @@ def create(platform, image, name, count, hyperparameters):
 @pytest.fixture(scope="module")
 def both(processes, image_uri, platform, training_image):
     """(platform, jobs) of each engine; the two never run at once, as they share the cores."""
-    return (processes, run_sweep(processes, image_uri)), (platform, run_sweep(platform, training_image))
+    return (processes, run_sweep(processes, image_uri)), (
+        platform,
+        run_sweep(platform, training_image),
+    )
 
 
 def results(platform, name):
     """File name -> content of a job's output."""
-    body = platform.s3.get_object(Bucket="results", Key=f"jobs/{name}/output/output.tar.gz")["Body"].read()
+    body = platform.s3.get_object(Bucket="results", Key=f"jobs/{name}/output/output.tar.gz")[
+        "Body"
+    ].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
-        return {item.name: archive.extractfile(item).read() for item in archive.getmembers() if item.isfile()}
+        return {
+            item.name: archive.extractfile(item).read()
+            for item in archive.getmembers()
+            if item.isfile()
+        }
 
 
 def file_names(platform, name):
     """Without what TensorBoard puts its host and time into."""
-    return sorted(re.sub(r"events\.out\.tfevents\..*", "events", file) for file in results(platform, name))
+    return sorted(
+        re.sub(r"events\.out\.tfevents\..*", "events", file) for file in results(platform, name)
+    )
 
 
 def schema(value):
@@ -113,7 +136,11 @@ def schema(value):
         return {key: schema(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [schema(entry) for entry in value[:1]]
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    return (
+        "number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else type(value).__name__
+    )
 
 
 def test_statuses_and_phases_are_the_same(both):
@@ -137,7 +164,9 @@ def test_statuses_and_phases_are_the_same(both):
 
 def test_reason_of_a_failure_is_the_same(both):
     def reason(jobs):
-        return re.search(r'ErrorMessage "(.*?)\n?"', jobs["wrong"]["FailureReason"], re.DOTALL)[1].splitlines()[0]
+        return re.search(r'ErrorMessage "(.*?)\n?"', jobs["wrong"]["FailureReason"], re.DOTALL)[
+            1
+        ].splitlines()[0]
 
     (_, processes), (_, containers) = both
     assert reason(processes) == reason(containers)
@@ -152,7 +181,9 @@ def test_files_left_behind_are_the_same(both, name):
 
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_metrics_have_the_same_schema_and_the_same_training(both, name):
-    """The same seed gives the same batches: what was trained is equal, only how long it took differs."""
+    """The same seed gives the same batches: what was trained is equal, only how long it took
+    differs.
+    """
     metrics = [json.loads(results(platform, name)["metrics.json"]) for platform, _ in both]
     assert schema(metrics[0]) == schema(metrics[1])
     for field in ("steps", "samples", "world", "batch", "optimizer", "model"):
@@ -170,4 +201,6 @@ def test_nodes_have_the_same_quota(both, name):
 
 def test_metric_definitions_are_found_in_both_logs(both):
     for _, jobs in both:
-        assert [metric["MetricName"] for metric in jobs["two"]["FinalMetricDataList"]] == ["train_seconds"]
+        assert [metric["MetricName"] for metric in jobs["two"]["FinalMetricDataList"]] == [
+            "train_seconds"
+        ]

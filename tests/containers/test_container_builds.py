@@ -1,4 +1,6 @@
-"""CodeBuild's twin with a container builder: the project's buildspec, a real registry, ECR's answers."""
+"""CodeBuild's twin with a container builder: the project's buildspec, a real registry, ECR's
+answers.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 def digest_in_ecr(platform, tag):
     ids = [{"imageTag": tag}]
-    return platform.ecr.describe_images(repositoryName=REPOSITORY, imageIds=ids)["imageDetails"][0]["imageDigest"]
+    return platform.ecr.describe_images(repositoryName=REPOSITORY, imageIds=ids)["imageDetails"][0][
+        "imageDigest"
+    ]
 
 
 def registry(platform):
     """The address in ECR's answers."""
-    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0]["repositoryUri"]
+    uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0][
+        "repositoryUri"
+    ]
     return uri.removesuffix(f"/{REPOSITORY}")
 
 
@@ -57,14 +63,24 @@ def test_pushed_digest_is_ecrs_and_the_registrys(platform, context):
     build = run_build(platform, context, "digest")
     assert build["buildStatus"] == "SUCCEEDED", build_log(platform, build)
     url = f"http://{registry(platform)}/v2/{REPOSITORY}/manifests/digest"
-    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": MANIFEST_TYPES})) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers={"Accept": MANIFEST_TYPES})
+    ) as answer:
         assert answer.headers["Docker-Content-Digest"] == digest_in_ecr(platform, "digest")
 
 
 def test_phases_and_log_are_the_buildspecs(platform, context):
     build = run_build(platform, context, "phases")
     names = [phase["phaseType"] for phase in build["phases"]]
-    assert names[3:] == ["DOWNLOAD_SOURCE", "INSTALL", "PRE_BUILD", "BUILD", "POST_BUILD", "FINALIZING", "COMPLETED"]
+    assert names[3:] == [
+        "DOWNLOAD_SOURCE",
+        "INSTALL",
+        "PRE_BUILD",
+        "BUILD",
+        "POST_BUILD",
+        "FINALIZING",
+        "COMPLETED",
+    ]
     log = build_log(platform, build)
     assert any(line.startswith("STEP 1/") for line in log)
     assert any(line.startswith("Writing manifest") for line in log)
@@ -73,10 +89,13 @@ def test_phases_and_log_are_the_buildspecs(platform, context):
 def test_changed_line_rebuilds_its_layer_only(platform, tmp_path):
     """Of the project's image: what was installed is taken from the cache.
 
-    The builder's cache outlives this test, so the changed line is one that no earlier run has written.
+    The builder's cache outlives this test, so the changed line is one that no earlier run has
+    written.
     """
     changed = tmp_path / "context"
-    shutil.copytree(IMAGE_CONTEXT, changed, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+    shutil.copytree(
+        IMAGE_CONTEXT, changed, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache")
+    )
     arguments = {"BUILD_ARG_REQUIREMENTS": "requirements-on-dlc.txt"}
     assert run_build(platform, changed, "before", **arguments)["buildStatus"] == "SUCCEEDED"
     with (changed / "train.py").open("a") as file:
@@ -97,7 +116,10 @@ def test_immutable_tag_is_not_moved(platform, context):
         file.write("# changed\n")
     build = run_build(platform, context, "fixed")
     assert build["buildStatus"] == "FAILED"
-    assert any("'fixed' already exists" in line and "immutable" in line for line in build_log(platform, build))
+    assert any(
+        "'fixed' already exists" in line and "immutable" in line
+        for line in build_log(platform, build)
+    )
     assert digest_in_ecr(platform, "fixed") == digest
 
 
@@ -108,27 +130,38 @@ def test_mutable_tag_is_moved(platform, context):
     for line in ("# one\n", "# two\n"):
         with (context / "train").open("a") as file:
             file.write(line)
-        assert run_build(platform, context, "moved", IMAGE_REPO_URI=uri)["buildStatus"] == "SUCCEEDED"
-        found = platform.ecr.describe_images(repositoryName="movable", imageIds=[{"imageTag": "moved"}])
+        assert (
+            run_build(platform, context, "moved", IMAGE_REPO_URI=uri)["buildStatus"] == "SUCCEEDED"
+        )
+        found = platform.ecr.describe_images(
+            repositoryName="movable", imageIds=[{"imageTag": "moved"}]
+        )
         digests.append(found["imageDetails"][0]["imageDigest"])
     assert len(set(digests)) == 2
 
 
 def test_failing_command_is_named_with_its_phase(platform, context):
-    (context / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo on the way && exit 7\n")
+    (context / "Dockerfile").write_text(
+        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo on the way && exit 7\n"
+    )
     build = run_build(platform, context, "broken")
     phase = next(phase for phase in build["phases"] if phase["phaseType"] == "BUILD")
     assert (build["buildStatus"], phase["phaseStatus"]) == ("FAILED", "FAILED")
     message = phase["contexts"][0]["message"]
     assert message.startswith("Error while executing command: ") and "docker build" in message
     assert "on the way" in build_log(platform, build)
-    assert "POST_BUILD" not in [phase["phaseType"] for phase in build["phases"]]  # on-failure: ABORT
+    assert "POST_BUILD" not in [
+        phase["phaseType"] for phase in build["phases"]
+    ]  # on-failure: ABORT
     with pytest.raises(platform.ecr.exceptions.ImageNotFoundException):
         digest_in_ecr(platform, "broken")
 
 
-def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(platform, tiny_image, make_config, tmp_path):
-    """As the flow builds it: no buildspec in the context, so the project's. pip is there: no index is asked.
+def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(
+    platform, tiny_image, make_config, tmp_path
+):
+    """As the flow builds it: no buildspec in the context, so the project's. pip is there: no index
+    is asked.
 
     The builder's cache outlives this test, so the file is one that no earlier run has built.
     """
@@ -150,7 +183,11 @@ def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(platform, 
 
 def test_missing_variable_fails_before_the_build(platform, context):
     build = run_build(platform, context, "unnamed", IMAGE_TAG="")
-    assert [phase["phaseType"] for phase in build["phases"]][-3:] == ["PRE_BUILD", "FINALIZING", "COMPLETED"]
+    assert [phase["phaseType"] for phase in build["phases"]][-3:] == [
+        "PRE_BUILD",
+        "FINALIZING",
+        "COMPLETED",
+    ]
     assert any("IMAGE_TAG is not set" in line for line in build_log(platform, build))
 
 
@@ -164,7 +201,9 @@ def test_project_without_a_buildspec_is_told_so(platform, context):
 
 
 def test_stopped_build_ends_what_it_runs(platform, context):
-    (context / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo sleeping-now && sleep 300\n")
+    (context / "Dockerfile").write_text(
+        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo sleeping-now && sleep 300\n"
+    )
     build_id = start_build(platform, context, "stopped")
 
     def is_at_work():

@@ -34,7 +34,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 
 def connect(endpoint):
-    return SimpleNamespace(endpoint=endpoint, **{service: client(endpoint, service) for service in SERVICES})
+    return SimpleNamespace(
+        endpoint=endpoint, **{service: client(endpoint, service) for service in SERVICES}
+    )
 
 
 def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, tmp_path):
@@ -47,7 +49,10 @@ def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, t
         (tmp_path / "tiny").mkdir()
         image = build_image(platform, tiny_context(tmp_path / "tiny"), "kept")
         create_job(platform, "held", image, "hold", 2)
-        wait_until(lambda: all("ready" in log_of(platform, "held", host) for host in ("algo-1", "algo-2")), 60)
+        wait_until(
+            lambda: all("ready" in log_of(platform, "held", host) for host in ("algo-1", "algo-2")),
+            60,
+        )
         os.kill(daemon.find_server(config.state_dir).pid, signal.SIGKILL)
         wait_until(lambda: is_clean(config.state_dir), 30)
         platform = connect(daemon.start(config))
@@ -63,7 +68,9 @@ def test_killed_server_takes_its_nodes_with_it_and_its_images_stay(base_image, t
 def engine(platform, cli, tmp_path):
     """An engine beside the platform's, with short times; its images are the platform's."""
     made, images = make_container_engine(tmp_path / "state", platform.endpoint, None)
-    made._times = RunTimes(stop_term_seconds=2.0, failure_grace_seconds=0.5, failure_term_seconds=1.0)
+    made._times = RunTimes(
+        stop_term_seconds=2.0, failure_grace_seconds=0.5, failure_term_seconds=1.0
+    )
     yield made
     made.close()
     images.registry.close()
@@ -72,14 +79,18 @@ def engine(platform, cli, tmp_path):
 
 def spec(image: str, program: str, count: int = 1) -> JobSpec:
     arn = "arn:aws:sagemaker:us-east-1:000000000000:training-job/ends"
-    return JobSpec("ends", arn, "us-east-1", image, "ml.local.small", count, {"program": program}, {})
+    return JobSpec(
+        "ends", arn, "us-east-1", image, "ml.local.small", count, {"program": program}, {}
+    )
 
 
 def start(engine: ContainerEngine, job: JobSpec):
     """The run in a thread: (nodes, lines, stop, results, thread)."""
     nodes, lines, stop, results = engine.prepare(job), [], threading.Event(), []
     work = threading.Thread(
-        target=lambda: results.append(engine.run(job, nodes, lambda *line: lines.append(line[:2]), stop, 120))
+        target=lambda: results.append(
+            engine.run(job, nodes, lambda *line: lines.append(line[:2]), stop, 120)
+        )
     )
     work.start()
     wait_until(lambda: all((node.host, "ready") in lines for node in nodes), 60)
@@ -89,7 +100,11 @@ def start(engine: ContainerEngine, job: JobSpec):
 @pytest.fixture
 def local_image(tiny_image):
     """Known to this machine's podman by its digest once the platform has pulled it."""
-    subprocess.run(["podman", "pull", "--quiet", "--tls-verify=false", tiny_image], check=True, capture_output=True)
+    subprocess.run(
+        ["podman", "pull", "--quiet", "--tls-verify=false", tiny_image],
+        check=True,
+        capture_output=True,
+    )
     return tiny_image
 
 
@@ -119,7 +134,9 @@ def test_containers_that_are_removed_from_outside_fail_the_job(engine, local_ima
     job = spec(local_image, "hold", 2)
     _lines, _stop, results, work = start(engine, job)
     containers = labelled(tmp_path / "state", "ps")
-    subprocess.run(["podman", "rm", "--force", "--time", "0", *containers], check=True, capture_output=True)
+    subprocess.run(
+        ["podman", "rm", "--force", "--time", "0", *containers], check=True, capture_output=True
+    )
     work.join(60)
     assert results[0].failed_host in ("algo-1", "algo-2")
     assert [item.exit_code for item in results[0].exits] == [-9, -9]

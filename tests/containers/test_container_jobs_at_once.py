@@ -1,4 +1,6 @@
-"""Jobs beside each other: as many as the machine's cores hold, each with its own quota, end and results."""
+"""Jobs beside each other: as many as the machine's cores hold, each with its own quota, end and
+results.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from tests.infra.local.platform_client import phases, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
-WHOLE_MACHINE = {"InstanceType": "ml.local.large", "InstanceCount": int(machine_cores()), "VolumeSizeInGB": 1}
+WHOLE_MACHINE = {
+    "InstanceType": "ml.local.large",
+    "InstanceCount": int(machine_cores()),
+    "VolumeSizeInGB": 1,
+}
 
 
 def state(platform, name):
@@ -29,14 +35,17 @@ def test_jobs_that_fit_overlap(burned):
     a, b = burned["burn-a"], burned["burn-b"]
     assert [job["TrainingJobStatus"] for job in (a, b)] == ["Completed", "Completed"]
     assert b["TrainingStartTime"] < a["TrainingEndTime"]
-    together = (min(a["TrainingEndTime"], b["TrainingEndTime"]) - b["TrainingStartTime"]).total_seconds()
+    together = (
+        min(a["TrainingEndTime"], b["TrainingEndTime"]) - b["TrainingStartTime"]
+    ).total_seconds()
     assert together > 8  # of the 12 s that each burns
 
 
 @pytest.mark.parametrize("name", ["burn-a", "burn-b"])
 def test_utilisation_is_that_of_the_quota(platform, burned, name):
     values = {
-        metric: metric_values(platform, burned[name], metric) for metric in ("CPUUtilization", "MemoryUtilization")
+        metric: metric_values(platform, burned[name], metric)
+        for metric in ("CPUUtilization", "MemoryUtilization")
     }
     assert 80 < max(values["CPUUtilization"]) < 130  # 100 is all that 0.2 vCPU may have
     assert 0 < max(values["MemoryUtilization"]) < 5
@@ -45,7 +54,11 @@ def test_utilisation_is_that_of_the_quota(platform, burned, name):
 def metric_values(platform, job, metric):
     dimensions = [{"Name": "Host", "Value": f"{job['TrainingJobName']}/algo-1"}]
     stat = {
-        "Metric": {"Namespace": "/aws/sagemaker/TrainingJobs", "MetricName": metric, "Dimensions": dimensions},
+        "Metric": {
+            "Namespace": "/aws/sagemaker/TrainingJobs",
+            "MetricName": metric,
+            "Dimensions": dimensions,
+        },
         "Period": 1,
         "Stat": "Average",
     }

@@ -1,4 +1,6 @@
-"""Options that are launched with mpirun: two nodes of two processes each, over sshd in the containers."""
+"""Options that are launched with mpirun: two nodes of two processes each, over sshd in the
+containers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from tests.containers.test_both_engines import HYPERPARAMETERS, create, put_data
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
-SHORT = {"passes-per-epoch": "8", "per-replica-batch-size": "1024", "sagemaker_mpi_num_of_processes_per_host": "2"}
+SHORT = {
+    "passes-per-epoch": "8",
+    "per-replica-batch-size": "1024",
+    "sagemaker_mpi_num_of_processes_per_host": "2",
+}
 LAUNCHERS = {
     "mpi": {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": '""'},
     "smddp": {  # of smdistributed.dataparallel and of pytorchddp

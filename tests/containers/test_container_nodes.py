@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.container_bench import archive_names, assert_completed, facts, is_clean, log_of, run_job
+from tests.containers.container_bench import (
+    archive_names,
+    assert_completed,
+    facts,
+    is_clean,
+    log_of,
+    run_job,
+)
 from tests.infra.local.platform_client import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -23,7 +30,10 @@ def looked(platform, tiny_image):
 
 def test_each_node_has_its_name_and_finds_the_others(looked):
     _job, seen = looked
-    assert {host: node["host"] for host, node in seen.items()} == {"algo-1": "algo-1", "algo-2": "algo-2"}
+    assert {host: node["host"] for host, node in seen.items()} == {
+        "algo-1": "algo-1",
+        "algo-2": "algo-2",
+    }
     addresses = seen["algo-1"]["addresses"]
     assert addresses == seen["algo-2"]["addresses"]
     assert len(set(addresses.values())) == 2
@@ -85,7 +95,8 @@ def test_failure_file_and_exit_code_are_the_reason(platform, tiny_image):
 def test_node_that_needs_more_memory_than_it_has_is_ended(platform, tiny_image):
     job = run_job(platform, "eat", tiny_image, "eat")
     assert (
-        job["FailureReason"] == "AlgorithmError: algo-1 was ended by SIGKILL and left no output/failure, exit code: 137"
+        job["FailureReason"]
+        == "AlgorithmError: algo-1 was ended by SIGKILL and left no output/failure, exit code: 137"
     )
     assert not Path("oom").exists()  # podman's monitor writes one where it was started
 

@@ -1,4 +1,6 @@
-"""The project's image under real containers: its own program, and code that a job brings, unpacked in its place."""
+"""The project's image under real containers: its own program, and code that a job brings, unpacked
+in its place.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from tests.infra.local.platform_client import ROLE_ARN
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
-# Where a collective is the last act, gloo may close the connection before the other rank has read it
-# ("Connection closed by peer", pytorch issues 11364 and 61670): each rank waits until both have their sum.
+# Where a collective is the last act, gloo may close the connection before the other rank has read
+# it ("Connection closed by peer", pytorch issues 11364 and 61670): each rank waits until both have
+# their sum.
 MINE = """
 import os, torch
 import torch.distributed as dist
@@ -26,7 +29,10 @@ store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
 store.set(f"summed-{dist.get_rank()}", "yes")
 store.wait(["summed-0", "summed-1"])
 """
-TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}
+TORCHRUN = {
+    "sagemaker_torch_distributed_enabled": "true",
+    "sagemaker_mpi_num_of_processes_per_host": "1",
+}
 
 
 def upload_code(platform):
@@ -57,9 +63,14 @@ def run_job(platform, image, name, hyperparameters, environment=None):
 
 
 def test_own_code_runs_in_the_projects_image(platform, training_image):
-    """As `build_request` asks for it: the hyperparameter for the code, the environment for its entry point."""
+    """As `build_request` asks for it: the hyperparameter for the code, the environment for its
+    entry point.
+    """
     upload_code(platform)
-    code = {"sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"', "sagemaker_region": '"us-east-1"'}
+    code = {
+        "sagemaker_submit_directory": '"s3://source/sourcedir.tar.gz"',
+        "sagemaker_region": '"us-east-1"',
+    }
     job = run_job(platform, training_image, "own-code", code, {"SAGEMAKER_PROGRAM": "mine.py"})
     assert_completed(platform, job)
     said = "mine ran as one of 2 in /opt/ml/code beside ['mine.py']"
@@ -67,6 +78,8 @@ def test_own_code_runs_in_the_projects_image(platform, training_image):
 
 
 def test_the_images_program_runs_where_no_code_is_sent(platform, training_image):
-    job = run_job(platform, training_image, "no-code", HYPERPARAMETERS | {"per-replica-batch-size": "2048"})
+    job = run_job(
+        platform, training_image, "no-code", HYPERPARAMETERS | {"per-replica-batch-size": "2048"}
+    )
     assert_completed(platform, job)
     assert any("world_size=2;" in line for line in log_of(platform, "no-code", "algo-1"))

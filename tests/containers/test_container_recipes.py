@@ -12,5 +12,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 def test_mpi4py_runs_and_its_time_is_that_of_its_own_stopwatch(platform, tmp_path):
     with prefect_test_harness(server_startup_timeout=120):
-        changes = (f"platform.endpoint_url={platform.endpoint}", f"platform.state_directory={platform.state_dir}")
+        changes = (
+            f"platform.endpoint_url={platform.endpoint}",
+            f"platform.state_directory={platform.state_dir}",
+        )
         check_recipe("mpi4py", tmp_path, *changes)

@@ -1,4 +1,6 @@
-"""A run of a deployment goes through server, Postgres, worker container and platform, all started by compose.yaml."""
+"""A run of a deployment goes through server, Postgres, worker container and platform, all started
+by compose.yaml.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import yaml
 from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
 from scaling import names
 from tests.containers.worker_images import ROOT, WORKER_IMAGE, build_images
-from tests.containers.worker_stack import API_PASSWORD, PASSWORD, Stack, platform, running_stack, within_reach
+from tests.containers.worker_stack import (
+    API_PASSWORD,
+    PASSWORD,
+    Stack,
+    platform,
+    running_stack,
+    within_reach,
+)
 from tests.production.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -35,7 +44,9 @@ JOBS = {
 @pytest.fixture(scope="module")
 def stack(cli: ContainerCli, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     print(f"worker image built in {build_images(cli, REVISION):.0f} s")
-    with running_stack(cli, tmp_path_factory.mktemp("stack"), f"nodesweep-test-{os.getpid()}") as stack:
+    with running_stack(
+        cli, tmp_path_factory.mktemp("stack"), f"nodesweep-test-{os.getpid()}"
+    ) as stack:
         yield stack
 
 
@@ -59,29 +70,44 @@ def test_run_goes_from_the_server_by_the_worker_to_the_platform(stack: Stack, wo
     assert ledger.points == BOTH_COMPLETED
     (sweep,) = ledger.sweeps
     assert sweep is not None
-    world.s3.head_object(Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON))
+    world.s3.head_object(
+        Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON)
+    )
     stack.inside("worker", "test", "-s", f"/opt/nodesweep/reports/{sweep}/{names.REPORT_HTML}")
     assert stack.sql(f"SELECT state_type FROM flow_run WHERE id = '{run}'") == "COMPLETED"
 
 
 def test_server_has_the_deployments_and_the_page(stack: Stack, world: World) -> None:
-    named = {entry["name"] for entry in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]}
+    named = {
+        entry["name"]
+        for entry in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    }
     assert set(stack.sql("SELECT name FROM deployment").split()) == named
     found = world.call("GET", f"/deployments/{world.deployment_id(DEPLOYMENT)}")
     assert found["version"] == REVISION
-    page = httpx.get(f"http://127.0.0.1:{stack.port}/", trust_env=False, follow_redirects=True, timeout=30)
+    page = httpx.get(
+        f"http://127.0.0.1:{stack.port}/", trust_env=False, follow_redirects=True, timeout=30
+    )
     assert page.status_code == 200 and "<html" in page.text.lower()
 
 
 @pytest.mark.parametrize("service", ["server", "worker"])
 def test_container_can_write_nothing_but_its_volumes(stack: Stack, service: str) -> None:
-    status = dict(line.split(":\t", 1) for line in stack.inside(service, "cat", "/proc/1/status").splitlines())
+    status = dict(
+        line.split(":\t", 1) for line in stack.inside(service, "cat", "/proc/1/status").splitlines()
+    )
     assert status["Uid"].split() == ["10001"] * 4
-    assert (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (0, 0, "1")
+    assert (int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"]) == (
+        0,
+        0,
+        "1",
+    )
     for path in ("/etc", "/opt/nodesweep", "/opt/venv"):
         with pytest.raises(ContainerCommandError, match="Read-only file system"):
             stack.inside(service, "touch", f"{path}/new")
-    stack.inside(service, "touch", "/tmp/new", "/var/lib/nodesweep/new", "/opt/nodesweep/reports/new")
+    stack.inside(
+        service, "touch", "/tmp/new", "/var/lib/nodesweep/new", "/opt/nodesweep/reports/new"
+    )
 
 
 def test_no_containers_configuration_shows_the_password(stack: Stack) -> None:
@@ -93,15 +119,21 @@ def test_no_containers_configuration_shows_the_password(stack: Stack) -> None:
 
 def test_image_brings_its_own_health_check(cli: ContainerCli) -> None:
     """For whoever starts it without compose.yaml."""
-    shown = cli.call("image", "inspect", WORKER_IMAGE, "--format", "{{json .HealthCheck}} {{json .Config.Cmd}}")
+    shown = cli.call(
+        "image", "inspect", WORKER_IMAGE, "--format", "{{json .HealthCheck}} {{json .Config.Cmd}}"
+    )
     assert "infra/worker/health.py" in shown
     assert shown.rstrip().endswith(
         '["prefect","worker","start","--pool","nodesweep","--type","process","--with-healthcheck"]'
     )
 
 
-def test_told_to_end_the_worker_leaves_the_jobs_and_the_next_one_takes_them_over(stack: Stack, world: World) -> None:
-    """docs/ending.md, "SIGTERM to the worker": the run stays Running, its jobs run on, a retry adopts them."""
+def test_told_to_end_the_worker_leaves_the_jobs_and_the_next_one_takes_them_over(
+    stack: Stack, world: World
+) -> None:
+    """docs/ending.md, "SIGTERM to the worker": the run stays Running, its jobs run on, a retry
+    adopts them.
+    """
     release = world.hold_jobs()
     try:
         with within_reach(stack, world.machine.platform_port):

@@ -37,7 +37,10 @@ def look():
         "no_new_privileges": status("NoNewPrivs"),
         "memory_limit": int(limit.read_text()),
         "cpus": len(os.sched_getaffinity(0)),
-        "environment": {name: os.environ.get(name) for name in ("IMAGE_SAYS", "MULTI", "TRAINING_JOB_NAME", "HOME")},
+        "environment": {
+            name: os.environ.get(name)
+            for name in ("IMAGE_SAYS", "MULTI", "TRAINING_JOB_NAME", "HOME")
+        },
         "code": Path("/opt/ml/code/note").read_text().strip(),
         "endpoint_runs": endpoint_runs,
     }
@@ -85,7 +88,9 @@ def burn():
 
 
 def wait_for_signal():
-    """A program under `train` that saves its state on SIGTERM; `train` itself is deaf, as the toolkit's is."""
+    """A program under `train` that saves its state on SIGTERM; `train` itself is deaf, as the
+    toolkit's is.
+    """
     program = (
         "import pathlib, signal, sys, time\n"
         "def save(*_):\n    pathlib.Path('/opt/ml/model/saved').write_text('x')\n"

@@ -1,4 +1,6 @@
-"""The worker's image and a Postgres, on a Debian with Python that is made here: nothing can be pulled."""
+"""The worker's image and a Postgres, on a Debian with Python that is made here: nothing can be
+pulled.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from infra.local.engine.container.cli import ContainerCli
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".nodesweep" / "worker-image"
-WORKER_IMAGE, POSTGRES_IMAGE = "localhost/nodesweep-worker:test", "localhost/nodesweep-worker-postgres:test"
+WORKER_IMAGE, POSTGRES_IMAGE = (
+    "localhost/nodesweep-worker:test",
+    "localhost/nodesweep-worker-postgres:test",
+)
 _PYTHON_IMAGE = "localhost/nodesweep-worker-python:bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _MIRROR = "http://deb.debian.org/debian"
@@ -36,7 +41,15 @@ def build_images(cli: ContainerCli, revision: str) -> float:
         mounts = ("--volume", f"{wheels}:/wheels:ro", "--volume", f"{pip}:/etc/pip.conf:ro")
         began = time.monotonic()
         dockerfile = ROOT / "infra" / "worker" / "Dockerfile"
-        _build(cli, dockerfile, ROOT, WORKER_IMAGE, *mounts, "--build-arg", f"SOURCE_REVISION={revision}")
+        _build(
+            cli,
+            dockerfile,
+            ROOT,
+            WORKER_IMAGE,
+            *mounts,
+            "--build-arg",
+            f"SOURCE_REVISION={revision}",
+        )
         return time.monotonic() - began
 
 
@@ -55,9 +68,20 @@ def _python_image(cli: ContainerCli) -> None:
     debs.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root, archive = Path(folder) / "root", Path(folder) / "root.tar"
-        made = ["debootstrap", "--variant=minbase", f"--cache-dir={debs}", f"--include={_PACKAGES}", "bookworm"]
+        made = [
+            "debootstrap",
+            "--variant=minbase",
+            f"--cache-dir={debs}",
+            f"--include={_PACKAGES}",
+            "bookworm",
+        ]
         _run(cli, [*made, str(root), _MIRROR])
-        for name in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
+        for name in (
+            "var/cache/apt/archives",
+            "var/lib/apt/lists",
+            "usr/share/doc",
+            "usr/share/man",
+        ):
             shutil.rmtree(root / name)
         (root / "var/cache/apt/archives/partial").mkdir(parents=True)
         _run(cli, ["tar", "-C", str(root), "-cf", str(archive), "."])
@@ -65,18 +89,38 @@ def _python_image(cli: ContainerCli) -> None:
 
 
 def _wheels() -> Path:
-    """What the lock file names, from wherever this machine's pip finds it: none of its settings get into the image."""
+    """What the lock file names, from wherever this machine's pip finds it: none of its settings get
+    into the image.
+    """
     lock = ROOT / "infra" / "worker" / "requirements.lock"
     folder = CACHE / f"wheels-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
     if not folder.is_dir():
         partial = folder.with_suffix(".partial")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps"]
-        _run(None, [*command, "--only-binary=:all:", "--requirement", str(lock), "--dest", str(partial)])
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--require-hashes",
+            "--no-deps",
+        ]
+        _run(
+            None,
+            [*command, "--only-binary=:all:", "--requirement", str(lock), "--dest", str(partial)],
+        )
         partial.rename(folder)
     return folder
 
 
 def _run(cli: ContainerCli | None, command: list[str]) -> None:
     environment = None if cli is None else cli.environment
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-4000:]}"

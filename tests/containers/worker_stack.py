@@ -1,4 +1,6 @@
-"""compose.yaml as it stands, by podman-compose, and a local platform on this machine within its worker's reach."""
+"""compose.yaml as it stands, by podman-compose, and a local platform on this machine within its
+worker's reach.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,30 @@ class Stack:
     def up(self, *services: str) -> None:
         """Start them one after the other, each when what it depends on is as its condition asks.
 
-        podman carries out health checks by timers of systemd, which a container or a small virtual machine has not,
-        and podman-compose honours conditions from podman 4.6 on: both are done here.
+        podman carries out health checks by timers of systemd, which a container or a small virtual
+        machine has not, and podman-compose honours conditions from podman 4.6 on: both are done
+        here.
         """
         for service in services:
             self.compose("up", "--detach", "--no-build", "--no-deps", service)
             if service == "deploy":
-                waited = self.cli.call("wait", self.container(service), timeout_seconds=_HEALTHY_SECONDS)
+                waited = self.cli.call(
+                    "wait", self.container(service), timeout_seconds=_HEALTHY_SECONDS
+                )
                 assert waited.split() == ["0"], self.log_of(service)
             else:
                 self.wait_until_healthy(service)
 
     def compose(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "podman_compose", "--project-name", self.project, "--file", str(COMPOSE_FILE)]
+        command = [
+            sys.executable,
+            "-m",
+            "podman_compose",
+            "--project-name",
+            self.project,
+            "--file",
+            str(COMPOSE_FILE),
+        ]
         settings = {
             "NODESWEEP_WORKER_IMAGE": WORKER_IMAGE,
             "NODESWEEP_POSTGRES_IMAGE": POSTGRES_IMAGE,
@@ -65,14 +78,18 @@ class Stack:
             timeout=_COMPOSE_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, f"podman-compose {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        assert done.returncode == 0, (
+            f"podman-compose {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        )
 
     def container(self, service: str) -> str:
         return f"{self.project}_{service}_1"
 
     def wait_until_healthy(self, service: str) -> None:
         try:
-            wait_for(f"health of {service}", lambda: self._check_says_healthy(service), _HEALTHY_SECONDS)
+            wait_for(
+                f"health of {service}", lambda: self._check_says_healthy(service), _HEALTHY_SECONDS
+            )
         except AssertionError as error:
             raise AssertionError(f"{error}; its log:\n{self.log_of(service)}") from None
 
@@ -91,7 +108,9 @@ class Stack:
 
     def sql(self, query: str) -> str:
         """The answer of the Postgres in the container, over its local socket."""
-        return self.inside("postgres", "psql", "--username=prefect", "--dbname=prefect", "-Atc", query)
+        return self.inside(
+            "postgres", "psql", "--username=prefect", "--dbname=prefect", "-Atc", query
+        )
 
     def log_of(self, service: str) -> str:
         return self.cli.call("logs", "--tail", "60", self.container(service))
@@ -131,14 +150,20 @@ def platform(folder: Path, api_port: int, model: dict[str, float]) -> Iterator[W
 
 def _platform(*arguments: str) -> None:
     command = [sys.executable, "-m", "infra.local", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 @contextmanager
 def within_reach(stack: Stack, port: int) -> Iterator[None]:
-    """The worker's container, as it runs now, finds the platform on its own loopback; it answers nowhere else."""
-    keys = stack.folder / "platform" / "aws-credentials"  # a worker of the same machine would read it where it lies
+    """The worker's container, as it runs now, finds the platform on its own loopback; it answers
+    nowhere else.
+    """
+    keys = (
+        stack.folder / "platform" / "aws-credentials"
+    )  # a worker of the same machine would read it where it lies
     write = f"mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
     stack.inside("worker", "sh", "-c", write)
     relay = PlatformRelay(stack.inspect("worker")["State"]["Pid"], port)

@@ -1,4 +1,6 @@
-"""What the recipes of examples/ are, and a run of one: `nodesweep run` of its config as it stands there."""
+"""What the recipes of examples/ are, and a run of one: `nodesweep run` of its config as it stands
+there.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,31 @@ _STOPWATCH = re.compile(r"stopwatch: ([0-9.]+) s$", re.MULTILINE)
 
 
 def check_recipe(name: str, reports: Path, *changes: str) -> None:
-    """Run it with `changes` to its config (the platform of the test), and hold its T against its own stopwatch."""
+    """Run it with `changes` to its config (the platform of the test), and hold its T against its
+    own stopwatch.
+    """
     config = REPOSITORY / "examples" / name / "nodesweep.yaml"
     overrides = [word for change in changes for word in ("--set", change)]
     done = CliRunner().invoke(main, ["run", str(config), *overrides, "--output", str(reports)])
     assert done.exit_code == 0, done.output
     report = json.loads((reports / "latest" / "report.json").read_text())
     points, node_counts = report["points"], NODE_COUNTS[name]
-    assert [(point["nodes"], point["status"]) for point in points] == [(n, "Completed") for n in node_counts]
-    assert [row["world_size"] for row in report["summary"]] == list(node_counts), "confirmed by the run"
+    assert [(point["nodes"], point["status"]) for point in points] == [
+        (n, "Completed") for n in node_counts
+    ]
+    assert [row["world_size"] for row in report["summary"]] == list(node_counts), (
+        "confirmed by the run"
+    )
     assert report["train_clock"] == "program"
     for point in points:
         kept = (reports / "latest" / "logs").glob(f"n{point['nodes']}-r1-*.log")
-        (stopwatch_seconds,) = map(float, _STOPWATCH.findall("".join(path.read_text() for path in kept)))
-        # 2 %, or 0.1 s where that is more: a process that waits for its processor between the two looks at the clock,
-        # on a busy machine, loses a turn or two of the scheduler whatever the length of the training.
-        assert point["clocks"]["train_seconds"] == pytest.approx(stopwatch_seconds, rel=0.02, abs=0.1)
+        (stopwatch_seconds,) = map(
+            float, _STOPWATCH.findall("".join(path.read_text() for path in kept))
+        )
+        # 2 %, or 0.1 s where that is more: a process that waits for its processor between the two
+        # looks at the clock, on a busy machine, loses a turn or two of the scheduler whatever the
+        # length of the training.
+        assert point["clocks"]["train_seconds"] == pytest.approx(
+            stopwatch_seconds, rel=0.02, abs=0.1
+        )
         assert point["final_metric"]["value"] > 0.5, "it learned"

@@ -1,4 +1,6 @@
-"""The recipes of examples/, as they stand there: each is a config and a program that `nodesweep run` measures right."""
+"""The recipes of examples/, as they stand there: each is a config and a program that
+`nodesweep run` measures right.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from infra.local.engine.process.image_store import ProcessImageStore
 from tests.examples.recipe_runs import NODE_COUNTS, REPOSITORY, check_recipe
 
 NEEDS_CONTAINERS = {"mpi4py"}
-"""Run by tests/containers/test_container_recipes.py: mpirun goes over ssh, which emulated nodes have only there."""
+"""Run by tests/containers/test_container_recipes.py: mpirun goes over ssh, which emulated nodes
+have only there.
+"""
 
 
 def test_every_folder_is_a_recipe_of_the_table() -> None:
@@ -58,7 +62,9 @@ def test_a_recipe_says_how_it_is_run_and_what_was_added(name: str) -> None:
 def platform_changes(
     tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore, image_uri: str
 ) -> Iterator[tuple[str, ...]]:
-    """One platform and one Prefect server for all recipes; the environment of the image is there already."""
+    """One platform and one Prefect server for all recipes; the environment of the image is there
+    already.
+    """
     from prefect.testing.utilities import prefect_test_harness
 
     state = tmp_path_factory.mktemp("recipes")
@@ -68,11 +74,18 @@ def platform_changes(
         port = str(probe.getsockname()[1])
     arguments = ["--port", port, "--state-dir", str(state)]
     with prefect_test_harness(server_startup_timeout=120):
-        subprocess.run([sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60
+        )
         try:
-            yield f"platform.endpoint_url=http://127.0.0.1:{port}", f"platform.state_directory={state}"
+            yield (
+                f"platform.endpoint_url=http://127.0.0.1:{port}",
+                f"platform.state_directory={state}",
+            )
         finally:
-            subprocess.run([sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200)
+            subprocess.run(
+                [sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200
+            )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The whole pipeline against a served platform whose engine is a fake: flows, tasks and API for real, training not."""
+"""The whole pipeline against a served platform whose engine is a fake: flows, tasks and API for
+real, training not.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.infra.local.platform_fakes import endless_program
 
 @pytest.fixture(autouse=True)
 def reports_without_plots(without_plots: None) -> None:
-    """What is drawn has its tests in tests/scaling/report; one test of the pipeline draws as well."""
+    """What is drawn has its tests in tests/scaling/report; one test of the pipeline draws as
+    well.
+    """
 
 
 _RESULTS: dict[tuple[str, ...], Any] = {}
@@ -34,7 +38,9 @@ _RESULTS: dict[tuple[str, ...], Any] = {}
 
 @pytest.fixture(autouse=True)
 def data_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all of these runs have the same three rows, which Great Expectations judges in a quarter of a second."""
+    """Nearly all of these runs have the same three rows, which Great Expectations judges in a
+    quarter of a second.
+    """
     judge = tasks.dataset.validation._run_expectations
 
     def judge_once(frame: pd.DataFrame, specs: Sequence[ExpectationConfig]) -> Any:
@@ -69,7 +75,9 @@ def train(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.
     (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(metrics))
 
 
-def broken_at_2(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+def broken_at_2(
+    job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+) -> None:
     say("about to fail")
     if job.instance_count == 2:
         raise ValueError("ExecuteUserScriptError: boom")
@@ -77,7 +85,9 @@ def broken_at_2(job: JobSpec, node: Node, say: Callable[[str], None], stop: thre
 
 
 def lingering(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Until it is stopped, and for two seconds more: meanwhile its job is Stopping and no warm pool Available."""
+    """Until it is stopped, and for two seconds more: meanwhile its job is Stopping and no warm pool
+    Available.
+    """
     stop.wait()
     time.sleep(2.0)
 
@@ -89,7 +99,9 @@ def pipeline_config(
     make_config: Callable[..., BenchmarkConfig],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., BenchmarkConfig]:
-    """pipeline_config("scaling", sweep={…}): a config on the served platform; `program` picks what its jobs do."""
+    """pipeline_config("scaling", sweep={…}): a config on the served platform; `program` picks what
+    its jobs do.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "image").mkdir()
@@ -138,7 +150,9 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def simulated(tmp_path: Path) -> Callable[..., Any]:
-    """simulated(fault, …, model={…}, time_scale=…, **quotas) serves a platform while it is entered."""
+    """simulated(fault, …, model={…}, time_scale=…, **quotas) serves a platform while it is
+    entered.
+    """
     state = tmp_path / "state"
     state.mkdir()
 
@@ -153,13 +167,20 @@ def simulated(tmp_path: Path) -> Callable[..., Any]:
 def sweep_config(
     tmp_path: Path, make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., BenchmarkConfig]:
-    """sweep_config(platform, training={…}, sweep={…}): 1, 2 and 4 nodes, ascending, with an image that is there."""
+    """sweep_config(platform, training={…}, sweep={…}): 1, 2 and 4 nodes, ascending, with an image
+    that is there.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
 
     def make(served: SimpleNamespace, **sections: Any) -> BenchmarkConfig:
-        sweep = {"node_counts": [1, 2, 4], "repeats": 1, "order": "ascending", "poll_interval_seconds": 0.2}
+        sweep = {
+            "node_counts": [1, 2, 4],
+            "repeats": 1,
+            "order": "ascending",
+            "poll_interval_seconds": 0.2,
+        }
         sweep["smoke"] = "never"
         platform = {
             "endpoint_url": served.endpoint,

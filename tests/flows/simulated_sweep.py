@@ -29,7 +29,9 @@ begin_as = flow(name="scaling-benchmark-of-a-given-id")(run_benchmark)
 
 
 def measure(config: BenchmarkConfig, **fields: Any) -> SweepResult:
-    """What the flow has measured, also where too few of the points have a completed run for it to succeed."""
+    """What the flow has measured, also where too few of the points have a completed run for it to
+    succeed.
+    """
     try:
         return scaling_benchmark(config, **fields)
     except PointsMissing as error:
@@ -41,7 +43,9 @@ def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
     """(nodes, attempt, status) of every job of a sweep that the platform knows, sorted."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
     jobs = [job for page in pages for job in page["TrainingJobSummaries"]]
-    places = [(names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs]
+    places = [
+        (names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs
+    ]
     return sorted((place[0], place[2], status) for place, status in places if place is not None)
 
 

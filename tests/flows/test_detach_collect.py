@@ -23,11 +23,15 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
-    listed = served.sagemaker.list_training_jobs(NameContains=names.job_prefix(sweep))["TrainingJobSummaries"]
+    listed = served.sagemaker.list_training_jobs(NameContains=names.job_prefix(sweep))[
+        "TrainingJobSummaries"
+    ]
     return sorted(job["TrainingJobName"] for job in listed)
 
 
-def test_detached_sweep_is_collected_from_the_platform_alone(pipeline_config: Configs, served: SimpleNamespace) -> None:
+def test_detached_sweep_is_collected_from_the_platform_alone(
+    pipeline_config: Configs, served: SimpleNamespace
+) -> None:
     config = pipeline_config("scaling", name="apart", sweep={"max_parallel_jobs": 3})
     sweep = start_detached_sweep(config)
     assert len(sweep.job_names) == 3 and sweep.refused == ()
@@ -47,7 +51,9 @@ def test_detached_sweep_is_collected_from_the_platform_alone(pipeline_config: Co
 def test_collect_waits_for_the_last_job_and_counts_what_is_missing(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> None:
-    config = pipeline_config("endless", name="patient", sweep={"node_counts": [1, 2], "max_parallel_jobs": 2})
+    config = pipeline_config(
+        "endless", name="patient", sweep={"node_counts": [1, 2], "max_parallel_jobs": 2}
+    )
     sweep = start_detached_sweep(config)
     first, second = sweep.job_names
     assert collect_sweep(sweep.sweep_id, config) is None
@@ -65,7 +71,9 @@ def test_points_that_would_have_to_queue_are_refused_before_anything_is_sent(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> None:
     config = pipeline_config("scaling", name="queued", sweep={"max_parallel_jobs": 2})
-    with pytest.raises(PreflightRefused, match=r"sweep\.max_parallel_jobs: is 2, and --detach starts all 3 jobs"):
+    with pytest.raises(
+        PreflightRefused, match=r"sweep\.max_parallel_jobs: is 2, and --detach starts all 3 jobs"
+    ):
         start_detached_sweep(config)
     assert not served.sagemaker.list_training_jobs(NameContains="queued-")["TrainingJobSummaries"]
 
@@ -75,10 +83,14 @@ def test_detached_sweep_of_more_than_twenty_jobs_is_started_whole_as_the_refusal
 ) -> None:
     sections: dict[str, Any] = {"node_counts": [1], "repeats": 22}
     with simulated() as served:
-        with pytest.raises(PreflightRefused, match="starts all 22 jobs at once; set it to 22 where the quota"):
+        with pytest.raises(
+            PreflightRefused, match="starts all 22 jobs at once; set it to 22 where the quota"
+        ):
             start_detached_sweep(sweep_config(served, sweep=sections))
         assert not ledger(served), "nothing was sent"
-        sweep = start_detached_sweep(sweep_config(served, sweep=sections | {"max_parallel_jobs": 22}))
+        sweep = start_detached_sweep(
+            sweep_config(served, sweep=sections | {"max_parallel_jobs": 22})
+        )
         assert (len(sweep.job_names), sweep.refused, len(ledger(served))) == (22, (), 22)
 
 
@@ -88,9 +100,16 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
     simulated: Callable[..., Any], sweep_config: Configs, tmp_path: Path
 ) -> None:
     """The quota holds two of three at once."""
-    model = {"t_compute_seconds": 200, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+    model = {
+        "t_compute_seconds": 200,
+        "startup_seconds": 5,
+        "download_seconds": 5,
+        "setup_seconds": 0,
+    }
     with simulated(model=model, time_scale=0.05, **{"ml.local.small": 2}) as served:
-        config = sweep_config(served, sweep={"node_counts": [1], "repeats": 3, "max_parallel_jobs": 3})
+        config = sweep_config(
+            served, sweep={"node_counts": [1], "repeats": 3, "max_parallel_jobs": 3}
+        )
         done = nodesweep_run(config, tmp_path, "--detach")
         assert done.exit_code == 1, done.output
         assert "nodesweep: 1 jobs were not accepted:\n" in done.output and len(ledger(served)) == 2

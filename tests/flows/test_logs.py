@@ -1,4 +1,6 @@
-"""`nodesweep logs`, and the words of a failed program in the terminal, the report and the exit message."""
+"""`nodesweep logs`, and the words of a failed program in the terminal, the report and the exit
+message.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ def bad_usage(job: JobSpec, node: Node, say: Callable[[str], None], stop: Any) -
     say(USAGE)
     for number in range(60):
         say(f"2026-11-22 14:00:04,294 sagemaker-training-toolkit INFO     Waiting {number}")
-    raise ValueError('ExecuteUserScriptError:\nExitCode 2\nErrorMessage ""\nCommand "python train.py"')
+    raise ValueError(
+        'ExecuteUserScriptError:\nExitCode 2\nErrorMessage ""\nCommand "python train.py"'
+    )
 
 
 @pytest.fixture
-def failed(served: SimpleNamespace, pipeline_config: Configs) -> Iterator[tuple[BenchmarkConfig, SweepResult]]:
+def failed(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> Iterator[tuple[BenchmarkConfig, SweepResult]]:
     served.engine.programs['"bad-usage"'] = bad_usage
     config = pipeline_config("bad-usage", sweep={"node_counts": [2]})
     yield config, measure(config)
@@ -66,7 +72,9 @@ def test_usage_error_is_in_report_and_exit_message_and_the_whole_log_beside_it(
 
 
 def test_logs_are_shown_from_the_platform_and_from_the_kept_files_once_it_has_ended(
-    failed: tuple[BenchmarkConfig, SweepResult], served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    failed: tuple[BenchmarkConfig, SweepResult],
+    served: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, result = failed
     for path in (result.folder / "logs").iterdir():
@@ -80,14 +88,19 @@ def test_logs_are_shown_from_the_platform_and_from_the_kept_files_once_it_has_en
         '"autostart": false', '"autostart": true'
     ))  # fmt: skip
     assert run(result.sweep_id).output == from_platform.output
-    [line] = [line for line in run(result.sweep_id, "--rank", "1").output.splitlines() if USAGE in line]
+    [line] = [
+        line for line in run(result.sweep_id, "--rank", "1").output.splitlines() if USAGE in line
+    ]
     assert line.split()[1:3] == ["n2-r1-a1", "algo-2"]
     other = run(result.sweep_id, "--nodes", "4")
     assert other.exit_code == 1 and "has no log that fits" in other.output
 
 
 def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
-    served: SimpleNamespace, pipeline_config: Configs, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     """A job of a sweep that nobody runs any more: it has ended when the job has."""
     from flows.detach import start_detached_sweep
@@ -95,7 +108,11 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
     config = pipeline_config("endless", name="followed", sweep={"node_counts": [1]})
     sweep = start_detached_sweep(config)
     [name] = sweep.job_names
-    wait_until(lambda: served.logs.describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs", limit=50))
+    wait_until(
+        lambda: served.logs.describe_log_streams(
+            logGroupName="/aws/sagemaker/TrainingJobs", limit=50
+        )
+    )
     looks: list[float] = []
 
     def stop_at_third(seconds: float) -> bool:
@@ -107,7 +124,11 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
 
     with pytest.raises(RunFailed, match="has not ended after 5 s"):
         show_logs(
-            config, sweep.sweep_id, Wanted(), 5.0, Clock(monotonic=iter((0.0, 9.0)).__next__, wait=lambda _: False)
+            config,
+            sweep.sweep_id,
+            Wanted(),
+            5.0,
+            Clock(monotonic=iter((0.0, 9.0)).__next__, wait=lambda _: False),
         )
     show_logs(config, sweep.sweep_id, Wanted(), 1e9, Clock(wait=stop_at_third))
     assert 3 <= len(looks) <= 200

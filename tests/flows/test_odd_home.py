@@ -21,7 +21,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
     simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig], tmp_path: Path
 ) -> None:
-    """As HOME=/nonexistent is to uid 65534; below /proc root can make no folder either. The locale is C, as in cron."""
+    """As HOME=/nonexistent is to uid 65534; below /proc root can make no folder either. The locale
+    is C, as in cron.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     own |= {"HOME": "/proc/nobody", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     with simulated() as served:
@@ -30,9 +32,23 @@ def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
         reports = tmp_path / "reports"
 
         def run(**environment: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "cli.main", "run", str(config), "--output", str(reports)]
+            command = [
+                sys.executable,
+                "-m",
+                "cli.main",
+                "run",
+                str(config),
+                "--output",
+                str(reports),
+            ]
             return subprocess.run(
-                command, cwd=REPOSITORY, env=own | environment, capture_output=True, text=True, timeout=300, check=False
+                command,
+                cwd=REPOSITORY,
+                env=own | environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
             )
 
         refused = run()

@@ -27,7 +27,13 @@ from flows.stop import stop_sweep
 from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.report.plots import draw_plots
-from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound, SweepStopped
+from tasks.errors import (
+    DatasetRefused,
+    ImageBuildFailed,
+    PreflightRefused,
+    SweepNotFound,
+    SweepStopped,
+)
 from tasks.report.history import read_history_files
 from tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as, measure
@@ -37,7 +43,9 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
-    pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=names.job_prefix(sweep))
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate(
+        NameContains=names.job_prefix(sweep)
+    )
     return [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
 
 
@@ -46,7 +54,10 @@ def speedups(result: SweepResult) -> dict[int, float | None]:
 
 
 def test_pipeline_runs_to_its_report(
-    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("scaling.report.render.draw_plots", draw_plots)
     config = pipeline_config("scaling")
@@ -64,18 +75,26 @@ def test_pipeline_runs_to_its_report(
     assert stored == (result.folder / "report.html").read_bytes()
 
 
-def test_second_run_builds_and_sends_nothing(served: SimpleNamespace, pipeline_config: Configs) -> None:
+def test_second_run_builds_and_sends_nothing(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
     config = pipeline_config("scaling", sweep={"node_counts": [1]})
     scaling_benchmark(config)
-    puts = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")["Contents"]
+    puts = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")[
+        "Contents"
+    ]
     builds = len(served.images.tags)
     scaling_benchmark(config)
-    again = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")["Contents"]
+    again = served.s3.list_objects_v2(Bucket=config.platform.bucket, Prefix="nodesweep/datasets/")[
+        "Contents"
+    ]
     assert [item["LastModified"] for item in again] == [item["LastModified"] for item in puts]
     assert len(served.images.tags) == builds
 
 
-def test_a_job_is_one_task_run_its_submission(pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_one_task_run_its_submission(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Claims, looks, results: Prefect's database would keep 20 KB of each."""
     runs: Counter[str] = Counter()
     call = Task.__call__
@@ -85,15 +104,21 @@ def test_a_job_is_one_task_run_its_submission(pipeline_config: Configs, monkeypa
         return call(self, *arguments, **named)
 
     monkeypatch.setattr(Task, "__call__", counted)
-    scaling_benchmark(pipeline_config("scaling", name="counted", sweep={"node_counts": [1, 2], "repeats": 2}))
+    scaling_benchmark(
+        pipeline_config("scaling", name="counted", sweep={"node_counts": [1, 2], "repeats": 2})
+    )
     assert {name: count for name, count in runs.items() if count >= 4} == {"submit-training-job": 4}
 
 
 def test_own_code_runs_in_a_container_as_it_is(
     served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
 ) -> None:
-    """Any image in ECR will do for the platform; on AWS it is one of the Deep Learning Containers."""
-    there = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]})).report.conditions.image_uri
+    """Any image in ECR will do for the platform; on AWS it is one of the Deep Learning
+    Containers.
+    """
+    there = scaling_benchmark(
+        pipeline_config("scaling", sweep={"node_counts": [1]})
+    ).report.conditions.image_uri
     (repository, tag), _ = list(served.images.tags.items())[-1]
     base = f"{str(there).partition('/')[0]}/{repository}:{tag}"
     builds = len(served.images.tags)
@@ -107,11 +132,15 @@ def test_own_code_runs_in_a_container_as_it_is(
     assert (result.missing_points, len(served.images.tags)) == (0, builds)
     (job,) = jobs_of(served, result.sweep_id)
     sent = served.sagemaker.describe_training_job(TrainingJobName=job)
-    assert sent["AlgorithmSpecification"]["TrainingImage"] == there  # by its digest: a tag may move during a sweep
+    assert (
+        sent["AlgorithmSpecification"]["TrainingImage"] == there
+    )  # by its digest: a tag may move during a sweep
     assert sent["HyperParameters"]["sagemaker_submit_directory"].startswith('"s3://')
 
 
-def test_sweep_is_appended_to_the_history(served: SimpleNamespace, pipeline_config: Configs) -> None:
+def test_sweep_is_appended_to_the_history(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
     config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)
     files = read_history_files(served.s3, config.platform, config.name)
@@ -131,10 +160,14 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
     assert "was not written: no" in caplog.text
 
 
-def test_records_of_a_sweep_hold_no_secret(served: SimpleNamespace, pipeline_config: Configs) -> None:
+def test_records_of_a_sweep_hold_no_secret(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
     """Of the bucket, of this machine, and of Prefect's database: parameters, logs and artifacts."""
     environment = {"HF_TOKEN": "s3cr3t", "PLAIN": "s3cr3t"}
-    config = pipeline_config("scaling", sweep={"node_counts": [1]}, training={"environment": environment})
+    config = pipeline_config(
+        "scaling", sweep={"node_counts": [1]}, training={"environment": environment}
+    )
     result = scaling_benchmark(config)
     with get_client(sync_client=True) as prefect:
         runs = prefect.read_flow_runs(limit=200)
@@ -157,7 +190,11 @@ def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
     tags = {"auth": "x", "CostCenter": "token:1"}
     patterns = {"loss_per_token": "token=([0-9.]+)(?:;|$)"}
     given = pipeline_config("scaling").training.hyperparameters
-    training = {"tags": tags, "metric_definitions": patterns, "hyperparameters": {"api-key": "s3cr3t"} | given}
+    training = {
+        "tags": tags,
+        "metric_definitions": patterns,
+        "hyperparameters": {"api-key": "s3cr3t"} | given,
+    }
     config = pipeline_config("scaling", sweep={"node_counts": [1]}, training=training)
     result = scaling_benchmark(config)
     remembered = config_of_sweep(result.sweep_id, None, tmp_path / "reports")
@@ -179,7 +216,11 @@ def test_failed_point_does_not_lose_the_others(pipeline_config: Configs) -> None
     result = measure(pipeline_config("broken-at-2"))
     points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
     assert result.missing_points == 1
-    assert (points[1]["status"], points[2]["status"], points[4]["status"]) == ("Completed", "Failed", "Completed")
+    assert (points[1]["status"], points[2]["status"], points[4]["status"]) == (
+        "Completed",
+        "Failed",
+        "Completed",
+    )
     assert "boom" in points[2]["reason"]
     assert any("about to fail" in line for line in points[2]["log_tail"])
     assert speedups(result)[4] == 4.0
@@ -189,10 +230,17 @@ def test_lack_of_capacity_gets_another_attempt_and_an_algorithm_error_none(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["no machines now"])
-    monkeypatch.setattr(served.engine, "capacity_problem", lambda instance_type, count: next(answers, None))
-    result = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1], "max_attempts": 2}))
+    monkeypatch.setattr(
+        served.engine, "capacity_problem", lambda instance_type, count: next(answers, None)
+    )
+    result = scaling_benchmark(
+        pipeline_config("scaling", sweep={"node_counts": [1], "max_attempts": 2})
+    )
     points = result.report.to_dict()["points"]
-    assert [(point["attempt"], point["status"]) for point in points] == [(1, "Failed"), (2, "Completed")]
+    assert [(point["attempt"], point["status"]) for point in points] == [
+        (1, "Failed"),
+        (2, "Completed"),
+    ]
     assert points[0]["reason"].startswith("CapacityError")
     failed = measure(pipeline_config("broken-at-2", sweep={"node_counts": [2], "max_attempts": 3}))
     assert len(failed.report.to_dict()["points"]) == 1
@@ -205,12 +253,18 @@ def test_points_are_counted_not_attempts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     answers = iter(["no machines now"])
-    monkeypatch.setattr(served.engine, "capacity_problem", lambda instance_type, count: next(answers, None))
+    monkeypatch.setattr(
+        served.engine, "capacity_problem", lambda instance_type, count: next(answers, None)
+    )
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.sweep")
-    config = pipeline_config("scaling", sweep={"node_counts": [1, 2], "max_attempts": 2, "order": "ascending"})
+    config = pipeline_config(
+        "scaling", sweep={"node_counts": [1, 2], "max_attempts": 2, "order": "ascending"}
+    )
     scaling_benchmark(config)
-    messages = dict.fromkeys(record.getMessage() for record in caplog.records)  # Prefect may log each a second time
+    messages = dict.fromkeys(
+        record.getMessage() for record in caplog.records
+    )  # Prefect may log each a second time
     started = [message for message in messages if message.startswith("job ")]
     assert [line.partition(":")[0] for line in started] == ["job 1/2", "job 1/2", "job 2/2"]
     assert started[1].endswith(", attempt 2")
@@ -237,10 +291,15 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
 
 
 @pytest.mark.parametrize(
-    ("training", "longest_seconds"), [({}, 3600), ({"spot": {"max_wait_seconds": 7200}}, 7200)], ids=["plain", "spot"]
+    ("training", "longest_seconds"),
+    [({}, 3600), ({"spot": {"max_wait_seconds": 7200}}, 7200)],
+    ids=["plain", "spot"],
 )
 def test_jobs_are_watched_with_the_limits_of_the_config(
-    training: dict[str, Any], longest_seconds: int, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+    training: dict[str, Any],
+    longest_seconds: int,
+    pipeline_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watch, seen = flows.stages.sweep.watch_training_jobs, []
 
@@ -258,7 +317,9 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", spy)
     sweep = {"node_counts": [1], "queue_deadline_seconds": 90}
     scaling_benchmark(pipeline_config("scaling", training=training, sweep=sweep))
-    assert seen == [tasks.jobs.training_jobs.JobLimits(queue_seconds=90, run_seconds=longest_seconds + 600)]
+    assert seen == [
+        tasks.jobs.training_jobs.JobLimits(queue_seconds=90, run_seconds=longest_seconds + 600)
+    ]
 
 
 def test_refused_point_does_not_lose_the_others(
@@ -274,12 +335,17 @@ def test_refused_point_does_not_lose_the_others(
 
     monkeypatch.setattr("tasks.jobs.training_jobs.submit", refuse_four)
     clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
-    monkeypatch.setattr("flows.stages.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)))
+    monkeypatch.setattr(
+        "flows.stages.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock))
+    )
     config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
     result = measure(config)
     points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
     assert (points[1]["status"], points[2]["status"]) == ("Completed", "Completed")
-    assert (points[4]["status"], points[4]["reason"]) == ("Failed", "the account-level service limit is 2")
+    assert (points[4]["status"], points[4]["reason"]) == (
+        "Failed",
+        "the account-level service limit is 2",
+    )
     assert result.missing_points == 1
 
 
@@ -288,7 +354,9 @@ def test_resume_reruns_only_what_is_missing(
 ) -> None:
     config = pipeline_config("broken-at-2")
     first = measure(config)
-    monkeypatch.setitem(served.engine.programs, '"broken-at-2"', served.engine.programs['"scaling"'])
+    monkeypatch.setitem(
+        served.engine.programs, '"broken-at-2"', served.engine.programs['"scaling"']
+    )
     resumed = scaling_benchmark(config, resume=True)
     assert resumed.sweep_id == first.sweep_id
     assert resumed.missing_points == 0
@@ -300,9 +368,13 @@ def test_resume_of_another_config_is_refused_before_anything_else_is_done(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
-    monkeypatch.setattr("flows.scaling_benchmark.preflight", lambda _: pytest.fail("the rules were asked"))
+    monkeypatch.setattr(
+        "flows.scaling_benchmark.preflight", lambda _: pytest.fail("the rules were asked")
+    )
     with pytest.raises(PreflightRefused, match="started with another config"):
-        scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1, 2]}), sweep_id=first.sweep_id)
+        scaling_benchmark(
+            pipeline_config("scaling", sweep={"node_counts": [1, 2]}), sweep_id=first.sweep_id
+        )
 
 
 def test_report_is_made_anew_from_the_platform(pipeline_config: Configs, tmp_path: Path) -> None:
@@ -349,7 +421,9 @@ def test_failed_build_is_explained(pipeline_config: Configs, tmp_path: Path) -> 
 def test_plan_with_problems_is_refused_before_the_bucket_is_touched(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:
-    config = pipeline_config("scaling", sweep={"node_counts": [3]}, platform={"bucket": "never-made"})
+    config = pipeline_config(
+        "scaling", sweep={"node_counts": [3]}, platform={"bucket": "never-made"}
+    )
     with pytest.raises(PreflightRefused, match="64 does not divide by 3"):
         scaling_benchmark(config)
     assert "never-made" not in {bucket["Name"] for bucket in served.s3.list_buckets()["Buckets"]}
@@ -369,7 +443,10 @@ def test_interrupted_sweep_stops_its_jobs(
     [job] = jobs_of(served, sweep)
     waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
-    assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "Stopped"
+    assert (
+        served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
+        == "Stopped"
+    )
 
 
 def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Configs) -> None:
@@ -402,7 +479,10 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
 
 
 def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     config = pipeline_config("scaling", sweep={"order": "ascending"})
     sweep = "bench-20261120000002-" + names.config_digest(config)[:8]
@@ -414,7 +494,10 @@ def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
         return ended
 
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch_then_stop)
-    with pytest.raises(SweepStopped, match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}"):
+    with pytest.raises(
+        SweepStopped,
+        match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}",
+    ):
         begin_as(config, sweep)
     assert len(jobs_of(served, sweep)) == 1
     kept = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
@@ -454,9 +537,14 @@ def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
     with pytest.raises(SweepStopped):
         begin_as(config, sweep)
     [job] = jobs_of(served, sweep)
-    assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "Stopped"
+    assert (
+        served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
+        == "Stopped"
+    )
 
 
-def test_running_jobs_are_stopped_even_where_the_mark_cannot_be_left(pipeline_config: Configs) -> None:
+def test_running_jobs_are_stopped_even_where_the_mark_cannot_be_left(
+    pipeline_config: Configs,
+) -> None:
     config = pipeline_config("scaling", platform={"bucket": "bucket-that-was-deleted"})
     assert stop_sweep("bench-20261120000005-00000000", config) == []

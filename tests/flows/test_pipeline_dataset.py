@@ -26,17 +26,25 @@ def test_dataset_already_in_s3_is_used_where_it_is(
 ) -> None:
     served.s3.create_bucket(Bucket="raw-bucket")
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "raw-bucket", "tables/a.parquet")
-    config = pipeline_config("scaling", dataset={"source": "s3://raw-bucket/tables/"}, sweep={"node_counts": [1]})
+    config = pipeline_config(
+        "scaling", dataset={"source": "s3://raw-bucket/tables/"}, sweep={"node_counts": [1]}
+    )
     result = scaling_benchmark(config)
     assert result.report.to_dict()["provenance"]["dataset_uri"] == "s3://raw-bucket/tables/"
     assert pd.read_parquet(tmp_path / "data" / "a.parquet").shape == (3, 1)
 
 
-def test_program_without_a_dataset_gets_no_channel(served: SimpleNamespace, pipeline_config: Configs) -> None:
-    config = pipeline_config("scaling", dataset=None, training=OWN_NUMBERS, sweep={"node_counts": [1, 2]})
+def test_program_without_a_dataset_gets_no_channel(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    config = pipeline_config(
+        "scaling", dataset=None, training=OWN_NUMBERS, sweep={"node_counts": [1, 2]}
+    )
     result = scaling_benchmark(config)
     assert {row.nodes: row.train.speedup for row in result.report.summary} == {1: 1.0, 2: 2.0}
-    sent = served.sagemaker.describe_training_job(TrainingJobName=jobs_of(served, result.sweep_id)[0])
+    sent = served.sagemaker.describe_training_job(
+        TrainingJobName=jobs_of(served, result.sweep_id)[0]
+    )
     assert sent.get("InputDataConfig", []) == []
     assert scaling_benchmark(config, sweep_id=result.sweep_id).missing_points == 0
 
@@ -58,8 +66,16 @@ def test_folders_of_files_are_channels(
         source = "s3://pictures/all/"
         for name in ("train/cat.jpg", "val/dog.jpg"):
             served.s3.upload_file(str(tmp_path / "images" / name), "pictures", f"all/{name}")
-    dataset = {"source": source, "format": "files", "channel": None, "expectations": [], "max_age_days": 1}
-    config = pipeline_config("scaling", dataset=dataset, training=OWN_NUMBERS, sweep={"node_counts": [1]})
+    dataset = {
+        "source": source,
+        "format": "files",
+        "channel": None,
+        "expectations": [],
+        "max_age_days": 1,
+    }
+    config = pipeline_config(
+        "scaling", dataset=dataset, training=OWN_NUMBERS, sweep={"node_counts": [1]}
+    )
     result = scaling_benchmark(config)
     [job] = jobs_of(served, result.sweep_id)
     channels = served.sagemaker.describe_training_job(TrainingJobName=job)["InputDataConfig"]
@@ -68,13 +84,17 @@ def test_folders_of_files_are_channels(
         "train": f"{uri}train/", "val": f"{uri}val/",
     }  # fmt: skip
     assert not (result.folder / names.DATA_DOCS).exists()
-    assert len(requests_of(config, plan_of(config))[0]["InputDataConfig"]) == (2 if place == "here" else 1)
+    assert len(requests_of(config, plan_of(config))[0]["InputDataConfig"]) == (
+        2 if place == "here" else 1
+    )
 
 
 def test_files_that_are_too_old_stop_the_run(pipeline_config: Configs, tmp_path: Path) -> None:
     os.utime(tmp_path / "data" / "a.parquet", (0, 0))
     dataset = {"format": "files", "expectations": [], "max_age_days": 1}
-    with pytest.raises(DatasetRefused, match=r"the newest file, a.parquet, was modified 1970-01-01"):
+    with pytest.raises(
+        DatasetRefused, match=r"the newest file, a.parquet, was modified 1970-01-01"
+    ):
         scaling_benchmark(pipeline_config("scaling", dataset=dataset, training=OWN_NUMBERS))
 
 
@@ -90,5 +110,7 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
     recorded = first.report.to_dict()["provenance"]["dataset_digest"]
     assert scaling_benchmark(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
-    with pytest.raises(PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"):
+    with pytest.raises(
+        PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"
+    ):
         scaling_benchmark(config, sweep_id=first.sweep_id)

@@ -32,7 +32,9 @@ def abandoned(
     sweep = start_detached_sweep(config)
     with owned(config.platform, sweep.sweep_id):  # somebody took it over, and went away
         pass
-    monkeypatch.setattr(flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform))
+    monkeypatch.setattr(
+        flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform)
+    )
     (job,) = sweep.job_names
     return config.platform, job
 
@@ -56,7 +58,10 @@ def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
     assert job not in reaper(grace_minutes=20)
     later(monkeypatch, 1201)
     assert job in reaper(grace_minutes=20, dry_run=True)
-    assert served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "InProgress"
+    assert (
+        served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
+        == "InProgress"
+    )
     assert job in reaper(grace_minutes=20)
     assert wait_for_end(served.sagemaker, job)["TrainingJobStatus"] == "Stopped"
 
@@ -66,16 +71,23 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
 ) -> None:
     """Their jobs have ended, and the pools are billed until their keep-alive is over."""
     config = pipeline_config(
-        "scaling", name="poolreaped", training={"keep_alive_seconds": 3600}, sweep={"node_counts": [1]}
+        "scaling",
+        name="poolreaped",
+        training={"keep_alive_seconds": 3600},
+        sweep={"node_counts": [1]},
     )
     sweep = start_detached_sweep(config)
     (job,) = sweep.job_names
     with owned(config.platform, sweep.sweep_id):
         wait_for_end(served.sagemaker, job)
-    monkeypatch.setattr(flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform))
+    monkeypatch.setattr(
+        flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform)
+    )
 
     def pool() -> str:
-        return str(served.sagemaker.describe_training_job(TrainingJobName=job)["WarmPoolStatus"]["Status"])
+        return str(
+            served.sagemaker.describe_training_job(TrainingJobName=job)["WarmPoolStatus"]["Status"]
+        )
 
     assert job not in reaper(grace_minutes=20) and pool() == "Available"
     later(monkeypatch, 1201)
@@ -84,6 +96,8 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
 
 
 def test_grace_below_twenty_minutes_is_refused() -> None:
-    """A run waits up to 15 minutes for a platform that does not answer, and gives no sign meanwhile."""
+    """A run waits up to 15 minutes for a platform that does not answer, and gives no sign
+    meanwhile.
+    """
     with pytest.raises(ParameterTypeError, match="grace_minutes"):
         reaper(grace_minutes=19)

@@ -1,4 +1,6 @@
-"""A job that is given secrets, prints them and fails with them: none is in anything that a run keeps or shows."""
+"""A job that is given secrets, prints them and fails with them: none is in anything that a run
+keeps or shows.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,15 @@ def leak(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.E
     raise ValueError(f"ExecuteUserScriptError: {LINES[0]} {LINES[-1]}")
 
 
-def outputs_of(served: SimpleNamespace, config: BenchmarkConfig, result: SweepResult) -> dict[str, str]:
-    """Name of an output -> its text: files of the run, objects in the bucket, Prefect's database, the request dump."""
-    found = {path.name: path.read_text() for path in result.folder.iterdir() if path.suffix in _TEXTS}
+def outputs_of(
+    served: SimpleNamespace, config: BenchmarkConfig, result: SweepResult
+) -> dict[str, str]:
+    """Name of an output -> its text: files of the run, objects in the bucket, Prefect's database,
+    the request dump.
+    """
+    found = {
+        path.name: path.read_text() for path in result.folder.iterdir() if path.suffix in _TEXTS
+    }
     found["request dump"] = json.dumps(requests_of(config, plan_of(config)))
     pages = served.s3.get_paginator("list_objects_v2").paginate(Bucket=config.platform.bucket)
     for key in (item["Key"] for page in pages for item in page.get("Contents", ())):
@@ -47,11 +55,14 @@ def outputs_of(served: SimpleNamespace, config: BenchmarkConfig, result: SweepRe
             found[f"bucket {key}"] = body.decode(errors="replace")
     with get_client(sync_client=True) as client:
         runs = [run.model_dump(mode="json") for run in client.read_flow_runs(limit=200)]
-        for run in runs:  # what a deployment's run is started with again; docs/security.md says that they are shown
+        # what a deployment's run is started with again; docs/security.md says that they are shown
+        for run in runs:
             run["parameters"].get("preset", {}).get("training", {}).pop("hyperparameters", None)
         found["flow parameters"] = json.dumps(runs)
         for kind in ("logs", "artifacts", "task_runs"):
-            found[f"Prefect's {kind}"] = client.request("POST", f"/{kind}/filter", json={"limit": 200}).text
+            found[f"Prefect's {kind}"] = client.request(
+                "POST", f"/{kind}/filter", json={"limit": 200}
+            ).text
     return found
 
 
@@ -72,20 +83,33 @@ def test_no_output_of_a_run_shows_a_secret_however_it_is_spelled(
     served.engine.programs['"leaky"'] = leak
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.DEBUG, "nodesweep")
-    environment = {name: X for name in SECRET if name.isidentifier()} | {f"PLAIN_{place}": X for place in range(9)}
+    environment = {name: X for name in SECRET if name.isidentifier()} | {
+        f"PLAIN_{place}": X for place in range(9)
+    }
     hyperparameters: dict[str, Any] = {f"text-{place}": text for place, text in enumerate(TEXTS)}
-    hyperparameters |= {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}", "program": "leaky"}
+    hyperparameters |= {
+        "batch-size": "{per_replica_batch_size}",
+        "lr": "{learning_rate}",
+        "program": "leaky",
+    }
     config = pipeline_config(
         "leaky",
         sweep={"node_counts": [1]},
         image={"context": "image", "build_args": {name: X for name in environment}},
-        training={"environment": environment, "hyperparameters": dict.fromkeys(SECRET, X) | hyperparameters},
+        training={
+            "environment": environment,
+            "hyperparameters": dict.fromkeys(SECRET, X) | hyperparameters,
+        },
     )
     result = measure(config)
     assert len(SECRET) + len(TEXTS) > 70 and result.missing_points == 1
-    [job] = served.sagemaker.list_training_jobs(NameContains=result.sweep_id)["TrainingJobSummaries"]
+    [job] = served.sagemaker.list_training_jobs(NameContains=result.sweep_id)[
+        "TrainingJobSummaries"
+    ]
     sent = served.sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"])
-    assert sent["Environment"]["HF_TOKEN"] == X and X in sent["FailureReason"], "the job itself has them"
+    assert sent["Environment"]["HF_TOKEN"] == X and X in sent["FailureReason"], (
+        "the job itself has them"
+    )
     outputs = outputs_of(served, config, result) | {"terminal": caplog.text}
     shown = {name for name, text in outputs.items() if any(mark in text for mark in MARKS)}
     assert shown == set()

@@ -1,4 +1,6 @@
-"""Packages of the user's code on the process engine: really installed, once, and there for every sweep's program."""
+"""Packages of the user's code on the process engine: really installed, once, and there for every
+sweep's program.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ def write_wheel(folder: Path, name: str, version: str, source: str, entry_points
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}.py", source)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         wheel.writestr(f"{info}/entry_points.txt", entry_points)
         wheel.writestr(f"{info}/RECORD", "")
 
@@ -56,7 +62,8 @@ def config(
     write_wheel(image, "tinytrain", "1.0", TRAIN, "[console_scripts]\ntrain = tinytrain:main\n")
     (image / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl\n")
     (image / "Dockerfile").write_text(
-        "FROM python:3.11\nCOPY requirements.txt *.whl /tmp/build/\nRUN pip install -r /tmp/build/requirements.txt\n"
+        "FROM python:3.11\nCOPY requirements.txt *.whl /tmp/build/\nRUN pip install -r"
+        " /tmp/build/requirements.txt\n"
     )
     (code / "train.py").write_text("# what the toolkit would start\n")
     (code / "requirements.txt").write_text("codewheel==1.0\n")
@@ -75,7 +82,9 @@ def test_packages_are_installed_once_and_a_second_sweep_builds_nothing(
         return len(platform.codebuild.list_builds_for_project(projectName="nodesweep-image")["ids"])
 
     def said(result: SweepResult) -> str:
-        assert [point.status for point in result.report.points] == ["Completed"], result.report.points[0].log_tail
+        assert [point.status for point in result.report.points] == ["Completed"], (
+            result.report.points[0].log_tail
+        )
         return "\n".join(path.read_text() for path in (result.folder / "logs").rglob("*.log"))
 
     first = said(scaling_benchmark(config))

@@ -1,4 +1,6 @@
-"""The requirements.txt beside the code is one more layer of the image, built once; the jobs are sent none."""
+"""The requirements.txt beside the code is one more layer of the image, built once; the jobs are
+sent none.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,19 @@ def code(tmp_path: Path) -> Path:
 
 
 def builds(served: SimpleNamespace) -> list[str]:
-    return list(client(served.endpoint, "codebuild").list_builds_for_project(projectName=PROJECT)["ids"])
+    return list(
+        client(served.endpoint, "codebuild").list_builds_for_project(projectName=PROJECT)["ids"]
+    )
 
 
 def sent(served: SimpleNamespace, result: SweepResult) -> tuple[str, list[str]]:
     """The image of the sweep's first job, and the files of the code that it was sent."""
     job = served.sagemaker.describe_training_job(TrainingJobName=result.report.points[0].job_name)
     bucket, _, key = (
-        job["HyperParameters"]["sagemaker_submit_directory"].strip('"').removeprefix("s3://").partition("/")
+        job["HyperParameters"]["sagemaker_submit_directory"]
+        .strip('"')
+        .removeprefix("s3://")
+        .partition("/")
     )
     body = client(served.endpoint, "s3").get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
@@ -62,10 +69,14 @@ def test_a_second_sweep_builds_nothing_and_a_changed_requirement_is_a_change(
     (code / "train.py").write_text("import timm  # another program\n")
     second = scaling_benchmark(config)
     assert len(builds(served)) == len(before) + 2 and sent(served, second)[0] == image
-    assert scaling_benchmark(config, sweep_id=second.sweep_id).sweep_id == second.sweep_id, "nothing has changed"
+    assert scaling_benchmark(config, sweep_id=second.sweep_id).sweep_id == second.sweep_id, (
+        "nothing has changed"
+    )
     for text in ("timm==1.1\n", "./own\n", ""):
         (code / "requirements.txt").write_text(text)
-        with pytest.raises(InputsChanged, match=r"training\.source_dir: requirements\.txt in .*code has changed"):
+        with pytest.raises(
+            InputsChanged, match=r"training\.source_dir: requirements\.txt in .*code has changed"
+        ):
             scaling_benchmark(config, sweep_id=second.sweep_id)
     assert len(builds(served)) == len(before) + 2
 
@@ -74,29 +85,44 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     served: SimpleNamespace, pipeline_config: Configs, code: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def config(repository: str, **platform: Any) -> BenchmarkConfig:
-        sections: dict[str, Any] = {"sweep": {"node_counts": [1]}, "training": {"source_dir": "code"}}
+        sections: dict[str, Any] = {
+            "sweep": {"node_counts": [1]},
+            "training": {"source_dir": "code"},
+        }
         return pipeline_config(
-            "scaling", image={"uri": IMAGE_URI, "repository": repository}, platform=platform, **sections
+            "scaling",
+            image={"uri": IMAGE_URI, "repository": repository},
+            platform=platform,
+            **sections,
         )
 
     image, files = sent(served, scaling_benchmark(config("layers")))
     assert "/layers@sha256:" in image and files == ["train.py"]
     nowhere = scaling_benchmark(config("nowhere", create_missing=False))
     assert sent(served, nowhere) == (IMAGE_URI, ["requirements.txt", "train.py"])
-    said = "installed by every node at every start of a job, which is billed, instead of once as a layer of the image: "
+    said = (
+        "installed by every node at every start of a job, which is billed, instead of once as a"
+        " layer of the image: "
+    )
     why = "there is no ECR repository 'nowhere' (image.repository) for the layer"
     assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text
     (code / "requirements.txt").write_text("timm==1.1\n")
-    with pytest.raises(InputsChanged, match=r"training\.source_dir: the code in .*code has changed"):
+    with pytest.raises(
+        InputsChanged, match=r"training\.source_dir: the code in .*code has changed"
+    ):
         scaling_benchmark(config("nowhere", create_missing=False), sweep_id=nowhere.sweep_id)
 
 
 def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
     served: SimpleNamespace, pipeline_config: Configs, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.image.packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
+    monkeypatch.setattr(
+        "tasks.image.packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n"
+    )
     with pytest.raises(ImageBuildFailed) as raised:
-        scaling_benchmark(pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"}))
+        scaling_benchmark(
+            pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"})
+        )
     message, exit_code = explain(raised.value)
     assert exit_code == 1
     for word in (str(code / "requirements.txt"), IMAGE_URI, "no such package"):
@@ -106,13 +132,20 @@ def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
 def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) -> None:
     config = pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"})
     checked = plan_of(config)
-    assert f"packages: {code / 'requirements.txt'} becomes a layer of the image" in describe_plan(checked)
+    assert f"packages: {code / 'requirements.txt'} becomes a layer of the image" in describe_plan(
+        checked
+    )
     request = requests_of(config, checked)[0]
     assert "/nodesweep@sha256:000" in request["AlgorithmSpecification"]["TrainingImage"]
     unsure = pipeline_config(
-        "scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"}, platform={"create_missing": False}
+        "scaling",
+        image={"uri": IMAGE_URI},
+        training={"source_dir": "code"},
+        platform={"create_missing": False},
     )
-    assert ", where ECR has nodesweep (image.repository): ask by plan --online" in describe_plan(plan_of(unsure))
+    assert ", where ECR has nodesweep (image.repository): ask by plan --online" in describe_plan(
+        plan_of(unsure)
+    )
     (code / "requirements.txt").write_text("./own\n")
     checked = plan_of(config)
     assert "at every start of a job, which is billed" in describe_plan(checked)

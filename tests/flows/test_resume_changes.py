@@ -1,4 +1,6 @@
-"""--resume says what has changed since the sweep was started, and sends nothing; --as-started goes on."""
+"""--resume says what has changed since the sweep was started, and sends nothing; --as-started goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 def jobs(served: SimpleNamespace, sweep: str) -> int:
-    return len(served.sagemaker.list_training_jobs(NameContains=f"{sweep}-n")["TrainingJobSummaries"])
+    return len(
+        served.sagemaker.list_training_jobs(NameContains=f"{sweep}-n")["TrainingJobSummaries"]
+    )
 
 
 def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_started(
@@ -31,7 +35,9 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
     program = tmp_path / "code" / "train.py"
     program.parent.mkdir()
     program.write_text("print('broken')\n")
-    config = pipeline_config("broken-at-2", sweep={"node_counts": [1, 2]}, training={"source_dir": "code"})
+    config = pipeline_config(
+        "broken-at-2", sweep={"node_counts": [1, 2]}, training={"source_dir": "code"}
+    )
     sweep = measure(config).sweep_id
     assert measure(config, resume=True).sweep_id == sweep, "nothing has changed"
     before = jobs(served, sweep)
@@ -42,13 +48,21 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
         scaling_benchmark(config, sweep_id=sweep)
     message, code = explain(raised.value)
     assert code == 2 and jobs(served, sweep) == before
-    for word in ("training.source_dir: ", "dataset.source: ", "image.context: ", "--as-started", "start a new sweep"):
+    for word in (
+        "training.source_dir: ",
+        "dataset.source: ",
+        "image.context: ",
+        "--as-started",
+        "start a new sweep",
+    ):
         assert word in message
     resumed = measure(config, resume=True, as_started=True)
     assert resumed.sweep_id == sweep and jobs(served, sweep) == before + 1
 
 
-def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path) -> None:
+def test_code_that_is_gone_is_a_change(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> None:
     program = tmp_path / "code" / "train.py"
     program.parent.mkdir()
     program.write_text("print('here')\n")
@@ -57,7 +71,8 @@ def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config:
     program.unlink()
     (tmp_path / "data" / "a.parquet").unlink()
     with pytest.raises(
-        InputsChanged, match=r"train\.py is not a file in training\.source_dir[\s\S]*no \*\.parquet file"
+        InputsChanged,
+        match=r"train\.py is not a file in training\.source_dir[\s\S]*no \*\.parquet file",
     ):
         scaling_benchmark(config, sweep_id=sweep)
 
@@ -65,5 +80,9 @@ def test_code_that_is_gone_is_a_change(served: SimpleNamespace, pipeline_config:
 def test_recorded_inputs_are_those_the_sweep_began_with_folders_and_all() -> None:
     recorded = {"image_uri": "image", "dataset_uri": "s3://b/d/", "source_uri": None}
     folders = {"inputs": {**recorded, "dataset_folders": ["train", "val"]}}  # JSON has lists
-    assert recorded_inputs("s", folders) == ResolvedInputs("s", "image", "s3://b/d/", None, ("train", "val"))
-    assert recorded_inputs("s", {"inputs": recorded}) == ResolvedInputs("s", "image", "s3://b/d/", None)
+    assert recorded_inputs("s", folders) == ResolvedInputs(
+        "s", "image", "s3://b/d/", None, ("train", "val")
+    )
+    assert recorded_inputs("s", {"inputs": recorded}) == ResolvedInputs(
+        "s", "image", "s3://b/d/", None
+    )

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("prefect")
 
 def artifact(key: str) -> Any:
     with get_client(sync_client=True) as client:
-        found = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
+        found = client.read_artifacts(
+            artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key]))
+        )
     return max(found, key=lambda made: made.created)
 
 
@@ -39,7 +41,9 @@ def test_artifacts_task_names_and_links(
     result = scaling_benchmark(config)
     assert "were not recorded" not in caplog.text and "can't be shown" not in caplog.text
 
-    progress, table, report = (artifact(key) for key in ("sweep-progress", "sweep-points", "scaling-report"))
+    progress, table, report = (
+        artifact(key) for key in ("sweep-progress", "sweep-points", "scaling-report")
+    )
     assert progress.data == 100.0
     rows = json.loads(table.data)
     assert [(row["nodes"], row["status"], row["train_seconds"]) for row in rows] == [
@@ -48,7 +52,10 @@ def test_artifacts_task_names_and_links(
     assert "emulated" in table.description
     assert result.sweep_id in report.description
 
-    for linking, file_name in ((report, names.REPORT_HTML), (artifact("data-docs"), names.DATA_DOCS)):
+    for linking, file_name in (
+        (report, names.REPORT_HTML),
+        (artifact("data-docs"), names.DATA_DOCS),
+    ):
         [url] = re.findall(rf"\[{file_name}\]\((\S+)\)", linking.data)
         with urllib.request.urlopen(url) as page:
             assert page.read() == (result.folder / file_name).read_bytes()
@@ -61,9 +68,13 @@ def test_artifacts_task_names_and_links(
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     pipeline_config: Callable[..., BenchmarkConfig],
 ) -> None:
-    """The config stands where a form has the name of one, without its secrets; the other fields are empty."""
+    """The config stands where a form has the name of one, without its secrets; the other fields are
+    empty.
+    """
     training = {"environment": {"HF_TOKEN": "s3cr3t"}}
-    config = pipeline_config("broken-at-2", name="kept", training=training, sweep={"node_counts": [2]})
+    config = pipeline_config(
+        "broken-at-2", name="kept", training=training, sweep={"node_counts": [2]}
+    )
     with pytest.raises(PointsMissing) as missing:
         run_flow(scaling_benchmark, config, as_started=True)
     [point] = missing.value.result.report.points
@@ -73,9 +84,16 @@ def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     kept = run.parameters.pop("preset")
     assert (kept["name"], kept["training"]["environment"]) == ("kept", {"HF_TOKEN": HIDDEN})
     assert {field for field, value in run.parameters.items() if value} == {"as_started"}
-    assert run.state is not None and run.state.is_failed() and "1 of the planned points" in str(run.state.message)
+    assert (
+        run.state is not None
+        and run.state.is_failed()
+        and "1 of the planned points" in str(run.state.message)
+    )
 
 
 def test_an_object_in_aws_is_shown_by_its_console() -> None:
     url = names.console_url("bucket", "a b/report.html", "eu-west-1")
-    assert url == "https://eu-west-1.console.aws.amazon.com/s3/object/bucket?region=eu-west-1&prefix=a%20b/report.html"
+    assert (
+        url
+        == "https://eu-west-1.console.aws.amazon.com/s3/object/bucket?region=eu-west-1&prefix=a%20b/report.html"
+    )

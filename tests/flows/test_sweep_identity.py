@@ -1,4 +1,6 @@
-"""Which sweep a run is: its own where several begin at once, the same on every try, the one that --resume names."""
+"""Which sweep a run is: its own where several begin at once, the same on every try, the one that
+--resume names.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
             subprocess.Popen(
                 [sys.executable, "-c", IN_THE_SAME_SECOND, str(path)],
                 cwd=tmp_path,
-                env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(REPOSITORY)},
+                env={
+                    **os.environ,
+                    "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+                    "PYTHONPATH": str(REPOSITORY),
+                },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -85,7 +91,9 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
         failed = [words for run, (_, words) in zip(runs, said, strict=True) if run.returncode]
         assert not failed, failed[0][-2000:]
         sweeps = {output.strip() for output, _ in said}
-        assert {sweep.split("-")[1] for sweep in sweeps} == {f"2026112212000{number}" for number in range(RUNS)}
+        assert {sweep.split("-")[1] for sweep in sweeps} == {
+            f"2026112212000{number}" for number in range(RUNS)
+        }
         assert ledger(served) == [(1, 1, "Completed")] * RUNS, "each has its own job"
 
 
@@ -121,7 +129,9 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: list[str] = []
-    monkeypatch.setattr(flows.stages.ending, "stop_sweep_jobs_now", lambda platform, sweep: stopped.append(sweep))
+    monkeypatch.setattr(
+        flows.stages.ending, "stop_sweep_jobs_now", lambda platform, sweep: stopped.append(sweep)
+    )
     started, run_id = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC), uuid4()
     hook: Any = flows.stages.ending.stop_jobs_of_run
     with simulated() as served:
@@ -141,7 +151,9 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
 def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
     simulated: Platform, sweep_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run is killed before its sweep is recorded; the sweep before it is finished, and must not be taken for it."""
+    """A run is killed before its sweep is recorded; the sweep before it is finished, and must not
+    be taken for it.
+    """
     with simulated() as served:
         config = sweep_config(served, sweep={"node_counts": [1]})
         finished = scaling_benchmark(config).sweep_id
@@ -162,4 +174,7 @@ def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
         assert ledger(served) == [(1, 1, "Completed")]
         named = nodesweep_run(config, tmp_path, "--resume", finished)
         assert named.exit_code == 0, named.output
-        assert json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())["sweep_id"] == finished
+        assert (
+            json.loads((tmp_path / "reports" / "latest" / "report.json").read_text())["sweep_id"]
+            == finished
+        )

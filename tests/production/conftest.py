@@ -1,4 +1,6 @@
-"""One machine for all these tests, as `make up` starts it: own server, worker, home, and simulated jobs."""
+"""One machine for all these tests, as `make up` starts it: own server, worker, home, and simulated
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def held_jobs(world: World) -> Iterator[Callable[[], None]]:
-    """Every job of the test runs until the fixture's value is called: the platform carries out one after the other."""
+    """Every job of the test runs until the fixture's value is called: the platform carries out one
+    after the other.
+    """
     release = world.hold_jobs()
     try:
         yield release

@@ -1,4 +1,6 @@
-"""The automations that a command makes, at a real server: one set, messages on events, none after --remove."""
+"""The automations that a command makes, at a real server: one set, messages on events, none after
+--remove.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def inbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def automations(world: World, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.worker", "automations", *options]
     environment = {**os.environ, **world.machine.environment}
-    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90)
+    return subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90
+    )
 
 
 def names(world: World) -> list[str]:
@@ -52,10 +56,15 @@ def names(world: World) -> list[str]:
     return sorted(name for name in found if name.startswith("nodesweep: "))
 
 
-def test_a_regression_and_a_budget_are_told(world: World, inbox: tuple[str, list[dict[str, Any]]]) -> None:
+def test_a_regression_and_a_budget_are_told(
+    world: World, inbox: tuple[str, list[dict[str, Any]]]
+) -> None:
     url, received = inbox
     missing = automations(world, "--notify", "custom-webhook/nowhere")
-    assert missing.returncode == 2 and "no notification block 'custom-webhook/nowhere'" in missing.stderr
+    assert (
+        missing.returncode == 2
+        and "no notification block 'custom-webhook/nowhere'" in missing.stderr
+    )
     assert names(world) == []
 
     save = (
@@ -82,7 +91,9 @@ def test_a_regression_and_a_budget_are_told(world: World, inbox: tuple[str, list
         "announce_regression.fn('s', 'before', 'slower by a third'); "
         "announce_budget.fn('bench', '14.40 more', 's'); EventsWorker.drain_all()"
     )
-    subprocess.run([sys.executable, "-c", announce], cwd=REPOSITORY, env=environment, check=True, timeout=90)
+    subprocess.run(
+        [sys.executable, "-c", announce], cwd=REPOSITORY, env=environment, check=True, timeout=90
+    )
     wait_for("the messages", lambda: len(received) == 2)
     assert sorted(received, key=lambda message: message["subject"]) == [
         {"subject": "nodesweep: budget of bench", "body": "14.40 more"},

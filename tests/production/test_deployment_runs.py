@@ -18,7 +18,9 @@ BOTH_COMPLETED = {(1, 1): ["Completed"], (2, 1): ["Completed"]}
 def report_is_kept(world: World, sweep: str | None) -> bool:
     """In the bucket and on this machine."""
     assert sweep is not None
-    world.s3.head_object(Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON))
+    world.s3.head_object(
+        Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON)
+    )
     return (world.reports / sweep / names.REPORT_HTML).is_file()
 
 
@@ -33,10 +35,14 @@ def test_run_from_the_form_ends_with_its_report(world: World) -> None:
 
 
 def test_schedule_fires(world: World) -> None:
-    """Switched on at the server, with parameters of its own. It may first fire a minute after it was made."""
+    """Switched on at the server, with parameters of its own. It may first fire a minute after it
+    was made.
+    """
     deployment = world.deployment_id(NIGHTLY)
     parameters = {"preset": "local", "repeats": 1, "settings": world.settings("scheduled")}
-    body = [{"schedule": {"interval": 40.0}, "active": True, "parameters": parameters, "slug": "soon"}]
+    body = [
+        {"schedule": {"interval": 40.0}, "active": True, "parameters": parameters, "slug": "soon"}
+    ]
     (made,) = world.call("POST", f"/deployments/{deployment}/schedules", list_body=body)
     try:
         run = wait_for("a run of the schedule", lambda: first_run(world, deployment), 120)
@@ -50,7 +56,9 @@ def test_schedule_fires(world: World) -> None:
 
 def first_run(world: World, deployment: str, **parameters: str) -> str | None:
     """The first run of the deployment that has these parameters."""
-    runs = world.call("POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}})
+    runs = world.call(
+        "POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}}
+    )
     fitting = [run for run in runs if parameters.items() <= run["parameters"].items()]
     first = min(fitting, key=lambda run: run["expected_start_time"], default=None)
     return None if first is None else str(first["id"])
@@ -64,21 +72,32 @@ def test_value_out_of_bounds_is_refused_with_its_field(world: World) -> None:
 def test_fields_that_do_not_go_together_fail_the_run_before_any_job(world: World) -> None:
     run = world.start(LOCAL, settings=world.settings("crossed", **{"sweep__node_counts": [2, 2]}))
     assert world.end_of(run) == "Failed"
-    wait_for("the reason in the log", lambda: "sweep.node_counts: node counts [2, 2] repeat" in world.log_of(run), 10)
+    wait_for(
+        "the reason in the log",
+        lambda: "sweep.node_counts: node counts [2, 2] repeat" in world.log_of(run),
+        10,
+    )
     assert world.ledger("crossed").points == {}
 
 
 def test_event_about_a_job_starts_a_collect_for_it(world: World) -> None:
-    """As EventBridge sends it; the run is taken back before a worker has it: its preset's platform is not this one."""
+    """As EventBridge sends it; the run is taken back before a worker has it: its preset's platform
+    is not this one.
+    """
     job = "left-20260102030405-0a1b2c3d-n1-r1-a1-abcd"
     event = {
         "id": str(uuid4()),
         "occurred": datetime.now(UTC).isoformat(),
         "event": "aws.sagemaker.training-job.state-change",
-        "resource": {"prefect.resource.id": f"aws.sagemaker.training-job.{job}", "prefect.resource.name": job},
+        "resource": {
+            "prefect.resource.id": f"aws.sagemaker.training-job.{job}",
+            "prefect.resource.name": job,
+        },
         "payload": {},
     }
     collect = world.deployment_id("collect-sweep/collect")
     world.call("POST", "/events", list_body=[event])
-    run = wait_for("the run that the event starts", lambda: first_run(world, collect, sweep_id=job), 60)
+    run = wait_for(
+        "the run that the event starts", lambda: first_run(world, collect, sweep_id=job), 60
+    )
     world.call("DELETE", f"/flow_runs/{run}")

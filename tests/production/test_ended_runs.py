@@ -1,4 +1,6 @@
-"""Sweeps that are ended from outside while both their jobs run: what the platform lists then, and after a retry."""
+"""Sweeps that are ended from outside while both their jobs run: what the platform lists then, and
+after a retry.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ INTERRUPTED = {"once": 1, "twice": 2}
 
 @dataclass
 class Story:
-    """What became of each benchmark: its run's state and its jobs when it was ended, and after the next run."""
+    """What became of each benchmark: its run's state and its jobs when it was ended, and after the
+    next run.
+    """
 
     runs: dict[str, str] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
@@ -54,7 +58,9 @@ def story(world: World) -> Iterator[Story]:
 def _begin(world: World, story: Story) -> dict[str, subprocess.Popen[str]]:
     for name in ENDED_BY:
         changes = {"sweep__on_cancel": "leave"} if name == "leave" else {}
-        story.runs[name] = world.start(DEPLOYMENT, preset="local", settings=world.settings(name, **changes))
+        story.runs[name] = world.start(
+            DEPLOYMENT, preset="local", settings=world.settings(name, **changes)
+        )
     terminals = {name: _terminal(world, name) for name in INTERRUPTED}
     for name in (*ENDED_BY, *INTERRUPTED):
         world.running_jobs(name, 2, 180)
@@ -74,7 +80,9 @@ def _terminal(world: World, name: str) -> subprocess.Popen[str]:
 
 
 def _press_ctrl_c(terminal: subprocess.Popen[str], times: int) -> None:
-    """A further time as soon as the command has said that it is ending: two signals at once would be one."""
+    """A further time as soon as the command has said that it is ending: two signals at once would
+    be one.
+    """
     assert terminal.stderr is not None
     for press in range(times):
         if press:
@@ -110,7 +118,10 @@ def _take_over(world: World, story: Story) -> None:
     wait_for("the word that jobs still run", lambda: "2 jobs of leave-" in world.log_of(early), 10)
     for name in RETRIED:
         run = story.runs[name]
-        wait_for(f"{name} goes on", lambda run=run: "job 2/2" in world.log_of(run).rpartition("resuming")[2])
+        wait_for(
+            f"{name} goes on",
+            lambda run=run: "job 2/2" in world.log_of(run).rpartition("resuming")[2],
+        )
         world.running_jobs(name, 2)  # a stopped job is found first, then its next attempt starts
         story.taken_over[name] = world.ledger(name)
 
@@ -118,7 +129,9 @@ def _take_over(world: World, story: Story) -> None:
 def _finish(world: World, story: Story) -> None:
     world.no_job_runs("leave")
     (sweep,) = world.ledger("leave").sweeps
-    story.runs["leave"] = world.start("collect-sweep/collect", sweep_id=sweep, settings=world.settings("leave"))
+    story.runs["leave"] = world.start(
+        "collect-sweep/collect", sweep_id=sweep, settings=world.settings("leave")
+    )
     for name in (*RETRIED, "leave"):
         story.state_in_the_end[name] = world.end_of(story.runs[name])
         story.in_the_end[name] = world.no_job_runs(name)
@@ -153,18 +166,28 @@ def test_retried_run_adopts_running_jobs(story: Story, name: str) -> None:
 
 
 def test_retried_run_gives_stopped_points_one_more_job_each(story: Story) -> None:
-    assert story.taken_over["cancel"].points == {(1, 1): ["Stopped", "InProgress"], (2, 1): ["Stopped", "InProgress"]}
+    assert story.taken_over["cancel"].points == {
+        (1, 1): ["Stopped", "InProgress"],
+        (2, 1): ["Stopped", "InProgress"],
+    }
     assert story.state_in_the_end["cancel"] == "Completed"
-    assert story.in_the_end["cancel"].points == {(1, 1): ["Stopped", "Completed"], (2, 1): ["Stopped", "Completed"]}
+    assert story.in_the_end["cancel"].points == {
+        (1, 1): ["Stopped", "Completed"],
+        (2, 1): ["Stopped", "Completed"],
+    }
 
 
-def test_collect_reports_jobs_that_were_left_once_they_have_ended(story: Story, world: World) -> None:
+def test_collect_reports_jobs_that_were_left_once_they_have_ended(
+    story: Story, world: World
+) -> None:
     assert story.state["collected early"] == "Completed"
     assert story.state_in_the_end["leave"] == "Completed"
     assert story.in_the_end["leave"].points == {(1, 1): ["Completed"], (2, 1): ["Completed"]}
     (sweep,) = story.in_the_end["leave"].sweeps
     assert sweep is not None
-    world.s3.head_object(Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON))
+    world.s3.head_object(
+        Bucket="nodesweep-local", Key=names.report_key("nodesweep", sweep, names.REPORT_JSON)
+    )
 
 
 def test_interrupted_command_stops_its_jobs(story: Story) -> None:
@@ -177,4 +200,7 @@ def test_command_that_is_interrupted_twice_ends_at_once(story: Story) -> None:
     """Its jobs may be stopped or not by then; there are no others."""
     assert story.state["twice"] == "130"
     assert "ended at once; jobs may run on" in story.words["twice"]
-    assert {point: len(jobs) for point, jobs in story.ended["twice"].points.items()} == {(1, 1): 1, (2, 1): 1}
+    assert {point: len(jobs) for point, jobs in story.ended["twice"].points.items()} == {
+        (1, 1): 1,
+        (2, 1): 1,
+    }

@@ -20,7 +20,9 @@ FLOW = {"name": "planted"}
 @pytest.fixture
 def stranger(world: World) -> httpx.Client:
     """Knows the address and no password."""
-    return httpx.Client(base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False)
+    return httpx.Client(
+        base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False
+    )
 
 
 def flows(world: World) -> set[str]:
@@ -37,7 +39,10 @@ def test_a_page_cannot_make_a_flow(world: World, stranger: httpx.Client, kind: s
 
 
 def test_a_page_may_not_send_a_password(world: World, stranger: httpx.Client) -> None:
-    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
     refused = stranger.options("/api/flows/", headers={"Origin": PAGE, **asks})
     assert "access-control-allow-origin" not in refused.headers and refused.status_code == 400
     own = world.machine.api_url.removesuffix("/api")
@@ -45,7 +50,9 @@ def test_a_page_may_not_send_a_password(world: World, stranger: httpx.Client) ->
 
 
 @pytest.mark.parametrize("path", ["/api/health", "/api/admin/version", "/ui-settings", "/"])
-def test_a_page_whose_name_was_led_to_loopback_is_refused(world: World, stranger: httpx.Client, path: str) -> None:
+def test_a_page_whose_name_was_led_to_loopback_is_refused(
+    world: World, stranger: httpx.Client, path: str
+) -> None:
     answer = stranger.get(path, headers={"Host": f"evil.example:{world.machine.port}"})
     assert (answer.status_code, answer.text) == (400, "Invalid host header")
 

@@ -1,4 +1,6 @@
-"""Worker, server or everything lost in the middle of a sweep: no job is lost or started twice for it."""
+"""Worker, server or everything lost in the middle of a sweep: no job is lost or started twice for
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,14 @@ def start_sweep(world: World, benchmark: str) -> str:
     return run
 
 
-def adopted_and_finished(world: World, benchmark: str, run: str, release: Release) -> tuple[Ledger, Ledger]:
+def adopted_and_finished(
+    world: World, benchmark: str, run: str, release: Release
+) -> tuple[Ledger, Ledger]:
     """The platform's list once a retry has looked at both jobs, and in the end."""
     world.retry(run)
-    wait_for(f"{benchmark} goes on", lambda: "job 2/2" in world.log_of(run).rpartition("resuming")[2])
+    wait_for(
+        f"{benchmark} goes on", lambda: "job 2/2" in world.log_of(run).rpartition("resuming")[2]
+    )
     adopted = world.ledger(benchmark)
     release()
     assert world.end_of(run) == "Completed"
@@ -37,12 +43,16 @@ def adopted_and_finished(world: World, benchmark: str, run: str, release: Releas
 
 
 def test_worker_that_is_told_to_end_leaves_the_jobs(world: World, held_jobs: Release) -> None:
-    """SIGTERM, after a grace SIGKILL, as `make down`, a rollout or `docker stop` do: the run stays Running."""
+    """SIGTERM, after a grace SIGKILL, as `make down`, a rollout or `docker stop` do: the run stays
+    Running.
+    """
     run = start_sweep(world, "rollout")
     worker, flow = world.process("worker"), world.flow_process(run)
     send(worker, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
-    while (alive := [pid for pid in (worker, flow) if is_alive(pid)]) and time.monotonic() < deadline:
+    while (
+        alive := [pid for pid in (worker, flow) if is_alive(pid)]
+    ) and time.monotonic() < deadline:
         time.sleep(0.1)
     for pid in alive:  # now and then one of them does not end by itself
         send(pid, signal.SIGKILL)
@@ -55,7 +65,9 @@ def test_worker_that_is_told_to_end_leaves_the_jobs(world: World, held_jobs: Rel
 
 
 def test_run_goes_on_when_its_worker_is_killed(world: World, held_jobs: Release) -> None:
-    """kill -9 of the worker alone: the flow's process finishes the sweep, and the new worker has nothing to do."""
+    """kill -9 of the worker alone: the flow's process finishes the sweep, and the new worker has
+    nothing to do.
+    """
     run = start_sweep(world, "workerless")
     worker, flow = world.process("worker"), world.flow_process(run)
     send(worker, signal.SIGKILL)
@@ -82,7 +94,9 @@ def test_run_outlives_a_restart_of_the_server(world: World, held_jobs: Release) 
 
 
 def test_jobs_are_adopted_after_everything_was_killed(world: World, held_jobs: Release) -> None:
-    """kill -9 of flow, worker and server; the platform, which is elsewhere in production, lives on."""
+    """kill -9 of flow, worker and server; the platform, which is elsewhere in production, lives
+    on.
+    """
     run = start_sweep(world, "blackout")
     lost = [world.process("worker"), world.process("server"), world.flow_process(run)]
     for process in lost:

@@ -1,4 +1,5 @@
-"""A deployment's form in Prefect's UI: its fields and their help, a refused value, a run by clicks, its artifacts.
+"""A deployment's form in Prefect's UI: its fields and their help, a refused value, a run by clicks,
+its artifacts.
 
 `NODESWEEP_WRITE_SCREENSHOTS=1` writes docs/prefect-form.png and docs/prefect-run.png anew.
 """
@@ -18,7 +19,10 @@ from tests.production.world import World, wait_for
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed (apt-get install chromium)"),
+    pytest.mark.skipif(
+        shutil.which("chromium") is None,
+        reason="chromium is not installed (apt-get install chromium)",
+    ),
 ]
 DEPLOYMENT = "scaling-benchmark/local"
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -28,7 +32,9 @@ PATIENCE_MILLISECONDS = 60_000
 @pytest.fixture
 def page() -> Iterator[Page]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 1500})
         page.set_default_timeout(PATIENCE_MILLISECONDS)
         expect.set_options(timeout=PATIENCE_MILLISECONDS)
@@ -45,21 +51,30 @@ def screenshot(page: Page, name: str) -> None:
 def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     ui, deployment = world.machine.api_url.removesuffix("/api"), world.deployment_id(DEPLOYMENT)
     settings = world.settings("clicked", sweep__node_counts=[1])
-    world.call("PATCH", f"/deployments/{deployment}", parameters={"preset": "local", "settings": settings})
+    world.call(
+        "PATCH", f"/deployments/{deployment}", parameters={"preset": "local", "settings": settings}
+    )
 
     sign_in(page, world)
-    page.goto(f"{ui}/deployments/deployment/{world.deployment_id('scaling-benchmark/scaling-benchmark')}/run")
+    page.goto(
+        f"{ui}/deployments/deployment/{world.deployment_id('scaling-benchmark/scaling-benchmark')}/run"
+    )
     expect(page.get_by_text("search_mlp_p3").first).to_be_visible()
     screenshot(page, "prefect-form.png")
 
     page.goto(f"{ui}/deployments/deployment/{deployment}/run")
-    for help_text in ("The benchmark to start from", "SageMaker training instance type", "3 or more give an interval"):
+    for help_text in (
+        "The benchmark to start from",
+        "SageMaker training instance type",
+        "3 or more give an interval",
+    ):
         expect(page.get_by_text(help_text).first).to_be_visible()
     repeats = page.locator("input[type=number]").first
     repeats.fill("99")
     page.get_by_role("button", name="Submit").click()
     refusal = page.get_by_text(
-        "Validation failed for field 'repeats'. Failure reason: 99 is greater than the maximum of 50"
+        "Validation failed for field 'repeats'. Failure reason: 99 is greater than the maximum"
+        " of 50"
     )
     expect(refusal.first).to_be_visible()
     assert not world.ledger("clicked").jobs
@@ -90,5 +105,7 @@ def sign_in(page: Page, world: World) -> None:
 
 
 def runs_of(world: World, deployment: str) -> list[str]:
-    found = world.call("POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}})
+    found = world.call(
+        "POST", "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [deployment]}}
+    )
     return [run["id"] for run in found if run["parameters"].get("repeats") == 2]

@@ -1,4 +1,6 @@
-"""A machine as `make up` starts it: runs through the API of Prefect, jobs in the own list of the platform."""
+"""A machine as `make up` starts it: runs through the API of Prefect, jobs in the own list of the
+platform.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _ANSWER_SECONDS = 90.0
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> Any:
-    """The first truthy value of `condition`; fails the test, naming `what`, once `seconds` have passed."""
+    """The first truthy value of `condition`; fails the test, naming `what`, once `seconds` have
+    passed.
+    """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
@@ -89,7 +93,10 @@ class World:
         self.endpoint = f"http://{HOST}:{machine.platform_port}"
         user, _, password = machine.auth_file.read_text().strip().partition(":")
         self._api = httpx.Client(
-            base_url=machine.api_url, auth=(user, password), timeout=_ANSWER_SECONDS, trust_env=False
+            base_url=machine.api_url,
+            auth=(user, password),
+            timeout=_ANSWER_SECONDS,
+            trust_env=False,
         )
         self.sagemaker, self.s3 = (self._client(service) for service in ("sagemaker", "s3"))
 
@@ -98,7 +105,9 @@ class World:
         return session.client(service, endpoint_url=self.endpoint, config=Config(proxies={}))
 
     def settings(self, benchmark: str, **changes: Any) -> dict[str, Any]:
-        """What makes the preset `local` a benchmark of its own on this platform, both its jobs at once."""
+        """What makes the preset `local` a benchmark of its own on this platform, both its jobs at
+        once.
+        """
         return {
             "name": benchmark,
             "image.uri": IMAGE,
@@ -127,7 +136,9 @@ class World:
     # Prefect
 
     def allow_runs_at_once(self, deployment: str, limit: int) -> None:
-        self.call("PATCH", f"/deployments/{self.deployment_id(deployment)}", concurrency_limit=limit)
+        self.call(
+            "PATCH", f"/deployments/{self.deployment_id(deployment)}", concurrency_limit=limit
+        )
 
     def call(self, method: str, path: str, list_body: list[Any] | None = None, **body: Any) -> Any:
         """One call of Prefect's API; the test fails with the answer's text where it is refused."""
@@ -136,7 +147,9 @@ class World:
         return answer.json() if answer.content else None
 
     def _answer(self, method: str, path: str, body: dict[str, Any] | list[Any]) -> httpx.Response:
-        """A busy SQLite database is a 503, which Prefect's own client repeats too; a lost question is asked again."""
+        """A busy SQLite database is a 503, which Prefect's own client repeats too; a lost question
+        is asked again.
+        """
         for is_last in [False] * 19 + [True]:
             try:
                 got = self._api.request(method, path, json=body or None)
@@ -168,7 +181,9 @@ class World:
         return str(self.call("GET", f"/flow_runs/{run}")["state"]["name"])
 
     def set_state(self, run: str, kind: str, name: str, force: bool = False) -> None:
-        answer = self.call("POST", f"/flow_runs/{run}/set_state", state={"type": kind, "name": name}, force=force)
+        answer = self.call(
+            "POST", f"/flow_runs/{run}/set_state", state={"type": kind, "name": name}, force=force
+        )
         assert answer["status"] == "ACCEPT", answer
 
     def cancel(self, run: str) -> None:
@@ -188,19 +203,26 @@ class World:
         try:
             return str(wait_for(f"the end of run {run}", ended, seconds))
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {self.state(run)}, its log:\n{self.log_of(run)}") from None
+            raise AssertionError(
+                f"{error}; it is {self.state(run)}, its log:\n{self.log_of(run)}"
+            ) from None
 
     def log_of(self, run: str) -> str:
         """What the run has logged so far, its last 200 lines."""
         found = self.call(
-            "POST", "/logs/filter", logs={"flow_run_id": {"any_": [run]}}, limit=200, sort="TIMESTAMP_DESC"
+            "POST",
+            "/logs/filter",
+            logs={"flow_run_id": {"any_": [run]}},
+            limit=200,
+            sort="TIMESTAMP_DESC",
         )
         return "\n".join(entry["message"] for entry in reversed(found))
 
     # The platform
 
     def hold_jobs(self) -> Callable[[], None]:
-        """Every job that is created from now on stays InProgress until the returned call: one at a time is carried out.
+        """Every job that is created from now on stays InProgress until the returned call: one at a
+        time is carried out.
 
         What holds them up is a job of nobody's, of two hours.
         """
@@ -211,24 +233,37 @@ class World:
             AlgorithmSpecification={"TrainingImage": IMAGE, "TrainingInputMode": "File"},
             RoleArn=ROLE,
             OutputDataConfig={"S3OutputPath": "s3://hold/jobs"},
-            ResourceConfig={"InstanceType": "ml.local.small", "InstanceCount": 1, "VolumeSizeInGB": 1},
+            ResourceConfig={
+                "InstanceType": "ml.local.small",
+                "InstanceCount": 1,
+                "VolumeSizeInGB": 1,
+            },
             StoppingCondition={"MaxRuntimeInSeconds": 7200},
             Environment={"NODESWEEP_SIM_SETUP_SECONDS": "7000"},
         )
 
         def release() -> None:
-            if self.sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"] in RUNNING:
+            if (
+                self.sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"]
+                in RUNNING
+            ):
                 self.sagemaker.stop_training_job(TrainingJobName=name)
 
         return release
 
     def ledger(self, benchmark: str) -> Ledger:
-        pages = self.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=f"{benchmark}-")
+        pages = self.sagemaker.get_paginator("list_training_jobs").paginate(
+            NameContains=f"{benchmark}-"
+        )
         jobs = [job for page in pages for job in page["TrainingJobSummaries"]]
         found = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in jobs}
-        return Ledger({name: status for name, status in found.items() if name.startswith(f"{benchmark}-")})
+        return Ledger(
+            {name: status for name, status in found.items() if name.startswith(f"{benchmark}-")}
+        )
 
-    def running_jobs(self, benchmark: str, count: int = 1, seconds: float = _PATIENCE_SECONDS) -> list[str]:
+    def running_jobs(
+        self, benchmark: str, count: int = 1, seconds: float = _PATIENCE_SECONDS
+    ) -> list[str]:
         """Wait until so many jobs of the benchmark run."""
 
         def enough() -> list[str] | None:
@@ -239,7 +274,11 @@ class World:
 
     def no_job_runs(self, benchmark: str, seconds: float = 30.0) -> Ledger:
         """Wait until no job of the benchmark runs; the list then."""
-        wait_for(f"the end of the jobs of {benchmark}", lambda: not self.ledger(benchmark).running, seconds)
+        wait_for(
+            f"the end of the jobs of {benchmark}",
+            lambda: not self.ledger(benchmark).running,
+            seconds,
+        )
         return self.ledger(benchmark)
 
     # Processes

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 GENERATED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def outcome(nodes: int, train_seconds: float | None = None, repeat: int = 1, **changes: Any) -> JobOutcome:
+def outcome(
+    nodes: int, train_seconds: float | None = None, repeat: int = 1, **changes: Any
+) -> JobOutcome:
     """A completed run with that train time, or a failed one where it has none."""
     completed = train_seconds is not None
     fields: dict[str, Any] = {
@@ -38,7 +40,9 @@ def outcomes_at(times: dict[int, float | Sequence[float]], **changes: Any) -> li
     made = []
     for nodes, seconds in times.items():
         repeats = seconds if isinstance(seconds, Sequence) else [seconds]
-        made += [outcome(nodes, each, repeat, **changes) for repeat, each in enumerate(repeats, start=1)]
+        made += [
+            outcome(nodes, each, repeat, **changes) for repeat, each in enumerate(repeats, start=1)
+        ]
     return made
 
 

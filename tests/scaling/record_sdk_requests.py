@@ -1,13 +1,15 @@
-"""Records the CreateTrainingJob requests that the SageMaker SDK v2 sends, for tests/scaling/planning/test_request.py.
+"""Records the CreateTrainingJob requests that the SageMaker SDK v2 sends, for
+tests/scaling/planning/test_request.py.
 
-The SDK is no dependency of this project; the program runs in an environment of its own and reaches no network (every
-call is answered here, and what would open a connection raises):
+The SDK is no dependency of this project; the program runs in an environment of its own and reaches
+no network (every call is answered here, and what would open a connection raises):
 
     python3.11 -m venv /tmp/sdk-v2 && /tmp/sdk-v2/bin/pip install sagemaker==2.257.7
     /tmp/sdk-v2/bin/python tests/scaling/record_sdk_requests.py tests/scaling/golden_requests
 
-One file per case: what was asked of the estimator, and the request, or the message with which the SDK refused. Beside
-the folder sdk_tables.json: which versions and instance types the SDK takes for what.
+One file per case: what was asked of the estimator, and the request, or the message with which the
+SDK refused. Beside the folder sdk_tables.json: which versions and instance types the SDK takes for
+what.
 """
 
 from __future__ import annotations
@@ -52,10 +54,15 @@ EFA = "-x FI_PROVIDER=efa -x FI_EFA_USE_DEVICE_RDMA=1 -x RDMAV_FORK_SAFE=1"
 
 
 def _smp(parameters: dict[str, Any], **others: Any) -> dict[str, Any]:
-    return {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, **others}
+    return {
+        "smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}},
+        **others,
+    }
 
 
-def _case(distribution: dict[str, Any] | None, instance_type: str = "ml.p4d.24xlarge", **kwargs: Any) -> dict[str, Any]:
+def _case(
+    distribution: dict[str, Any] | None, instance_type: str = "ml.p4d.24xlarge", **kwargs: Any
+) -> dict[str, Any]:
     if "framework_version" not in kwargs:
         kwargs.setdefault("image_uri", OWN_IMAGE)
     return {"distribution": distribution, "instance_type": instance_type, **kwargs}
@@ -68,12 +75,20 @@ CASES: dict[str, dict[str, Any]] = {
     "none": _case(None, "ml.m5.xlarge"),
     "torch_distributed": _case(_TORCHRUN),
     "torch_distributed_cpu": _case(_TORCHRUN, "ml.m5.xlarge"),
-    "torch_distributed_smddp": _case({**_TORCHRUN, "smdistributed": {"dataparallel": {"enabled": True}}}),
+    "torch_distributed_smddp": _case(
+        {**_TORCHRUN, "smdistributed": {"dataparallel": {"enabled": True}}}
+    ),
     "pytorchddp": _case({"pytorchddp": {"enabled": True}}),
-    "pytorchddp_options": _case({"pytorchddp": {"enabled": True, "custom_mpi_options": "-verbose"}}),
+    "pytorchddp_options": _case(
+        {"pytorchddp": {"enabled": True, "custom_mpi_options": "-verbose"}}
+    ),
     "smddp": _case({"smdistributed": {"dataparallel": {"enabled": True}}}),
     "smddp_options": _case(
-        {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "-x NCCL_DEBUG=VERSION"}}}
+        {
+            "smdistributed": {
+                "dataparallel": {"enabled": True, "custom_mpi_options": "-x NCCL_DEBUG=VERSION"}
+            }
+        }
     ),
     "smp_v1": _case(_smp(SMP_V1, mpi=_MPI), "ml.p3.16xlarge"),
     "smp_v1_efa": _case(_smp(SMP_V1, mpi={**_MPI, "custom_mpi_options": EFA})),
@@ -83,24 +98,41 @@ CASES: dict[str, dict[str, Any]] = {
     "smp_v2_image": _case(_smp(SMP_V2, **_TORCHRUN), framework_version="2.4.1", py_version="py311"),
     "mpi": _case({"mpi": {"enabled": True}}, "ml.m5.xlarge"),
     "mpi_options": _case(
-        {"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": "--NCCL_DEBUG WARN"}}, "ml.m5.xlarge"
+        {
+            "mpi": {
+                "enabled": True,
+                "processes_per_host": 2,
+                "custom_mpi_options": "--NCCL_DEBUG WARN",
+            }
+        },
+        "ml.m5.xlarge",
     ),
     "horovod": _case({"mpi": _MPI}, "ml.p3.16xlarge"),
     "parameter_server": _case({"parameter_server": {"enabled": True}}, "ml.m5.xlarge"),
     "trainium": _case(_TORCHRUN, "ml.trn1.32xlarge"),
     # What the SDK refuses by itself.
-    "refused_cpu_without_image": _case(_TORCHRUN, "ml.m5.xlarge", framework_version="2.4.1", py_version="py311"),
+    "refused_cpu_without_image": _case(
+        _TORCHRUN, "ml.m5.xlarge", framework_version="2.4.1", py_version="py311"
+    ),
     "refused_mpi_on_trainium": _case({"mpi": {"enabled": True}}, "ml.trn1.32xlarge"),
     "refused_two_smdistributed": _case(
         {"smdistributed": {"dataparallel": {"enabled": True}, "modelparallel": {"enabled": True}}}
     ),
-    "refused_smddp_on_p5": _case({"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.p5.48xlarge"),
-    "refused_horovod_beside_ddp": _case(_smp({"partitions": 2, "horovod": True, "ddp": True}, mpi=_MPI)),
+    "refused_smddp_on_p5": _case(
+        {"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.p5.48xlarge"
+    ),
+    "refused_horovod_beside_ddp": _case(
+        _smp({"partitions": 2, "horovod": True, "ddp": True}, mpi=_MPI)
+    ),
     "refused_port_without_ddp": _case(_smp({"partitions": 2, "ddp_port": 7778}, mpi=_MPI)),
     "refused_pytorchddp_by_version": _case({"pytorchddp": {"enabled": True}}, **_AFTER_SMDDP),
-    "refused_smddp_by_version": _case({"smdistributed": {"dataparallel": {"enabled": True}}}, **_AFTER_SMDDP),
+    "refused_smddp_by_version": _case(
+        {"smdistributed": {"dataparallel": {"enabled": True}}}, **_AFTER_SMDDP
+    ),
     # What it takes although the documents say otherwise.
-    "taken_smddp_on_g5": _case({"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.g5.12xlarge"),
+    "taken_smddp_on_g5": _case(
+        {"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.g5.12xlarge"
+    ),
     "taken_64_processes_on_8_gpus": _case({"mpi": {"enabled": True, "processes_per_host": 64}}),
 }
 
@@ -125,7 +157,9 @@ def record(case: dict[str, Any], source_dir: str) -> dict[str, Any]:
             sagemaker_session=session,
             **case,
         )
-        channel = TrainingInput("s3://bench-bucket/data/", distribution="FullyReplicated", input_mode="File")
+        channel = TrainingInput(
+            "s3://bench-bucket/data/", distribution="FullyReplicated", input_mode="File"
+        )
         estimator.fit({"training": channel}, job_name="golden", wait=False)
     except ValueError as error:
         return {"refused": str(error)}
@@ -139,7 +173,9 @@ def tables() -> dict[str, Any]:
     versions = fw_utils.SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS["pytorch"]
     return {
         "SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS": {"pytorch": versions},
-        "SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES": list(fw_utils.SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES),
+        "SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES": list(
+            fw_utils.SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES
+        ),
         "TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS": (
             fw_utils.TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS
         ),
@@ -147,12 +183,16 @@ def tables() -> dict[str, Any]:
             fw_utils.TRAINIUM_SUPPORTED_TORCH_DISTRIBUTED_FRAMEWORK_VERSIONS
         ),
         # Gone from the SDK: pytorchddp is smddp by the time it is checked.
-        "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS": getattr(fw_utils, "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS", None),
+        "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS": getattr(
+            fw_utils, "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS", None
+        ),
     }
 
 
 def _session() -> tuple[Any, list[dict[str, Any]]]:
-    """A SageMaker session whose every call is answered here, and the CreateTrainingJob requests it has sent."""
+    """A SageMaker session whose every call is answered here, and the CreateTrainingJob requests it
+    has sent.
+    """
     import boto3
     import botocore.session
     import sagemaker
@@ -165,15 +205,29 @@ def _session() -> tuple[Any, list[dict[str, Any]]]:
         name = target.decode() if isinstance(target, bytes) else target
         if name == "SageMaker.CreateTrainingJob":
             requests.append(json.loads(request.body))
-        body = b'{"TrainingJobArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/golden"}' if name else b""
-        return AWSResponse(request.url, 200, {"Content-Type": "application/x-amz-json-1.1"}, _Raw(body))
+        body = (
+            b'{"TrainingJobArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/golden"}'
+            if name
+            else b""
+        )
+        return AWSResponse(
+            request.url, 200, {"Content-Type": "application/x-amz-json-1.1"}, _Raw(body)
+        )
 
     core = botocore.session.get_session()
     core.set_credentials("recorder", "recorder")
     core.register("before-send.*", answer)
     boto = boto3.Session(botocore_session=core, region_name="us-east-1")
-    silent = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
-    return sagemaker.Session(boto_session=boto, default_bucket="bench-bucket", sagemaker_config=silent), requests
+    silent = {
+        "SchemaVersion": "1.0",
+        "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}},
+    }
+    return (
+        sagemaker.Session(
+            boto_session=boto, default_bucket="bench-bucket", sagemaker_config=silent
+        ),
+        requests,
+    )
 
 
 class _Raw(io.BytesIO):
@@ -196,14 +250,22 @@ def main(folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     held = {"sdk": f"sagemaker {sagemaker.__version__}", **tables()}
-    (folder.parent / "sdk_tables.json").write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
+    (folder.parent / "sdk_tables.json").write_text(
+        json.dumps(held, indent=1, sort_keys=True) + "\n"
+    )
     with tempfile.TemporaryDirectory() as source_dir:
         (Path(source_dir) / "train.py").write_text("print('never run')\n")
         for name, case in CASES.items():
-            asked = {"sdk": f"sagemaker {sagemaker.__version__}", "estimator": "sagemaker.pytorch.PyTorch", **case}
+            asked = {
+                "sdk": f"sagemaker {sagemaker.__version__}",
+                "estimator": "sagemaker.pytorch.PyTorch",
+                **case,
+            }
             outcome = record(case, source_dir)
             path = folder / f"{name}.json"
-            path.write_text(json.dumps({"asked": asked, **outcome}, indent=1, sort_keys=True) + "\n")
+            path.write_text(
+                json.dumps({"asked": asked, **outcome}, indent=1, sort_keys=True) + "\n"
+            )
 
 
 if __name__ == "__main__":

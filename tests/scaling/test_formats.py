@@ -39,29 +39,51 @@ def test_seconds(seconds, text):
 
 @pytest.mark.parametrize(
     ("speedup", "text"),
-    [(None, "–"), (1, "1.0x"), (1.8, "1.8x"), (99 / 27, "3.7x"), (99 / 13.5, "7.3x"), (0.04, "0.04x")],
+    [
+        (None, "–"),
+        (1, "1.0x"),
+        (1.8, "1.8x"),
+        (99 / 27, "3.7x"),
+        (99 / 13.5, "7.3x"),
+        (0.04, "0.04x"),
+    ],
 )
 def test_speedup(speedup, text):
     assert format_speedup(speedup) == text
 
 
 def test_other_numbers():
-    assert (format_percent(0.9167), format_ratio(2.037), format_usd(0.0123), format_usd(1234.5)) == (
+    assert (
+        format_percent(0.9167),
+        format_ratio(2.037),
+        format_usd(0.0123),
+        format_usd(1234.5),
+    ) == (
         "92 %",
         "2.04",
         "$0.0123",
         "$1,234.50",
     )
     assert (format_value(0.05), format_value(0.98765432)) == ("0.05", "0.9877")
-    assert (nodes_text(1), nodes_text(8), join_words([1, 2, 4])) == ("1 node", "8 nodes", "1, 2 and 4")
+    assert (nodes_text(1), nodes_text(8), join_words([1, 2, 4])) == (
+        "1 node",
+        "8 nodes",
+        "1, 2 and 4",
+    )
     assert (join_words(["a"]), join_words([])) == ("a", "none")
 
 
 def test_interval_says_its_level_unless_it_is_95_percent():
     assert format_interval(None, format_seconds) == ""
     assert format_interval(Interval(low=45.9, high=46.8), format_seconds) == "[45.9 s, 46.8 s]"
-    assert format_interval(Interval(low=1, high=2, level=0.75), format_speedup) == "[1.0x, 2.0x] (75 %)"
-    assert format_interval(Interval(low=1, high=2, level=0.9375), format_speedup) == "[1.0x, 2.0x] (93 %)"
+    assert (
+        format_interval(Interval(low=1, high=2, level=0.75), format_speedup)
+        == "[1.0x, 2.0x] (75 %)"
+    )
+    assert (
+        format_interval(Interval(low=1, high=2, level=0.9375), format_speedup)
+        == "[1.0x, 2.0x] (93 %)"
+    )
     assert format_interval(Interval(low=1, high=2, level=0.9499), format_speedup).endswith("(94 %)")
 
 

@@ -31,14 +31,18 @@ def test_sweep_id_tells_its_config_and_time(make_config):
     assert names.is_sweep_id(sweep) and names.sweep_matches(sweep, config)
     assert not names.sweep_matches(sweep, make_config(training={"seed": 2}))
     assert not any(
-        names.is_sweep_id(other) for other in ("bench", sweep + "\n", sweep.upper(), "-" + sweep, sweep + "x")
+        names.is_sweep_id(other)
+        for other in ("bench", sweep + "\n", sweep.upper(), "-" + sweep, sweep + "x")
     )
 
 
 def test_config_digest_ignores_key_order_directory_and_report(raw_config):
     config = parse_config(raw_config, "test")
     backwards = parse_config(dict(reversed(raw_config.items())), "test")
-    elsewhere = [config.with_absolute_paths(Path(folder)) for folder in ("/home/a/repo/configs", "/srv/b/configs")]
+    elsewhere = [
+        config.with_absolute_paths(Path(folder))
+        for folder in ("/home/a/repo/configs", "/srv/b/configs")
+    ]
     quiet = parse_config({**raw_config, "report": {"directory": "elsewhere", "title": "T"}}, "test")
     digests = {names.config_digest(each) for each in (config, backwards, *elsewhere, quiet)}
     assert len(digests) == 1
@@ -84,7 +88,9 @@ def test_canonical_digest_knows_no_key_order():
         {"report": {"parity": {"tolerance": 0.5}, "recommendation": {"min_efficiency": 0.5}}},
     ],
 )
-def test_a_sweep_resumes_with_more_budget_patience_or_another_way_to_the_platform(sections, make_config):
+def test_a_sweep_resumes_with_more_budget_patience_or_another_way_to_the_platform(
+    sections, make_config
+):
     sweep = names.sweep_id(make_config(), STARTED)
     assert names.sweep_matches(sweep, make_config(**sections))
 
@@ -119,7 +125,9 @@ def test_history_is_one_file_per_sweep_in_a_partition_per_benchmark():
 
 
 def test_plot_names():
-    assert [names.plot_name(kind, "svg") for kind in ("speedup", "efficiency", "cost", "phases")] == [
+    assert [
+        names.plot_name(kind, "svg") for kind in ("speedup", "efficiency", "cost", "phases")
+    ] == [
         "speedup.svg",
         "efficiency.svg",
         "cost.svg",

@@ -26,6 +26,8 @@ def test_numbers_that_json_does_not_have_are_refused(number):
 @pytest.mark.parametrize("section", ["training", "dataset"])
 def test_section_of_the_config_that_is_no_mapping_is_refused(section, make_outcomes, make_report):
     report = make_report(make_outcomes({1: 40, 2: 21})).to_dict()
-    assert ScalingReport.model_validate(report | {"config": {section: None}}).config == {section: None}
+    assert ScalingReport.model_validate(report | {"config": {section: None}}).config == {
+        section: None
+    }
     with pytest.raises(ValidationError, match=f"{section} is a list; expected its fields by name"):
         ScalingReport.model_validate(report | {"config": {section: []}})

@@ -68,7 +68,10 @@ def test_a_secret_is_known_by_its_shape_wherever_it_stands(text: str) -> None:
     ],
 )
 def test_keys_and_long_numbers_are_hidden_whole(text: str) -> None:
-    assert hide_in_text(f"x {text} y") in (f"x {HIDDEN} y", f"x {text.partition('=')[0]}={HIDDEN} y")
+    assert hide_in_text(f"x {text} y") in (
+        f"x {HIDDEN} y",
+        f"x {text.partition('=')[0]}={HIDDEN} y",
+    )
 
 
 def test_looking_for_a_key_takes_time_in_proportion_to_the_text() -> None:
@@ -86,7 +89,12 @@ def test_a_private_key_is_hidden_from_its_first_to_its_last_line_however_the_lin
     kind: str, portion: int, prefix: str
 ) -> None:
     block = " BLOCK" if kind.startswith("PGP") else ""
-    key = [f"-----BEGIN {kind}PRIVATE KEY{block}-----", "", *MATERIAL, f"-----END {kind}PRIVATE KEY{block}-----"]
+    key = [
+        f"-----BEGIN {kind}PRIVATE KEY{block}-----",
+        "",
+        *MATERIAL,
+        f"-----END {kind}PRIVATE KEY{block}-----",
+    ]
     lines = ["before", *(prefix + line for line in key), "after -- Speedup 1.8x"]
     hider, shown = LogHider(), []
     for place in range(0, len(lines), portion):
@@ -99,13 +107,21 @@ def test_a_private_key_is_hidden_from_its_first_to_its_last_line_however_the_lin
 def test_lines_of_a_key_whose_first_line_was_not_read_are_hidden_too() -> None:
     shown = LogHider().hide([*MATERIAL, "-----END PRIVATE KEY-----", "after"])
     assert shown[:-1] == [HIDDEN] * 21 and shown[-1] == "after"
-    reason = f"AlgorithmError: exit code 1.\n{MATERIAL[0]}\n{MATERIAL[1]}\n-----END PRIVATE KEY-----\nboom"
+    reason = (
+        f"AlgorithmError: exit code 1.\n{MATERIAL[0]}\n{MATERIAL[1]}\n-----END PRIVATE"
+        " KEY-----\nboom"
+    )
     assert hide_in_text(reason) == f"AlgorithmError: exit code 1.{HIDDEN}\nboom"
 
 
 def test_a_key_that_never_ends_hides_no_more_than_a_key_has() -> None:
-    shown = LogHider().hide(["-----BEGIN PRIVATE KEY-----", *["step"] * MAX_KEY_LINES, "train_loss=0.5"])
-    assert shown[: MAX_KEY_LINES + 1] == [HIDDEN] * (MAX_KEY_LINES + 1) and shown[-1] == "train_loss=0.5"
+    shown = LogHider().hide(
+        ["-----BEGIN PRIVATE KEY-----", *["step"] * MAX_KEY_LINES, "train_loss=0.5"]
+    )
+    assert (
+        shown[: MAX_KEY_LINES + 1] == [HIDDEN] * (MAX_KEY_LINES + 1)
+        and shown[-1] == "train_loss=0.5"
+    )
 
 
 def test_keys_of_several_texts_in_one_line_leave_what_stands_between() -> None:
@@ -134,7 +150,10 @@ def test_what_is_no_secret_is_shown(text: str) -> None:
 
 def test_no_value_of_an_environment_or_of_build_arguments_is_shown() -> None:
     request = {"Environment": {"OMP_NUM_THREADS": "4"}, "HyperParameters": {"lr": "0.1"}}
-    assert hide_secrets(request) == {"Environment": {"OMP_NUM_THREADS": HIDDEN}, "HyperParameters": {"lr": "0.1"}}
+    assert hide_secrets(request) == {
+        "Environment": {"OMP_NUM_THREADS": HIDDEN},
+        "HyperParameters": {"lr": "0.1"},
+    }
     config = {"training": {"environment": {"A": "b"}}, "image": {"build_args": {"INDEX": "c"}}}
     assert hide_secrets(config) == {
         "training": {"environment": {"A": HIDDEN}},
@@ -184,7 +203,12 @@ def test_of_a_recorded_config_what_only_the_program_reads_is_hidden(
         image={"build_args": {"A": "s3cr3t"}},
         training={
             "environment": {"B": "s3cr3t"},
-            "hyperparameters": {"lr": "{learning_rate}", "api-key": "s3cr3t", "index": f"https://me:{X}@host", "n": 3},
+            "hyperparameters": {
+                "lr": "{learning_rate}",
+                "api-key": "s3cr3t",
+                "index": f"https://me:{X}@host",
+                "n": 3,
+            },
         },
     )
     record = hide_in_config(config)

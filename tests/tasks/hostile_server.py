@@ -1,4 +1,6 @@
-"""Servers on loopback that answer whatever a test wants them to, to every request, or hardly anything."""
+"""Servers on loopback that answer whatever a test wants them to, to every request, or hardly
+anything.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +57,16 @@ DRIPS = {
     "head": b"HTTP/1.1 200 O",
     "body": b"HTTP/1.1 200 OK\r\nETag: 1\r\nContent-Length: 1000000\r\n\r\n",
 }
-"""What an endpoint that never gets to the end of an answer says at once; the rest comes byte by byte, or not at all."""
+"""What an endpoint that never gets to the end of an answer says at once; the rest comes byte by
+byte, or not at all.
+"""
 
 
 @contextmanager
 def dripping_server(said_at_once: bytes, pause_seconds: float = 0.05) -> Iterator[str]:
-    """Inside, the yielded endpoint accepts, says so much at once and then a byte after every pause; b"": nothing."""
+    """Inside, the yielded endpoint accepts, says so much at once and then a byte after every pause;
+    b"": nothing.
+    """
     over = threading.Event()
 
     def drip(connection: socket.socket) -> None:

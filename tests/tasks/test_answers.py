@@ -52,7 +52,9 @@ def one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[tuple[str, list[Words]]]:
-    """An endpoint and what it answers next; one for all, since a new client takes most of a second."""
+    """An endpoint and what it answers next; one for all, since a new client takes most of a
+    second.
+    """
     said = [Words()]
     with hostile_server(lambda path: said[-1]) as endpoint:
         yield endpoint, said
@@ -96,14 +98,18 @@ def test_answer_that_is_not_aws_names_the_endpoint_and_what_came(
     with pytest.raises(ForeignAnswer) as raised:
         call(operation, words)
     message = str(raised.value)
-    assert f"{answers[0]} gave {operation} an answer that is not AWS's: HTTP {words.status}" in message
+    assert (
+        f"{answers[0]} gave {operation} an answer that is not AWS's: HTTP {words.status}" in message
+    )
     assert is_transient(raised.value), "whatever stands in between may go away"
     assert explain(raised.value) == (f"AWS call failed: {message}", 1)
 
 
 @pytest.mark.parametrize("operation", ["ListTrainingJobs", "ListObjectsV2"])
 def test_answer_that_breaks_off_is_not_taken_for_a_whole_one(call: Call, operation: str) -> None:
-    words = Words(200, b"<List" if "Objects" in operation else b'{"A": [', {"x-amz-request-id": "1"}, 1000)
+    words = Words(
+        200, b"<List" if "Objects" in operation else b'{"A": [', {"x-amz-request-id": "1"}, 1000
+    )
     with pytest.raises(ForeignAnswer, match="not all of it"):
         call(operation, words)
 
@@ -118,12 +124,19 @@ def test_page_of_a_gateway_in_trouble_is_an_error_that_passes(call: Call, operat
 def test_real_errors_and_answers_stay_what_they_are(call: Call) -> None:
     """Also behind a gateway that lets no x-amz header through."""
     with pytest.raises(ClientError) as raised:
-        call("ListTrainingJobs", Words(400, b'{"__type": "AccessDeniedException", "message": "no"}'))
+        call(
+            "ListTrainingJobs", Words(400, b'{"__type": "AccessDeniedException", "message": "no"}')
+        )
     assert error_code(raised.value) == "AccessDeniedException"
     with pytest.raises(ClientError) as raised:
         call("GetObject", Words(404, b"<Error><Code>NoSuchKey</Code></Error>"))
     assert error_code(raised.value) == "NoSuchKey"
-    assert call("ListTrainingJobs", Words(200, b'{"TrainingJobSummaries": []}'))["TrainingJobSummaries"] == []
+    assert (
+        call("ListTrainingJobs", Words(200, b'{"TrainingJobSummaries": []}'))[
+            "TrainingJobSummaries"
+        ]
+        == []
+    )
     page = call("GetObject", Words(200, PAGE, {"ETag": '"0f"', **HTML}))
     assert page["Body"].read() == PAGE, "an object may be a page"
     assert "events" not in call("FilterLogEvents", Words(200, b"{}", {"x-amzn-RequestId": "1"}))
@@ -156,7 +169,9 @@ def test_silence_is_said_every_two_minutes_and_ends_with_an_error(
     heard, now = silence
     reason = ReadTimeoutError(endpoint_url="http://there:1")
     said_at = []
-    with pytest.raises(PlatformSilent, match=r"http://there:1 has not answered anything for 900 s.*Describe") as raised:
+    with pytest.raises(
+        PlatformSilent, match=r"http://there:1 has not answered anything for 900 s.*Describe"
+    ) as raised:
         while True:
             heard.begin()
             now.seconds += 60.0
@@ -164,7 +179,10 @@ def test_silence_is_said_every_two_minutes_and_ends_with_an_error(
             if len(caplog.records) > len(said_at):
                 said_at.append(now.seconds)
     assert said_at == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
-    first = "no answer from http://there:1 for 120 s; waiting for its answer to Describe, and giving up after 900 s"
+    first = (
+        "no answer from http://there:1 for 120 s; waiting for its answer to Describe, and giving up"
+        " after 900 s"
+    )
     assert caplog.records[0].getMessage() == first
     assert not is_transient(raised.value) and raised.value.__cause__ is reason
     assert explain(raised.value)[1] == 1
@@ -193,15 +211,22 @@ def test_silence_begins_anew(silence: tuple[Silence, Time], ended_by: str) -> No
 def test_platform_that_never_answers_is_given_up(
     platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All clients of one endpoint wait together: of ten calls, 100 s after one another, the tenth gives up."""
+    """All clients of one endpoint wait together: of ten calls, 100 s after one another, the tenth
+    gives up.
+    """
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
     monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
     now = Time()
     outcomes: list[type[BaseException]] = []
     with dripping_server(DRIPS["silent"]) as endpoint:
-        monkeypatch.setitem(tasks.answers._SILENCES, endpoint, Silence(endpoint, monotonic=lambda: now.seconds))
+        monkeypatch.setitem(
+            tasks.answers._SILENCES, endpoint, Silence(endpoint, monotonic=lambda: now.seconds)
+        )
         there = platform.model_copy(update={"endpoint_url": endpoint})
-        calls = [(aws_client(CALLS[name][0], there), CALLS[name][1]) for name in ("ListTrainingJobs", "ListObjectsV2")]
+        calls = [
+            (aws_client(CALLS[name][0], there), CALLS[name][1])
+            for name in ("ListTrainingJobs", "ListObjectsV2")
+        ]
         for client, send in calls * 5:
             with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
                 send(client)
@@ -209,5 +234,12 @@ def test_platform_that_never_answers_is_given_up(
             now.seconds += 100.0
     assert outcomes == [ReadTimeoutError] * 9 + [PlatformSilent]
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
-    assert [words.split(";")[0].split(" for ")[1] for words in said] == ["200 s", "400 s", "600 s", "800 s"]
-    assert said[0].startswith(f"no answer from {endpoint} for ") and "giving up after 900 s" in said[0]
+    assert [words.split(";")[0].split(" for ")[1] for words in said] == [
+        "200 s",
+        "400 s",
+        "600 s",
+        "800 s",
+    ]
+    assert (
+        said[0].startswith(f"no answer from {endpoint} for ") and "giving up after 900 s" in said[0]
+    )

@@ -9,7 +9,10 @@ from tasks.errors import PreflightRefused, is_transient, retry_transient
 
 
 def client_error(code: str, status: int = 400) -> ClientError:
-    answer = {"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    answer = {
+        "Error": {"Code": code, "Message": "m"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     return ClientError(answer, "Operation")  # type: ignore[arg-type]
 
 

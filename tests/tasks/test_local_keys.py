@@ -77,8 +77,13 @@ def test_clients_need_nothing_of_the_users_own_set_up(
     assert aws_client("ecr", local) is aws_client("ecr", local), "clients are kept"
 
 
-def test_who_may_not_read_the_folder_is_told_where_the_key_lies(endpoint: str, tmp_path: Path) -> None:
-    with pytest.raises(NoLocalKeys, match=rf"{endpoint} can't be read from {tmp_path}/aws-credentials: No such file"):
+def test_who_may_not_read_the_folder_is_told_where_the_key_lies(
+    endpoint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        NoLocalKeys,
+        match=rf"{endpoint} can't be read from {tmp_path}/aws-credentials: No such file",
+    ):
         local_session(endpoint, None)
     (tmp_path / "aws-credentials").write_text("[default]\n")
     with pytest.raises(NoLocalKeys, match="it is damaged"):
@@ -118,10 +123,13 @@ def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
     ],
     ids=["page", "ok", "like ours", "half", "deep", "403", "circle"],
 )
-def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(platform: PlatformConfig, words: Words) -> None:
+def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
+    platform: PlatformConfig, words: Words
+) -> None:
     with hostile_server(lambda path: words) as endpoint:
         with pytest.raises(
-            ForeignAnswer, match=rf"{endpoint} gave /_nodesweep/status .*not nodesweep's local platform"
+            ForeignAnswer,
+            match=rf"{endpoint} gave /_nodesweep/status .*not nodesweep's local platform",
         ):
             local_session(endpoint, None)
         assert not answers(platform.model_copy(update={"endpoint_url": endpoint}))

@@ -33,12 +33,17 @@ def failing(*errors: Exception) -> Callable[[], str]:
     return look_at_it
 
 
-def test_patient_call_waits_an_outage_out(pauses: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_patient_call_waits_an_outage_out(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "nodesweep.platform")
     outage = [client_error("InternalError", 500)] * len(OUTAGE_PAUSES_SECONDS)
     assert failing(*outage)() == "seen"
     least, most = OUTAGE_JITTER
-    within = (least * pause <= made <= most * pause for made, pause in zip(pauses, OUTAGE_PAUSES_SECONDS, strict=True))
+    within = (
+        least * pause <= made <= most * pause
+        for made, pause in zip(pauses, OUTAGE_PAUSES_SECONDS, strict=True)
+    )
     assert all(within) and 300 < sum(pauses) < 900
     assert "look at it: An error occurred (InternalError)" in caplog.messages[0]
 
@@ -56,7 +61,9 @@ def test_patient_call_does_not_repeat_what_no_repetition_helps(pauses: list[floa
     assert pauses == []
 
 
-def test_patient_call_ends_at_once_when_the_run_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patient_call_ends_at_once_when_the_run_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tasks.platform, "Clock", lambda: Clock(wait=lambda seconds: True))
     with pytest.raises(Cancelled):
         failing(client_error("InternalError", 500))()

@@ -23,8 +23,13 @@ def test_sleep_ends_at_once_when_the_run_is_cancelled() -> None:
 def test_progress_says_changes_and_long_waits(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodesweep.test")
     now = iter([0.0, 0.0, 5.0, 16.0, 17.0, 20.0])
-    progress = Progress("job", logging.getLogger("nodesweep.test"), Clock(monotonic=lambda: next(now)))
-    changed = [progress.note(state) for state in ("Starting", "Starting", "Starting", "Training", "Training")]
+    progress = Progress(
+        "job", logging.getLogger("nodesweep.test"), Clock(monotonic=lambda: next(now))
+    )
+    changed = [
+        progress.note(state)
+        for state in ("Starting", "Starting", "Starting", "Training", "Training")
+    ]
     assert changed == [True, False, False, True, False]
     assert [record.getMessage() for record in caplog.records] == [
         "job: Starting", "job: still Starting (16 s)", "job: Training",

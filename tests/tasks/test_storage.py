@@ -20,7 +20,9 @@ def test_bytes_come_back_and_missing_ones_are_none(aws: Callable[[str], Any]) ->
 
 
 class WhoMayNotList:
-    """S3 for the stack's pipeline role: 403 for what is missing, no listing without a prefix that it may list."""
+    """S3 for the stack's pipeline role: 403 for what is missing, no listing without a prefix that
+    it may list.
+    """
 
     def __init__(self, s3: Any, prefix: str) -> None:
         self._s3, self._prefix, self.exceptions = s3, prefix, s3.exceptions
@@ -30,7 +32,9 @@ class WhoMayNotList:
             return getattr(self._s3, operation)(**request)
         except ClientError as error:
             if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
-                raise ClientError({"Error": {"Code": code, "Message": "Access Denied"}}, operation) from error
+                raise ClientError(
+                    {"Error": {"Code": code, "Message": "Access Denied"}}, operation
+                ) from error
             raise
 
     def get_object(self, **request: Any) -> Any:
@@ -48,7 +52,9 @@ class WhoMayNotList:
         return self._s3.put_object(**request)
 
 
-def test_what_is_missing_is_told_from_what_is_forbidden_without_listing_the_bucket(aws: Callable[[str], Any]) -> None:
+def test_what_is_missing_is_told_from_what_is_forbidden_without_listing_the_bucket(
+    aws: Callable[[str], Any],
+) -> None:
     s3 = aws("s3")
     s3.create_bucket(Bucket="bucket")
     role = WhoMayNotList(s3, "nodesweep/")

@@ -1,9 +1,10 @@
-"""A small residual network on CIFAR-10 with PyTorch Lightning, in the style of its CIFAR-10 tutorial.
+"""A small residual network on CIFAR-10 with PyTorch Lightning, in the style of its CIFAR-10
+tutorial.
 
     python lightning_cifar.py --data-dir cifar-10-batches-bin --max_epochs 5
 
-The folder holds CIFAR-10's binary version (https://www.cs.toronto.edu/~kriz/cifar.html): files data_batch_*.bin and
-test_batch.bin of rows of one label byte and 3,072 pixel bytes.
+The folder holds CIFAR-10's binary version (https://www.cs.toronto.edu/~kriz/cifar.html): files
+data_batch_*.bin and test_batch.bin of rows of one label byte and 3,072 pixel bytes.
 """
 
 import argparse
@@ -56,7 +57,9 @@ class LitResNet(pl.LightningModule):
         self.log("val_acc", accuracy, prog_bar=True, sync_dist=True)
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.hparams.lr, momentum=0.9, weight_decay=5e-4)
+        return torch.optim.SGD(
+            self.parameters(), lr=self.hparams.lr, momentum=0.9, weight_decay=5e-4
+        )
 
 
 class CIFAR10DataModule(pl.LightningDataModule):
@@ -65,10 +68,14 @@ class CIFAR10DataModule(pl.LightningDataModule):
         self.data_dir, self.batch_size = Path(data_dir), batch_size
 
     def read(self, pattern):
-        rows = np.concatenate([np.fromfile(file, np.uint8) for file in sorted(self.data_dir.rglob(pattern))])
+        rows = np.concatenate(
+            [np.fromfile(file, np.uint8) for file in sorted(self.data_dir.rglob(pattern))]
+        )
         rows = rows.reshape(-1, ROW_BYTES)
         images = rows[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / 255
-        return TensorDataset(torch.from_numpy(images - 0.5), torch.from_numpy(rows[:, 0].astype(np.int64)))
+        return TensorDataset(
+            torch.from_numpy(images - 0.5), torch.from_numpy(rows[:, 0].astype(np.int64))
+        )
 
     def setup(self, stage):
         self.train_set, self.val_set = self.read("data_batch_*.bin"), self.read("test_batch.bin")
@@ -100,7 +107,8 @@ def main():
     )
     trainer.fit(LitResNet(), CIFAR10DataModule(args.data_dir, args.batch_size))
     print(
-        f"rank {trainer.global_rank} of {trainer.world_size}: val_acc={trainer.callback_metrics['val_acc']:.3f};",
+        f"rank {trainer.global_rank} of {trainer.world_size}:"
+        f" val_acc={trainer.callback_metrics['val_acc']:.3f};",
         flush=True,
     )
 

@@ -42,7 +42,9 @@ class Trainer:
         self.device = device
         self.loader = loader
         self.optimizer = optimizer
-        self.model = DDP(model.to(device), device_ids=[device.index] if device.type == "cuda" else None)
+        self.model = DDP(
+            model.to(device), device_ids=[device.index] if device.type == "cuda" else None
+        )
 
     def run_epoch(self, epoch):
         self.loader.sampler.set_epoch(epoch)
@@ -55,16 +57,27 @@ class Trainer:
             total += loss.detach()
         dist.all_reduce(total)
         if dist.get_rank() == 0:
-            print(f"epoch {epoch}: loss={total.item() / len(self.loader) / dist.get_world_size():.4f};", flush=True)
+            print(
+                f"epoch {epoch}:"
+                f" loss={total.item() / len(self.loader) / dist.get_world_size():.4f};",
+                flush=True,
+            )
 
     def train(self, epochs):
         started = time.perf_counter()
         for epoch in range(epochs):
             self.run_epoch(epoch)  # ends when every rank has ended it
         seconds = time.perf_counter() - started
-        print(f"rank={dist.get_rank()}; world_size={dist.get_world_size()}; train_seconds={seconds:.3f};", flush=True)
+        print(
+            f"rank={dist.get_rank()}; world_size={dist.get_world_size()};"
+            f" train_seconds={seconds:.3f};",
+            flush=True,
+        )
         if dist.get_rank() == 0:
-            torch.save(self.model.module.state_dict(), os.path.join(os.environ.get("SM_MODEL_DIR", "."), "model.pt"))
+            torch.save(
+                self.model.module.state_dict(),
+                os.path.join(os.environ.get("SM_MODEL_DIR", "."), "model.pt"),
+            )
 
 
 def main():
@@ -78,11 +91,16 @@ def main():
     dataset = make_dataset()
     loader = DataLoader(dataset, batch_size=args.batch_size, sampler=DistributedSampler(dataset))
     model = torch.nn.Sequential(
-        torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)
+        torch.nn.Linear(2, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 2),
     )
     Trainer(model, loader, torch.optim.Adam(model.parameters(), lr=3e-3), device).train(args.epochs)
     dist.destroy_process_group()
-    gc.collect()  # DDP is a cycle that keeps gloo's threads; at exit they may abort the process (pytorch #190489)
+    # DDP is a cycle that keeps gloo's threads; at exit they may abort the process (pytorch #190489)
+    gc.collect()
 
 
 if __name__ == "__main__":

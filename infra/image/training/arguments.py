@@ -1,4 +1,5 @@
-"""The command line of the training program: SageMaker turns every hyperparameter into `--key value`.
+"""The command line of the training program: SageMaker turns every hyperparameter into
+`--key value`.
 
 python train.py --data DIR --model ranking_mlp --epochs 5
 """
@@ -25,7 +26,9 @@ BACKENDS = ("auto", "gloo", "nccl", "smddp", "xla")
 STRATEGIES = ("ddp", "fsdp", "smp")
 NO_FOLDER = "none"
 SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-"""Parameters of SageMaker's model parallelism 2.x under which ranks share layers, sequences or experts."""
+"""Parameters of SageMaker's model parallelism 2.x under which ranks share layers, sequences or
+experts.
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,7 +41,9 @@ def _whole(minimum: int) -> Any:
         try:
             value = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"got {text!r}, needs a whole number >= {minimum}") from None
+            raise argparse.ArgumentTypeError(
+                f"got {text!r}, needs a whole number >= {minimum}"
+            ) from None
         if value < minimum:
             raise argparse.ArgumentTypeError(f"got {value}, needs a whole number >= {minimum}")
         return value
@@ -47,7 +52,9 @@ def _whole(minimum: int) -> Any:
 
 
 def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool = False) -> Any:
-    needs = f"a number {'>' if above_minimum else '>='} {minimum:g}" + (f" and < {below:g}" if below < 1e300 else "")
+    needs = f"a number {'>' if above_minimum else '>='} {minimum:g}" + (
+        f" and < {below:g}" if below < 1e300 else ""
+    )
 
     def parse(text: str) -> float:
         try:
@@ -73,41 +80,52 @@ def _folder_or_none(text: str) -> Path | None:
 
 
 def _model_parallel_parameters(text: str) -> dict[str, str]:
-    """The toolkit writes the hyperparameter `mp_parameters`, an object, as `--mp_parameters name=value,…`."""
+    """The toolkit writes the hyperparameter `mp_parameters`, an object, as
+    `--mp_parameters name=value,…`.
+    """
     pairs = [pair.partition("=") for pair in text.split(",")]
     if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[2])]:
-        raise argparse.ArgumentTypeError(f"got {wrong[0]!r}, needs name=value,… as SageMaker's toolkit writes it")
+        raise argparse.ArgumentTypeError(
+            f"got {wrong[0]!r}, needs name=value,… as SageMaker's toolkit writes it"
+        )
     return {name: value for name, _, value in pairs}
 
 
 def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
-    """The parameters are the library's, which reads them by itself; refused is what this program can't do with them."""
+    """The parameters are the library's, which reads them by itself; refused is what this program
+    can't do with them.
+    """
     if "hybrid_shard_degree" not in parameters:
         raise UserError(
-            "--mp_parameters: no hybrid_shard_degree among them, so they are not those of SageMaker's model "
-            "parallelism 2.x, the only one this program has: use kind smp_v2, or bring a program for the other"
+            "--mp_parameters: no hybrid_shard_degree among them, so they are not those of"
+            " SageMaker's model parallelism 2.x, the only one this program has: use kind smp_v2, or"
+            " bring a program for the other"
         )
     if strategy != "smp":
         raise UserError(
-            f"--strategy {strategy} does not use SageMaker's model parallelism, which --mp_parameters asks for: use "
-            "--strategy smp, or another kind than smp_v2"
+            f"--strategy {strategy} does not use SageMaker's model parallelism, which"
+            " --mp_parameters asks for: use --strategy smp, or another kind than smp_v2"
         )
     for name in SPLITTING_DEGREES:
         if (value := parameters.get(name, "1")) != "1":
             raise UserError(
-                f"--mp_parameters: {name}={value}, but this program shards states and splits nothing else: use 1, or "
-                "bring a program that does"
+                f"--mp_parameters: {name}={value}, but this program shards states and splits"
+                " nothing else: use 1, or bring a program that does"
             )
 
 
 def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where SageMaker keeps checkpoints over an interruption: as its configuration says, else where the folder is.
+    """Where SageMaker keeps checkpoints over an interruption: as its configuration says, else where
+    the folder is.
 
-    A redirected /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) has the folder always; the configuration counts.
+    A redirected /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) has the folder always; the
+    configuration counts.
     """
     base = Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     try:
-        config = json.loads((base / "input" / "config" / "checkpointconfig.json").read_text(encoding="utf-8"))
+        config = json.loads(
+            (base / "input" / "config" / "checkpointconfig.json").read_text(encoding="utf-8")
+        )
         return Path(config.get("LocalPath") or base / "checkpoints")
     except (OSError, ValueError, AttributeError):
         folder = base / "checkpoints"
@@ -132,92 +150,157 @@ _MEASUREMENT = "measurement and output"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """Every argument, parsed and checked on its own; `training.data.batching` checks what needs the world size.
+    """Every argument, parsed and checked on its own; `training.data.batching` checks what needs the
+    world size.
 
     A field is the option of its name (`max_steps`: --max-steps), in the order of `--help`.
     """
 
     data: Path = field(
         metadata=_option(
-            _DATA, lambda environment: environment.get("SM_CHANNEL_TRAINING"), type=Path, help="folder of tables"
+            _DATA,
+            lambda environment: environment.get("SM_CHANNEL_TRAINING"),
+            type=Path,
+            help="folder of tables",
         )
     )
-    format: str = field(metadata=_option(_DATA, "parquet", choices=FORMATS, help="format of the tables"))
-    label_column: str = field(metadata=_option(_DATA, "label", help="class of a row; every other column is a feature"))
+    format: str = field(
+        metadata=_option(_DATA, "parquet", choices=FORMATS, help="format of the tables")
+    )
+    label_column: str = field(
+        metadata=_option(_DATA, "label", help="class of a row; every other column is a feature")
+    )
     image_channels: int = field(
-        metadata=_option(_DATA, 1, type=_whole(1), help="channels of pixel_* columns (order: channel, row, column)")
+        metadata=_option(
+            _DATA,
+            1,
+            type=_whole(1),
+            help="channels of pixel_* columns (order: channel, row, column)",
+        )
     )
     validation_fraction: float = field(
         metadata=_option(_DATA, 0.2, type=_number(0, 1, above_minimum=True), help="rows held out")
     )
     num_workers: int = field(
-        metadata=_option(_DATA, 0, type=_whole(0), help="loader processes per rank; 0: in the rank itself")
+        metadata=_option(
+            _DATA, 0, type=_whole(0), help="loader processes per rank; 0: in the rank itself"
+        )
     )
     epochs: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
     passes_per_epoch: int = field(
-        metadata=_option(_AMOUNT, 1, type=_whole(1), help="passes over the table in one epoch (small tables)")
+        metadata=_option(
+            _AMOUNT, 1, type=_whole(1), help="passes over the table in one epoch (small tables)"
+        )
     )
-    max_steps: int | None = field(metadata=_option(_AMOUNT, type=_whole(1), help="optimiser steps after which to stop"))
+    max_steps: int | None = field(
+        metadata=_option(_AMOUNT, type=_whole(1), help="optimiser steps after which to stop")
+    )
     per_replica_batch_size: int | None = field(
-        metadata=_option(_AMOUNT, type=_whole(1), help="b; from --global-batch-size where not given")
+        metadata=_option(
+            _AMOUNT, type=_whole(1), help="b; from --global-batch-size where not given"
+        )
     )
     accumulate_grad_batches: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
     global_batch_size: int | None = field(
-        metadata=_option(_AMOUNT, type=_whole(1), help="B; must equal world size x b x accumulation")
+        metadata=_option(
+            _AMOUNT, type=_whole(1), help="B; must equal world size x b x accumulation"
+        )
     )
     incomplete_batch: str = field(
-        metadata=_option(_AMOUNT, "drop", choices=INCOMPLETE_BATCH, help="an epoch's rest that fills no batch")
+        metadata=_option(
+            _AMOUNT, "drop", choices=INCOMPLETE_BATCH, help="an epoch's rest that fills no batch"
+        )
     )
     evaluate_every_samples: int | None = field(
         metadata=_option(_AMOUNT, type=_whole(1), help="default: at the end of every epoch")
     )
     model: str = field(metadata=_option(_OPTIMISATION, "ranking_mlp", choices=MODELS))
-    hidden_size: int = field(metadata=_option(_OPTIMISATION, 256, type=_whole(1), help="width of ranking_mlp"))
+    hidden_size: int = field(
+        metadata=_option(_OPTIMISATION, 256, type=_whole(1), help="width of ranking_mlp")
+    )
     layers: int = field(
-        metadata=_option(_OPTIMISATION, 7, type=_whole(2), help="dense layers of ranking_mlp, the last one included")
+        metadata=_option(
+            _OPTIMISATION,
+            7,
+            type=_whole(2),
+            help="dense layers of ranking_mlp, the last one included",
+        )
     )
     optimizer: str = field(metadata=_option(_OPTIMISATION, "adamw", choices=OPTIMIZERS))
-    learning_rate: float = field(metadata=_option(_OPTIMISATION, 1e-3, type=_number(0, above_minimum=True)))
+    learning_rate: float = field(
+        metadata=_option(_OPTIMISATION, 1e-3, type=_number(0, above_minimum=True))
+    )
     learning_rate_rule: str = field(
-        metadata=_option(_OPTIMISATION, "none", choices=RULES, help="scales it with the global batch")
+        metadata=_option(
+            _OPTIMISATION, "none", choices=RULES, help="scales it with the global batch"
+        )
     )
     base_global_batch_size: int | None = field(
-        metadata=_option(_OPTIMISATION, type=_whole(1), help="the batch that --learning-rate is meant for")
+        metadata=_option(
+            _OPTIMISATION, type=_whole(1), help="the batch that --learning-rate is meant for"
+        )
     )
     warmup_steps: int = field(
-        metadata=_option(_OPTIMISATION, 0, type=_whole(0), help="steps over which the learning rate rises linearly")
+        metadata=_option(
+            _OPTIMISATION,
+            0,
+            type=_whole(0),
+            help="steps over which the learning rate rises linearly",
+        )
     )
-    momentum: float = field(metadata=_option(_OPTIMISATION, 0.9, type=_number(0, 1), help="sgd only"))
+    momentum: float = field(
+        metadata=_option(_OPTIMISATION, 0.9, type=_number(0, 1), help="sgd only")
+    )
     weight_decay: float = field(metadata=_option(_OPTIMISATION, 0.0, type=_number(0)))
     seed: int = field(metadata=_option(_OPTIMISATION, 0, type=_whole(0)))
     precision: str = field(
         metadata=_option(
-            _OPTIMISATION, "auto", choices=PRECISIONS, help="auto: bf16 or 16 mixed where the hardware has it"
+            _OPTIMISATION,
+            "auto",
+            choices=PRECISIONS,
+            help="auto: bf16 or 16 mixed where the hardware has it",
         )
     )
     backend: str = field(
         metadata=_option(
-            _CLUSTER, "auto", choices=BACKENDS, help="auto: nccl with a GPU, gloo without; one process uses none"
+            _CLUSTER,
+            "auto",
+            choices=BACKENDS,
+            help="auto: nccl with a GPU, gloo without; one process uses none",
         )
     )
     strategy: str = field(
-        metadata=_option(_CLUSTER, "ddp", choices=STRATEGIES, help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x")
+        metadata=_option(
+            _CLUSTER,
+            "ddp",
+            choices=STRATEGIES,
+            help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x",
+        )
     )
-    process_group_timeout_seconds: float = field(metadata=_option(_CLUSTER, 600.0, type=_number(0, above_minimum=True)))
+    process_group_timeout_seconds: float = field(
+        metadata=_option(_CLUSTER, 600.0, type=_number(0, above_minimum=True))
+    )
     checkpoint_dir: Path | None = field(
         metadata=_option(
             _CLUSTER,
             default_checkpoint_dir,
             type=_folder_or_none,
-            help="last.ckpt is written there and resumed from; none: no such checkpoints (default: "
-            "SageMaker's, if any)",
+            help=(
+                "last.ckpt is written there and resumed from; none: no such checkpoints (default: "
+                "SageMaker's, if any)"
+            ),
         )
     )
     checkpoint_every_steps: int | None = field(
         metadata=_option(_CLUSTER, type=_whole(1), help="besides the end of every epoch")
     )
     warmup_exclude_epochs: int = field(
-        metadata=_option(_MEASUREMENT, 0, type=_whole(0), help="left out of the steady window; 1: the first epoch")
+        metadata=_option(
+            _MEASUREMENT,
+            0,
+            type=_whole(0),
+            help="left out of the steady window; 1: the first epoch",
+        )
     )
     warmup_exclude_steps: int = field(
         metadata=_option(_MEASUREMENT, 10, type=_whole(0), help="left out of the steady window")
@@ -226,17 +309,27 @@ class TrainingArguments:
         metadata=_option(_MEASUREMENT, 30.0, type=_number(0), help="left out of the steady window")
     )
     checkpoint: bool = field(
-        metadata=_option(_MEASUREMENT, True, type=_flag, help="write the best checkpoint (True or False)")
+        metadata=_option(
+            _MEASUREMENT, True, type=_flag, help="write the best checkpoint (True or False)"
+        )
     )
     tensorboard: bool = field(
-        metadata=_option(_MEASUREMENT, True, type=_flag, help="write TensorBoard logs (True or False)")
+        metadata=_option(
+            _MEASUREMENT, True, type=_flag, help="write TensorBoard logs (True or False)"
+        )
     )
     model_dir: Path = field(
-        metadata=_option(_MEASUREMENT, lambda environment: environment.get("SM_MODEL_DIR", "output/model"), type=Path)
+        metadata=_option(
+            _MEASUREMENT,
+            lambda environment: environment.get("SM_MODEL_DIR", "output/model"),
+            type=Path,
+        )
     )
     output_data_dir: Path = field(
         metadata=_option(
-            _MEASUREMENT, lambda environment: environment.get("SM_OUTPUT_DATA_DIR", "output/data"), type=Path
+            _MEASUREMENT,
+            lambda environment: environment.get("SM_OUTPUT_DATA_DIR", "output/data"),
+            type=Path,
         )
     )
     tensorboard_dir: Path | None = field(
@@ -251,8 +344,12 @@ class TrainingArguments:
 
 
 def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
-    """The parser of the fields' options; defaults of the folders come from the SageMaker variables in `environment`."""
-    parser = _Parser(prog="train.py", description="Distributed training, measured.", allow_abbrev=False)
+    """The parser of the fields' options; defaults of the folders come from the SageMaker variables
+    in `environment`.
+    """
+    parser = _Parser(
+        prog="train.py", description="Distributed training, measured.", allow_abbrev=False
+    )
     groups: dict[str, Any] = {}
     for each in fields(TrainingArguments):
         options = dict(each.metadata)
@@ -265,16 +362,24 @@ def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.Argume
         "--mp_parameters",
         type=_model_parallel_parameters,
         default=None,
-        help="what SageMaker's toolkit hands on under kind smp_v2; checked, and read by the library itself",
+        help=(
+            "what SageMaker's toolkit hands on under kind smp_v2; checked, and read by the library"
+            " itself"
+        ),
     )
     return parser
 
 
-def parse_arguments(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> TrainingArguments:
+def parse_arguments(
+    argv: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> TrainingArguments:
     """Parse `argv`; raises UserError where argparse would print its usage and exit with 2."""
     values = vars(build_parser(environment).parse_args(argv))
     if values["data"] is None:
-        raise UserError("--data is missing and SM_CHANNEL_TRAINING is not set: name the folder that holds the tables")
+        raise UserError(
+            "--data is missing and SM_CHANNEL_TRAINING is not set: name the folder that holds the"
+            " tables"
+        )
     if values["mp_parameters"] is not None:
         _check_model_parallel(values["mp_parameters"], values["strategy"])
     return TrainingArguments(**{each.name: values[each.name] for each in fields(TrainingArguments)})

@@ -1,9 +1,9 @@
 """Lets an emulating platform hold a node between boot and run_start.
 
-Importing torch under a fifth of a core takes most of a minute, so the local platform boots its nodes unthrottled: a
-node says `ready`, the platform puts the CPU quota in force on all of them and answers `go`. With `done` it says that
-it has nothing left to measure, and the platform may lift the quota. On AWS nothing sets SM_BOOT_BARRIER_DIR and nothing
-waits.
+Importing torch under a fifth of a core takes most of a minute, so the local platform boots its
+nodes unthrottled: a node says `ready`, the platform puts the CPU quota in force on all of them and
+answers `go`. With `done` it says that it has nothing left to measure, and the platform may lift the
+quota. On AWS nothing sets SM_BOOT_BARRIER_DIR and nothing waits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ def wait_at_boot_barrier(
     while not (folder / "go").exists():
         if clock() - started > deadline_seconds:
             raise BootBarrierError(
-                f"no file `go` in SM_BOOT_BARRIER_DIR={folder} {deadline_seconds:g} s after `ready`: "
-                "another node never became ready, or the platform that set the variable is gone"
+                f"no file `go` in SM_BOOT_BARRIER_DIR={folder} {deadline_seconds:g} s after"
+                " `ready`: another node never became ready, or the platform that set the variable"
+                " is gone"
             )
         sleep(POLL_SECONDS)
 
 
 def tell_end_of_measurement(folder: Path) -> None:
-    """Create `folder`/done: what follows, the end of the process, takes seconds under a fifth of a core."""
+    """Create `folder`/done: what follows, the end of the process, takes seconds under a fifth of a
+    core.
+    """
     write_text_atomically(folder / "done", "")

@@ -1,7 +1,8 @@
-"""Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`, whole or not there.
+"""Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`, whole or
+not there.
 
-Lightning's own form of weights, optimiser, schedule and callbacks, without its loop counters: a resumed run starts a
-new fit whose data begin at the step that was reached.
+Lightning's own form of weights, optimiser, schedule and callbacks, without its loop counters: a
+resumed run starts a new fit whose data begin at the step that was reached.
 """
 
 from __future__ import annotations
@@ -27,30 +28,47 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 class ResumeCheckpoints(pl.Callback):
     """Writes `last.ckpt` every `every_steps` steps and after each epoch, never after the last step.
 
-    `facts` are what decides the order of the data and the model; a checkpoint with other facts is refused.
+    `facts` are what decides the order of the data and the model; a checkpoint with other facts is
+    refused.
     """
 
     def __init__(
-        self, folder: Path, every_steps: int | None, best: Path, measurement: Measurement, facts: Mapping[str, Any]
+        self,
+        folder: Path,
+        every_steps: int | None,
+        best: Path,
+        measurement: Measurement,
+        facts: Mapping[str, Any],
     ) -> None:
-        self._folder, self._every_steps, self._best, self._measurement = folder, every_steps, best, measurement
+        self._folder, self._every_steps, self._best, self._measurement = (
+            folder,
+            every_steps,
+            best,
+            measurement,
+        )
         self._facts = dict(facts)
         self._saved_step = 0
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._saved_step = self._measurement.steps
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         """Before the next step, when the evaluation that was due after the last one is done."""
         steps = self._measurement.steps
-        if steps == self._saved_step or not self._is_due(steps, table_data(trainer).epoch_plan.steps):
+        if steps == self._saved_step or not self._is_due(
+            steps, table_data(trainer).epoch_plan.steps
+        ):
             return
         self._saved_step = steps
         self._save(trainer)
         self._measurement.leave_out_pause(trainer)
 
     def _is_due(self, steps: int, epoch_steps: int) -> bool:
-        return steps % epoch_steps == 0 or (self._every_steps is not None and steps % self._every_steps == 0)
+        return steps % epoch_steps == 0 or (
+            self._every_steps is not None and steps % self._every_steps == 0
+        )
 
     def _save(self, trainer: pl.Trainer) -> None:
         temporary = self._folder / f".{LAST}.tmp"
@@ -60,29 +78,40 @@ class ResumeCheckpoints(pl.Callback):
                 _copy_atomically(self._best, self._folder / BEST)
             os.replace(temporary, self._folder / LAST)
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         del checkpoint["loops"]
         checkpoint["facts"] = {**self._facts, "dataset_rows": table_data(trainer).row_count}
 
-    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         facts = {**self._facts, "dataset_rows": table_data(trainer).row_count}
         saved = checkpoint.get("facts", {})
         for name, value in facts.items():
             if saved.get(name) != value:
                 raise UserError(
-                    f"{self._folder / LAST} is of a run with {name} {saved.get(name)}, this one has {value}: remove it "
-                    "or name another --checkpoint-dir"
+                    f"{self._folder / LAST} is of a run with {name} {saved.get(name)}, this one has"
+                    f" {value}: remove it or name another --checkpoint-dir"
                 )
 
 
-def find_last_checkpoint(folder: Path | None, cluster: Cluster, scratch: Path) -> tuple[bool, Path | None]:
-    """(whether checkpoints are written, what this rank resumes from), both as rank 0 sees it; every rank calls it.
+def find_last_checkpoint(
+    folder: Path | None, cluster: Cluster, scratch: Path
+) -> tuple[bool, Path | None]:
+    """(whether checkpoints are written, what this rank resumes from), both as rank 0 sees it; every
+    rank calls it.
 
     Nodes without rank 0 get its file under `scratch`: what lies in their own folder may be older.
     """
     own = folder / LAST if folder is not None and cluster.rank == 0 else None
     if own is not None and own.exists() and not zipfile.is_zipfile(own):
-        print(f"{own} is not a whole checkpoint: the run starts from the beginning", file=sys.stderr, flush=True)
+        print(
+            f"{own} is not a whole checkpoint: the run starts from the beginning",
+            file=sys.stderr,
+            flush=True,
+        )
         own = None
     found = own is not None and own.exists()
     wanted, present = gather_numbers([folder is not None, found])[0]

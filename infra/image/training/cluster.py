@@ -1,8 +1,10 @@
-"""Who is in the cluster and which process this is, from what SageMaker and the launcher put into the environment.
+"""Who is in the cluster and which process this is, from what SageMaker and the launcher put into
+the environment.
 
 plain     one process per node; nodes are SM_HOSTS in sorted order
 torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
-mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (SM_CURRENT_HOST is the master's on every rank there)
+mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (SM_CURRENT_HOST is the master's on
+every rank there)
 """
 
 from __future__ import annotations
@@ -48,27 +50,38 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
     port = _integer(environment, "MASTER_PORT", DEFAULT_MASTER_PORT)
     if "OMPI_COMM_WORLD_RANK" in environment:
         prefix = "OMPI_COMM_WORLD_"
-        rank, size, local_rank, local_size = (prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+        rank, size, local_rank, local_size = (
+            prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+        )
         position = _positions(environment, rank, size, local_rank, local_size, len(hosts))
         if position[0] > 1 and not {"MASTER_ADDR", "SM_HOSTS"} & environment.keys():
             raise UserError(
-                "mpirun started ranks on several nodes and neither MASTER_ADDR nor SM_HOSTS has reached this one: add "
-                "`-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
+                "mpirun started ranks on several nodes and neither MASTER_ADDR nor SM_HOSTS has"
+                " reached this one: add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
             )
         return Cluster("mpi", *position, current_host, address, port)
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        position = _positions(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", len(hosts))
+        position = _positions(
+            environment, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", len(hosts)
+        )
         return Cluster("torchrun", *position, current_host, address, port)
     if current_host not in hosts:
-        raise UserError(f"SM_CURRENT_HOST is {current_host!r}, which is not one of SM_HOSTS {hosts}")
-    return Cluster("plain", len(hosts), hosts.index(current_host), 1, 0, current_host, address, port)
+        raise UserError(
+            f"SM_CURRENT_HOST is {current_host!r}, which is not one of SM_HOSTS {hosts}"
+        )
+    return Cluster(
+        "plain", len(hosts), hosts.index(current_host), 1, 0, current_host, address, port
+    )
 
 
-def network_interface(cluster: Cluster, environment: Mapping[str, str], existing: Sequence[str]) -> str | None:
+def network_interface(
+    cluster: Cluster, environment: Mapping[str, str], existing: Sequence[str]
+) -> str | None:
     """The interface gloo should use, None to let it choose.
 
-    By itself gloo takes the address that the machine's host name resolves to, which need not be one that the peers
-    can reach; it takes no address, only an interface. Nodes on 127.0.x.y share `lo`, which serves all of 127/8.
+    By itself gloo takes the address that the machine's host name resolves to, which need not be one
+    that the peers can reach; it takes no address, only an interface. Nodes on 127.0.x.y share `lo`,
+    which serves all of 127/8.
     """
     if "GLOO_SOCKET_IFNAME" in environment:
         return environment["GLOO_SOCKET_IFNAME"]
@@ -92,17 +105,25 @@ def _hosts(environment: Mapping[str, str]) -> list[str]:
 
 
 def _positions(
-    environment: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str, hosts: int
+    environment: Mapping[str, str],
+    rank: str,
+    size: str,
+    local_rank: str,
+    local_size: str,
+    hosts: int,
 ) -> tuple[int, int, int, int]:
     """(nodes, node rank, processes per node, local rank); ranks must be numbered node by node."""
     world_size, local = _integer(environment, size, 1), _integer(environment, local_rank, 0)
     # Some launchers say nothing of a node's processes; they are as many on every node.
-    processes = _integer(environment, local_size, world_size // hosts if world_size % hosts == 0 else 1)
+    processes = _integer(
+        environment, local_size, world_size // hosts if world_size % hosts == 0 else 1
+    )
     global_rank = _integer(environment, rank, 0)
     if world_size % processes or global_rank % processes != local:
         raise UserError(
-            f"{rank}={global_rank}, {size}={world_size}, {local_rank}={local}, {local_size}={processes}: needs the "
-            "same number of processes on every node, ranks numbered node by node"
+            f"{rank}={global_rank}, {size}={world_size}, {local_rank}={local},"
+            f" {local_size}={processes}: needs the same number of processes on every node, ranks"
+            " numbered node by node"
         )
     return world_size // processes, global_rank // processes, processes, local
 

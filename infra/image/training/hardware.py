@@ -1,4 +1,6 @@
-"""What this node has, and what follows from it: threads, precision, the device section of metrics.json."""
+"""What this node has, and what follows from it: threads, precision, the device section of
+metrics.json.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ FULL_PRECISION = "32-true"
 
 
 def supported_precisions() -> list[str]:
-    """Mixed precisions the GPU has units for: fp16 from compute capability 7.0 (Volta), bf16 from 8.0 (Ampere)."""
+    """Mixed precisions the GPU has units for: fp16 from compute capability 7.0 (Volta), bf16 from
+    8.0 (Ampere).
+    """
     if not torch.cuda.is_available():
         return []
     major, _ = torch.cuda.get_device_capability()
@@ -33,12 +37,16 @@ def choose_precision(asked: str) -> str:
         return FULL_PRECISION
     if asked not in supported:
         allowed = ", ".join(["auto", "32", *supported])
-        raise UserError(f"--precision {asked} is not supported by {device_name()}: use one of {allowed}")
+        raise UserError(
+            f"--precision {asked} is not supported by {device_name()}: use one of {allowed}"
+        )
     return MIXED[asked]
 
 
 def set_thread_count(processes_per_node: int) -> None:
-    """As many threads per process as it has whole cores; OMP_NUM_THREADS, where set, has already decided."""
+    """As many threads per process as it has whole cores; OMP_NUM_THREADS, where set, has already
+    decided.
+    """
     if "OMP_NUM_THREADS" in os.environ:
         return
     cores = float(os.environ.get("SM_NUM_CPUS") or os.cpu_count() or 1)
@@ -55,7 +63,9 @@ def device_name() -> str | None:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None
+    )
 
 
 def describe_device(processes_per_node: int, quota: float | None) -> dict[str, Any]:

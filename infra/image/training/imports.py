@@ -1,8 +1,9 @@
 """Imports Lightning without what this program never uses.
 
-Every node of an emulated cluster pays for its imports on a shared core. Measured on 2 cores of a 2026 x86 server, CPU
-seconds of `import pytorch_lightning` beside `import torch` (1.4): as it comes 5.0; without scipy.signal 3.4; with the
-garbage collector held back as well 2.9. (`lightning.pytorch`, the bigger package, 5.1.)
+Every node of an emulated cluster pays for its imports on a shared core. Measured on 2 cores of a
+2026 x86 server, CPU seconds of `import pytorch_lightning` beside `import torch` (1.4): as it comes
+5.0; without scipy.signal 3.4; with the garbage collector held back as well 2.9.
+(`lightning.pytorch`, the bigger package, 5.1.)
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from types import ModuleType
 
 from training.torch_versions import require_oldest
 
-# torchmetrics imports scipy.signal only to give it back a function, `hamming`, that old audio packages ask for.
-# scipy is in the image because the SageMaker toolkit needs it; this process does not.
+# torchmetrics imports scipy.signal only to give it back a function, `hamming`, that old audio
+# packages ask for. scipy is in the image because the SageMaker toolkit needs it; this process does
+# not.
 _signal = ModuleType("scipy.signal")
 _signal.__dict__["hamming"] = None
 # tensorboardX tries boto3, to write to S3 itself. This program speaks only the container contract.
@@ -33,4 +35,5 @@ def import_lightning() -> None:
             import_module(package)
     finally:
         gc.enable()
-    gc.freeze()  # a hundred thousand objects that live to the end: later collections need not look at them
+    # a hundred thousand objects that live to the end: later collections need not look at them
+    gc.freeze()

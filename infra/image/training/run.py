@@ -21,13 +21,24 @@ from pytorch_lightning.strategies import Strategy
 
 from training.arguments import TrainingArguments
 from training.boot_barrier import tell_end_of_measurement, wait_at_boot_barrier
-from training.checkpoint import BEST, LAST, ResumeCheckpoints, find_last_checkpoint, remove_checkpoints, restore_best
+from training.checkpoint import (
+    BEST,
+    LAST,
+    ResumeCheckpoints,
+    find_last_checkpoint,
+    remove_checkpoints,
+    restore_best,
+)
 from training.cluster import Cluster, cluster_from_environment
 from training.cpu_quota import cpu_quota_cores
 from training.data.batching import BatchPlan, plan_batch
 from training.data.module import TableData
 from training.distributed.backends import choose_backend
-from training.distributed.process_group import init_model_parallel, join_process_group, leave_process_group
+from training.distributed.process_group import (
+    init_model_parallel,
+    join_process_group,
+    leave_process_group,
+)
 from training.distributed.strategies import build_strategy
 from training.errors import UserError
 from training.files import write_text_atomically
@@ -38,7 +49,8 @@ from training.measuring.result import collect_metrics
 from training.model.learning_rate import scaled_learning_rate
 from training.model.module import FINAL_METRIC, Classifier
 
-# What a checkpoint and the run that resumes from it must have in common: the data's order, the model, its optimiser.
+# What a checkpoint and the run that resumes from it must have in common: the data's order, the
+# model, its optimiser.
 FACTS = (
     "model",
     "hidden_size",
@@ -82,19 +94,25 @@ def run(arguments: TrainingArguments) -> None:
     if barrier_folder:
         wait_at_boot_barrier(Path(barrier_folder))
     prepared = _prepared_folder(cluster)
-    keeps, resume_from = find_last_checkpoint(arguments.checkpoint_dir, cluster, prepared / "resume")
+    keeps, resume_from = find_last_checkpoint(
+        arguments.checkpoint_dir, cluster, prepared / "resume"
+    )
     measurement = Measurement(batch, arguments.max_steps)
     callbacks: list[pl.Callback] = [measurement]
     if keeps:
         callbacks.append(_resume_checkpoints(arguments, batch, measurement, cluster, prepared))
-    trainer = _build_trainer(arguments, cluster, batch, precision, strategy, callbacks, resumes=resume_from is not None)
+    trainer = _build_trainer(
+        arguments, cluster, batch, precision, strategy, callbacks, resumes=resume_from is not None
+    )
     measurement.start_run()
     quota = cpu_quota_cores()
     pl.seed_everything(arguments.seed, workers=True, verbose=False)
     data = TableData(arguments, cluster, batch, prepared)
     module = Classifier(arguments)
     trainer.fit(module, datamodule=data, ckpt_path=resume_from)
-    metrics = collect_metrics(arguments, cluster, batch, data, measurement, module, precision, quota, backend)
+    metrics = collect_metrics(
+        arguments, cluster, batch, data, measurement, module, precision, quota, backend
+    )
     if cluster.rank == 0:
         publish(metrics, arguments.output_data_dir)
         if arguments.checkpoint_dir is not None:
@@ -106,12 +124,18 @@ def run(arguments: TrainingArguments) -> None:
 
 def publish(metrics: dict[str, Any], output_data_dir: Path) -> None:
     """Write metrics.json and print its facts."""
-    write_text_atomically(output_data_dir / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False) + "\n")
+    write_text_atomically(
+        output_data_dir / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False) + "\n"
+    )
     print(key_value_line(summary_values(metrics)), flush=True)
 
 
 def _resume_checkpoints(
-    arguments: TrainingArguments, batch: BatchPlan, measurement: Measurement, cluster: Cluster, prepared: Path
+    arguments: TrainingArguments,
+    batch: BatchPlan,
+    measurement: Measurement,
+    cluster: Cluster,
+    prepared: Path,
 ) -> ResumeCheckpoints:
     folder = arguments.checkpoint_dir or prepared / "resume"  # only rank 0's is written to
     if cluster.rank == 0:
@@ -125,7 +149,9 @@ def _resume_checkpoints(
 
 
 def _prepared_folder(cluster: Cluster) -> Path:
-    """A folder of this node's own, the same for all its ranks: emulated nodes share the machine's temporary folder."""
+    """A folder of this node's own, the same for all its ranks: emulated nodes share the machine's
+    temporary folder.
+    """
     base = os.environ.get("SM_INPUT_DIR")
     if base is not None:
         return Path(base) / "prepared"
@@ -136,7 +162,9 @@ def _prepared_folder(cluster: Cluster) -> Path:
     folder = Path(tempfile.gettempdir()) / name
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise UserError(f"{folder} belongs to another user; remove it, or set TMPDIR to a folder of your own")
+        raise UserError(
+            f"{folder} belongs to another user; remove it, or set TMPDIR to a folder of your own"
+        )
     return folder
 
 
@@ -153,7 +181,11 @@ def _build_trainer(
     """The Trainer; whatever it did unasked would be timed as if it were training."""
     every = arguments.evaluate_every_samples
     steps_between = max(1, round(every / batch.global_batch_size)) if every else None
-    callbacks = [*callbacks, _best_checkpoint(arguments.model_dir)] if arguments.checkpoint else [*callbacks]
+    callbacks = (
+        [*callbacks, _best_checkpoint(arguments.model_dir)]
+        if arguments.checkpoint
+        else [*callbacks]
+    )
     board = arguments.tensorboard_dir or arguments.output_data_dir / "tensorboard"
     trainer = pl.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
@@ -167,17 +199,23 @@ def _build_trainer(
         val_check_interval=steps_between * batch.accumulate_grad_batches if steps_between else 1.0,
         check_val_every_n_epoch=None if steps_between else 1,
         callbacks=callbacks,
-        logger=TensorBoardLogger(board.parent, board.name, version="") if arguments.tensorboard else False,
+        logger=(
+            TensorBoardLogger(board.parent, board.name, version="")
+            if arguments.tensorboard
+            else False
+        ),
         enable_checkpointing=arguments.checkpoint,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        # A resumed run's first epoch is a shorter one: the loader's length is asked for again at the next.
+        # A resumed run's first epoch is a shorter one: the loader's length is asked for again at
+        # the next.
         reload_dataloaders_every_n_epochs=1 if resumes else 0,
     )
-    # Lightning 2.6 broadcasts "was rank 0 told to stop?" before every batch and waits for the answer: a collective per
-    # step and, on a GPU, a synchronisation. SIGTERM ends the process at once (measuring/callback.py): never.
+    # Lightning 2.6 broadcasts "was rank 0 told to stop?" before every batch and waits for the
+    # answer: a collective per step and, on a GPU, a synchronisation. SIGTERM ends the process at
+    # once (measuring/callback.py): never.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 
@@ -187,7 +225,9 @@ def _quiet_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
-    warnings.filterwarnings("ignore", message=".*(exists and is not empty|LeafSpec)", module="pytorch_lightning")
+    warnings.filterwarnings(
+        "ignore", message=".*(exists and is not empty|LeafSpec)", module="pytorch_lightning"
+    )
 
 
 def _best_checkpoint(model_dir: Path) -> ModelCheckpoint:

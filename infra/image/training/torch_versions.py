@@ -1,7 +1,8 @@
-"""What this program uses of PyTorch that not every release from the oldest on has, and the refusal where it is missing.
+"""What this program uses of PyTorch that not every release from the oldest on has, and the refusal
+where it is missing.
 
-All else that it uses is in every release from OLDEST on: tests/infra/image/test_torch_names.py holds it against their
-sources, and `make matrix` runs it on each.
+All else that it uses is in every release from OLDEST on: tests/infra/image/test_torch_names.py
+holds it against their sources, and `make matrix` runs it on each.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ OLDEST = (2, 1)  # pytorch-lightning 2.6 asks for it
 FSDP2 = "torch.distributed.fsdp.fully_shard"
 FSDP2_ON_CPUS = "torch.cpu.Stream.record_event"
 FUSED_OPTIMIZERS = "torch.optim's fused kernels"
-# The first release that has it; a name of torch is imported where it is needed, never at the top of a module.
+# The first release that has it; a name of torch is imported where it is needed, never at the top of
+# a module.
 FIRST_RELEASE = {
     FSDP2: (2, 6),  # 2.4 and 2.5 have it elsewhere, and for GPUs alone
-    FSDP2_ON_CPUS: (2, 7),  # which fully_shard calls where there is no GPU: 2.6.0 ends at its first step
-    FUSED_OPTIMIZERS: (2, 4),  # of SGD, Adam and AdamW, on CPUs and GPUs alike; SGD's argument is there from 2.3 on
+    FSDP2_ON_CPUS: (
+        2,
+        7,
+    ),  # which fully_shard calls where there is no GPU: 2.6.0 ends at its first step
+    FUSED_OPTIMIZERS: (
+        2,
+        4,
+    ),  # of SGD, Adam and AdamW, on CPUs and GPUs alike; SGD's argument is there from 2.3 on
 }
 
 
@@ -30,13 +38,19 @@ def torch_has(name: str) -> bool:
 def require(name: str, asked: str, instead: str) -> None:
     """Raise UserError where this PyTorch lacks what `asked`, an argument of the program, needs."""
     if not torch_has(name):
-        raise UserError(f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}), {_here()}: {instead}")
+        raise UserError(
+            f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}), {_here()}:"
+            f" {instead}"
+        )
 
 
 def require_oldest() -> None:
     """Raise UserError on a PyTorch that the program, with its Lightning, can't run on."""
     if _release() < OLDEST:
-        raise UserError(f"this program needs PyTorch {_spell(OLDEST)} or later, {_here()}: use a later container")
+        raise UserError(
+            f"this program needs PyTorch {_spell(OLDEST)} or later, {_here()}: use a later"
+            " container"
+        )
 
 
 def _release() -> tuple[int, int]:

@@ -1,8 +1,10 @@
-"""Starts a script that knows torch.distributed's variables alone: `python -m training.wrap train.py --epochs 3`.
+"""Starts a script that knows torch.distributed's variables alone:
+`python -m training.wrap train.py --epochs 3`.
 
-Sets RANK, WORLD_SIZE (nodes x processes per node), LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT from what
-SageMaker or mpirun left, whichever launcher it was, then runs the script as `python train.py` would. Without a launcher
-that starts several processes on a node, `--processes N` (before the script) does: one per GPU by default, 1 on a CPU.
+Sets RANK, WORLD_SIZE (nodes x processes per node), LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT from what SageMaker or mpirun left, whichever launcher it was, then runs the script as
+`python train.py` would. Without a launcher that starts several processes on a node, `--processes N`
+(before the script) does: one per GPU by default, 1 on a CPU.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, lis
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script here, or in processes of this node where nothing else started them; its exit code."""
+    """Run the script here, or in processes of this node where nothing else started them; its exit
+    code.
+    """
     try:
         processes, script = parse(argv, os.environ)
         cluster = cluster_from_environment(os.environ)
@@ -79,14 +83,18 @@ def _run_processes(cluster: Cluster, script: list[str]) -> int:
     children = []
     for local_rank in range(cluster.processes_per_node):
         variables = torch_variables(replace(cluster, local_rank=local_rank))
-        children.append(subprocess.Popen([sys.executable, *script], env={**os.environ, **variables}))
+        children.append(
+            subprocess.Popen([sys.executable, *script], env={**os.environ, **variables})
+        )
 
     def pass_on(*_: object) -> None:
         for child in children:
             child.terminate()
 
     signal.signal(signal.SIGTERM, pass_on)
-    while any(child.poll() is None for child in children) and not any(child.poll() for child in children):
+    while any(child.poll() is None for child in children) and not any(
+        child.poll() for child in children
+    ):
         time.sleep(POLL_SECONDS)
     failed = next((code for child in children if (code := child.poll())), 0)
     for child in children:

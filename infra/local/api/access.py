@@ -1,11 +1,14 @@
-"""Who may call the platform: two access keys per state folder, in a file that only their owner can read.
+"""Who may call the platform: two access keys per state folder, in a file that only their owner can
+read.
 
-The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to show that it can
-read the state folder, by a signature with a key from the file `aws-credentials` in it. The file has the form of AWS's
-shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name it. The key of the profile `default` may call
-everything; the key of the profile `node` is what training jobs get, and reaches S3, logs and metrics. Who holds the
-first one may get further keys from it, as from AWS: AssumeRole's, until they expire, and a user's. Signatures are
-recomputed, since an access key id is no secret: it stands in every presigned URL. Such a URL reads its one object.
+The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to
+show that it can read the state folder, by a signature with a key from the file `aws-credentials` in
+it. The file has the form of AWS's shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name
+it. The key of the profile `default` may call everything; the key of the profile `node` is what
+training jobs get, and reaches S3, logs and metrics. Who holds the first one may get further keys
+from it, as from AWS: AssumeRole's, until they expire, and a user's. Signatures are recomputed,
+since an access key id is no secret: it stands in every presigned URL. Such a URL reads its one
+object.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class AccessKeys:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a request says of its sender. Region, headers and date are those of Signature Version 4."""
+    """What a request says of its sender. Region, headers and date are those of Signature
+    Version 4.
+    """
 
     key_id: str
     signature: str
@@ -87,12 +92,18 @@ def access_keys(state_dir: Path) -> AccessKeys:
 
 
 class Gate:
-    """Refuses requests without a key of the platform, in the words that the called service has for it."""
+    """Refuses requests without a key of the platform, in the words that the called service has for
+    it.
+    """
 
     def __init__(
-        self, keys: AccessKeys, own_key_id: str, issued: Callable[[str], AccessKey | None] = lambda key_id: None
+        self,
+        keys: AccessKeys,
+        own_key_id: str,
+        issued: Callable[[str], AccessKey | None] = lambda key_id: None,
     ) -> None:
-        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the process nowhere.
+        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the
+        process nowhere.
 
         `issued` finds a key that the platform itself gave out, by its id.
         """
@@ -127,7 +138,9 @@ class Gate:
 
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
-    """Of the Authorization header, or of a presigned URL where there is no header; None for anything else or less."""
+    """Of the Authorization header, or of a presigned URL where there is no header; None for
+    anything else or less.
+    """
     if environ.get("HTTP_AUTHORIZATION", ""):
         if found := authorization(environ):
             return _Claim(
@@ -142,11 +155,21 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
         return None
     query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
     try:
-        if "AWSAccessKeyId" in query:  # Signature Version 2: boto3's default for S3 in the oldest regions
+        if (
+            "AWSAccessKeyId" in query
+        ):  # Signature Version 2: boto3's default for S3 in the oldest regions
             token, expires_at = query.get("x-amz-security-token"), float(query["Expires"])
-            return _Claim(query["AWSAccessKeyId"], query["Signature"], "s3", session_token=token, expires_at=expires_at)
+            return _Claim(
+                query["AWSAccessKeyId"],
+                query["Signature"],
+                "s3",
+                session_token=token,
+                expires_at=expires_at,
+            )
         if found := _PRESIGNED.fullmatch(query.get("X-Amz-Credential", "")):
-            signed_at = datetime.strptime(query["X-Amz-Date"], _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+            signed_at = (
+                datetime.strptime(query["X-Amz-Date"], _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+            )
             return _Claim(
                 key_id=found["id"],
                 signature=query["X-Amz-Signature"],
@@ -179,9 +202,13 @@ def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
     url = f"http://{environ.get('HTTP_HOST', '')}{path}?{signed}"
     request = AWSRequest(environ["REQUEST_METHOD"], url, headers, body)
     request.context["timestamp"] = claim.date
-    signer_class = S3SigV4QueryAuth if claim.is_presigned and is_s3 else S3SigV4Auth if is_s3 else SigV4Auth
+    signer_class = (
+        S3SigV4QueryAuth if claim.is_presigned and is_s3 else S3SigV4Auth if is_s3 else SigV4Auth
+    )
     signer: Any = signer_class(credentials, claim.service, claim.region)
-    return str(signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request))
+    return str(
+        signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
+    )
 
 
 class _OldSigner(HmacV1QueryAuth):
@@ -206,9 +233,15 @@ def _opens_back_door(environ: Mapping[str, Any]) -> bool:
 
 
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """All that a presigned URL is good for: it signs neither the target header nor a body, which name other calls."""
-    has_body = environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
-    names_call = "HTTP_X_AMZ_TARGET" in environ or CBOR_PATH.match(environ.get("PATH_INFO", "")) is not None
+    """All that a presigned URL is good for: it signs neither the target header nor a body, which
+    name other calls.
+    """
+    has_body = (
+        environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
+    )
+    names_call = (
+        "HTTP_X_AMZ_TARGET" in environ or CBOR_PATH.match(environ.get("PATH_INFO", "")) is not None
+    )
     reads = claim.service == "s3" and environ.get("REQUEST_METHOD") in ("GET", "HEAD")
     return reads and not has_body and not names_call and not _is_for_s3_control(environ)
 
@@ -221,9 +254,11 @@ def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
 
 
 def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
-    """S3 Control has the account's settings and is signed as S3 is; moto tells it from S3 by path or host.
+    """S3 Control has the account's settings and is signed as S3 is; moto tells it from S3 by path
+    or host.
 
-    The first part of the host may become the first part of the path (virtual-hosted buckets, in the front).
+    The first part of the host may become the first part of the path (virtual-hosted buckets, in the
+    front).
     """
     path, host = str(environ.get("PATH_INFO", "")), str(environ.get("HTTP_HOST", ""))
     return path.startswith("/v20180820/") or host.startswith("v20180820.") or "s3-control" in host
@@ -231,12 +266,12 @@ def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
 
 _BAD_TOKEN = "The security token included in the request is invalid."
 _BAD_SIGNATURE = (
-    "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key "
-    "and signing method."
+    "The request signature we calculated does not match the signature you provided. Check your AWS"
+    " Secret Access Key and signing method."
 )
 _DENIED = (
-    "A training job's access key reaches S3, logs and metrics, and a presigned URL reads one object; nothing else of "
-    "the platform."
+    "A training job's access key reaches S3, logs and metrics, and a presigned URL reads one"
+    " object; nothing else of the platform."
 )
 _WORDS = {
     ("s3", "no key"): ("AccessDenied", "Access Denied"),
@@ -269,5 +304,7 @@ _STATUS = {"json": 400, "cbor": 400, "ec2": 401}
 
 def _answer(environ: dict[str, Any], claim: _Claim | None, problem: str) -> Response:
     protocol = protocol_of(environ, claim.service if claim is not None else None)
-    code, message = _EC2_WORDS if protocol == "ec2" else _WORDS[_WORDS_OF.get(protocol, "json"), problem]
+    code, message = (
+        _EC2_WORDS if protocol == "ec2" else _WORDS[_WORDS_OF.get(protocol, "json"), problem]
+    )
     return wrapped_error(environ, protocol, code, message, _STATUS.get(protocol, 403))

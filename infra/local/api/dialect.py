@@ -1,7 +1,9 @@
-"""The protocol that a request speaks, and an error in it: as the service that was asked would word and wrap it.
+"""The protocol that a request speaks, and an error in it: as the service that was asked would word
+and wrap it.
 
-A client parses an answer by its service's protocol, so an error in any other is no error to it but an answer that it
-can't read. botocore's models name each service's protocol; of its operation a request tells by target, action or path.
+A client parses an answer by its service's protocol, so an error in any other is no error to it but
+an answer that it can't read. botocore's models name each service's protocol; of its operation a
+request tells by target, action or path.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ _UNKNOWN_OPERATION = {
     "rest-xml": ("InvalidAction", 400),
     "s3": ("NotImplemented", 501),
 }
-"""Protocol -> the code and HTTP status of an operation that a service doesn't have (CommonErrors of the services'
-API references; for S3 its table of error codes)."""
+"""Protocol -> the code and HTTP status of an operation that a service doesn't have (CommonErrors of
+the services' API references; for S3 its table of error codes).
+"""
 _INTERNAL_ERROR = {"ec2": "InternalError", "s3": "InternalError"}
 _INTERNAL_FAILURE = "InternalFailure"
 
@@ -54,13 +57,20 @@ def request_id(environ: dict[str, Any]) -> str:
 
 
 def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
-    """json, rest-json, cbor, query, ec2, rest-xml, or s3 (whose errors are wrapped unlike other rest-xml services').
+    """json, rest-json, cbor, query, ec2, rest-xml, or s3 (whose errors are wrapped unlike other
+    rest-xml services').
 
     `service` is the signed service, where the request doesn't say so by its Authorization header.
     """
     content_type = str(environ.get("CONTENT_TYPE", ""))
-    is_cbor_call = environ.get("REQUEST_METHOD") == "POST" and CBOR_PATH.match(str(environ.get("PATH_INFO", "")))
-    if is_cbor_call or "cbor" in str(environ.get("HTTP_SMITHY_PROTOCOL", "")) or "cbor" in content_type:
+    is_cbor_call = environ.get("REQUEST_METHOD") == "POST" and CBOR_PATH.match(
+        str(environ.get("PATH_INFO", ""))
+    )
+    if (
+        is_cbor_call
+        or "cbor" in str(environ.get("HTTP_SMITHY_PROTOCOL", ""))
+        or "cbor" in content_type
+    ):
         return "cbor"
     if environ.get("HTTP_X_AMZ_TARGET"):
         return "json"
@@ -77,19 +87,25 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
 
 @functools.cache
 def _speaks_xml(signing_name: str) -> bool:
-    """Whether a service without target or action in its requests answers in XML, by botocore's model."""
+    """Whether a service without target or action in its requests answers in XML, by botocore's
+    model.
+    """
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
     except UnknownServiceError:  # signs by another name than its model's; those have paths and JSON
         return False
 
 
-def error_answer(environ: dict[str, Any], code: str, message: str, http_status: int = 400) -> Response:
+def error_answer(
+    environ: dict[str, Any], code: str, message: str, http_status: int = 400
+) -> Response:
     """An error of the service that was called, in the protocol that it was called by."""
     return wrapped_error(environ, protocol_of(environ), code, message, http_status)
 
 
-def wrapped_error(environ: dict[str, Any], protocol: str, code: str, message: str, http_status: int) -> Response:
+def wrapped_error(
+    environ: dict[str, Any], protocol: str, code: str, message: str, http_status: int
+) -> Response:
     """An error in a protocol that is known."""
     headers = {"Content-Type": _CONTENT_TYPES[protocol]}
     if protocol == "rest-json":
@@ -115,20 +131,24 @@ def unknown_operation(environ: dict[str, Any], message: str | None = None) -> Re
 
 
 def internal_error(environ: dict[str, Any]) -> Response:
-    """The answer to a call that the platform has failed at. The reason is in its log, by the request's id."""
+    """The answer to a call that the platform has failed at. The reason is in its log, by the
+    request's id.
+    """
     protocol = protocol_of(environ)
     code = _INTERNAL_ERROR.get(protocol, _INTERNAL_FAILURE)
     message = (
-        "The request processing has failed because of an internal error of the local platform: see its server.log "
-        f"(request {request_id(environ)})."
+        "The request processing has failed because of an internal error of the local platform: see"
+        f" its server.log (request {request_id(environ)})."
     )
     return wrapped_error(environ, protocol, code, message, 500)
 
 
 def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Response | None:
-    """The answer in place of one of moto's errors that is a web page, or empty; None where its error is in order.
+    """The answer in place of one of moto's errors that is a web page, or empty; None where its
+    error is in order.
 
-    moto answers so where it knows no such path or method of a service, and where a bare exception left it.
+    moto answers so where it knows no such path or method of a service, and where a bare exception
+    left it.
     """
     if environ.get("REQUEST_METHOD") == "HEAD":
         return None  # has no body at all
@@ -151,7 +171,9 @@ def content_type_of(environ: Mapping[str, Any]) -> str:
 
 
 def operation_name(environ: dict[str, Any]) -> str:
-    """service.Operation, as far as the request names it; method and path of one that has only these."""
+    """service.Operation, as far as the request names it; method and path of one that has only
+    these.
+    """
     if found := CBOR_PATH.match(str(environ.get("PATH_INFO", ""))):
         return f"{found['target']}.{found['action']}"
     if target := environ.get("HTTP_X_AMZ_TARGET"):

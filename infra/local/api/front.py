@@ -25,7 +25,13 @@ from infra.local.api.dialect import (
     unknown_operation,
 )
 from infra.local.api.in_process import is_own_call
-from infra.local.api.protocol import ApiError, JsonService, credential_scope, decode_request, read_body
+from infra.local.api.protocol import (
+    ApiError,
+    JsonService,
+    credential_scope,
+    decode_request,
+    read_body,
+)
 from infra.local.faults.injector import FaultInjector
 from infra.local.server.contract import STATUS_PATH
 from infra.local.simulation import elsewhere
@@ -42,7 +48,9 @@ _INSUFFICIENT_STORAGE = 507
 
 
 class Front:
-    """Routes a request by its target and credential scope; observers learn what moto's state may have changed."""
+    """Routes a request by its target and credential scope; observers learn what moto's state may
+    have changed.
+    """
 
     def __init__(
         self,
@@ -54,7 +62,8 @@ class Front:
     ) -> None:
         """Users' calls fail as `faults` say, the platform's own never do.
 
-        In a simulation what nobody can know is taken by name: see `infra.local.simulation.elsewhere`.
+        In a simulation what nobody can know is taken by name: see
+        `infra.local.simulation.elsewhere`.
         """
         self._moto = moto
         self._status = status
@@ -81,7 +90,9 @@ class Front:
             answer = error_answer(environ, error.code, error.message, error.http_status)
         except NotKept as error:
             room = "make room on the disk of the local platform's state folder, then do it again."
-            answer = error_answer(environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE)
+            answer = error_answer(
+                environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE
+            )
         except Exception:
             logger.exception("%s failed (request %s)", operation_name(environ), request_id(environ))
             answer = internal_error(environ)
@@ -100,7 +111,11 @@ class Front:
         service = self._services.get(prefix)
         if not prefix and scope is not None:
             service, action = self._by_path(environ, scope.service)
-        is_watched = self._faults is not None and self._faults.watches(prefix, action) and not is_own_call(environ)
+        is_watched = (
+            self._faults is not None
+            and self._faults.watches(prefix, action)
+            and not is_own_call(environ)
+        )
         if service is None and not is_watched:
             return None
         request = decode_request(read_body(environ))
@@ -108,18 +123,30 @@ class Front:
             self._faults.check_call(prefix, action, request)
         if service is None or scope is None or scope.service != service.signing_name:
             return None
-        return _json(200, service.call(action, scope.region, request)) if service.answers(action, request) else None
+        return (
+            _json(200, service.call(action, scope.region, request))
+            if service.answers(action, request)
+            else None
+        )
 
-    def _by_path(self, environ: Mapping[str, Any], signing_name: str) -> tuple[JsonService | None, str]:
-        """The service and the action that a request without a target names by its method and path."""
+    def _by_path(
+        self, environ: Mapping[str, Any], signing_name: str
+    ) -> tuple[JsonService | None, str]:
+        """The service and the action that a request without a target names by its method and
+        path.
+        """
         called = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
         for service in self._services.values():
             if service.signing_name == signing_name and called in service.paths:
                 return service, service.paths[called]
         return None, ""
 
-    def _pass_to_moto(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """moto's answer, which is given once what it has changed is kept. Raises NotKept where it can't be."""
+    def _pass_to_moto(
+        self, environ: dict[str, Any], start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """moto's answer, which is given once what it has changed is kept. Raises NotKept where it
+        can't be.
+        """
         _use_path_style(environ)
         is_unknowable = self._is_simulated and _is_unknowable(environ)
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
@@ -132,7 +159,8 @@ class Front:
         if is_conditional:
             read_body(environ)  # before the turn: nobody waits for a client that is slow to send
         try:
-            # moto looks and writes in two steps: of two that ask for a key that is not there, one must be refused.
+            # moto looks and writes in two steps: of two that ask for a key that is not there, one
+            # must be refused.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, hold_back)
         except NotImplementedError:
@@ -156,13 +184,15 @@ class Front:
 def _refuse_browsers(environ: dict[str, Any]) -> None:
     """Jobs are programs, so a web page must not reach the platform, whatever it came to know.
 
-    A page's cross-site request carries Origin; one that had its own name resolved to loopback carries that name.
+    A page's cross-site request carries Origin; one that had its own name resolved to loopback
+    carries that name.
     """
     host = environ.get("HTTP_HOST", "")
     if "HTTP_ORIGIN" in environ or not _LOOPBACK_HOST.match(host):
         raise ApiError(
             "AccessDeniedException",
-            f"The local platform takes requests to a loopback address, none from web pages; this one is for {host!r}.",
+            "The local platform takes requests to a loopback address, none from web pages; this"
+            f" one is for {host!r}.",
             http_status=403,
         )
 
@@ -172,13 +202,24 @@ def _is_unknowable(environ: dict[str, Any]) -> bool:
     scope = credential_scope(environ)
     if scope is None or scope.service not in elsewhere.SERVICES:
         return False
-    return elsewhere.is_unknowable(scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ))
+    return elsewhere.is_unknowable(
+        scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ)
+    )
 
 
 def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str, str]]:
-    """An error's headers: where they call it a web page, which is what moto calls whatever it gives no type."""
+    """An error's headers: where they call it a web page, which is what moto calls whatever it gives
+    no type.
+    """
     return [
-        (name, content_type if name.lower() == "content-type" and value.startswith("text/html") else value)
+        (
+            name,
+            (
+                content_type
+                if name.lower() == "content-type" and value.startswith("text/html")
+                else value
+            ),
+        )
         for name, value in headers
     ]
 
@@ -189,7 +230,11 @@ def _with_request_id(start_response: StartResponse, identity: str) -> StartRespo
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         if not any(name.lower() == "x-amzn-requestid" for name, _ in headers):
             headers = [*headers, ("x-amzn-RequestId", identity)]
-        return start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
+        return (
+            start_response(status, headers, exc_info)
+            if exc_info
+            else start_response(status, headers)
+        )
 
     return cast(StartResponse, start)
 
@@ -199,7 +244,9 @@ def _json(status: int, body: dict[str, Any]) -> Response:
 
 
 def _use_path_style(environ: dict[str, Any]) -> None:
-    """Turn bucket.localhost/key into localhost/bucket/key, the one form moto and the S3 snapshot read."""
+    """Turn bucket.localhost/key into localhost/bucket/key, the one form moto and the S3 snapshot
+    read.
+    """
     host = _VIRTUAL_HOST.match(environ.get("HTTP_HOST", ""))
     if host is None:
         return

@@ -1,7 +1,8 @@
 """boto3 clients that call the platform's WSGI application directly, without a socket.
 
-The platform's own parts (channel downloads, artifact uploads, log lines, snapshots) use the same AWS calls as its
-users, so that they see the same behaviour; going through a socket would only add a copy and a thread per call.
+The platform's own parts (channel downloads, artifact uploads, log lines, snapshots) use the same
+AWS calls as its users, so that they see the same behaviour; going through a socket would only add a
+copy and a thread per call.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ class _RawBody(io.BytesIO):
 
 
 def client_factory(application: WSGIApplication) -> ClientFactory:
-    """Clients for `application`, made once per service and region (a client is safe to share between threads)."""
+    """Clients for `application`, made once per service and region (a client is safe to share
+    between threads).
+    """
     session: Any = boto3.Session(aws_access_key_id=OWN_KEY_ID, aws_secret_access_key="platform")
 
     @functools.cache
     def client(service: str, region: str) -> Any:
-        made = session.client(service, region_name=region, endpoint_url=_PLACEHOLDER_URL, config=_CONFIG)
+        made = session.client(
+            service, region_name=region, endpoint_url=_PLACEHOLDER_URL, config=_CONFIG
+        )
         made.meta.events.register("before-send.*.*", functools.partial(_send, application))
         return made
 
@@ -61,10 +66,17 @@ def is_own_call(environ: Mapping[str, Any]) -> bool:
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:
-    """Answer botocore's request from the application; returning a response keeps botocore off the network."""
+    """Answer botocore's request from the application; returning a response keeps botocore off the
+    network.
+    """
     # `request` is an AWSPreparedRequest; its body is bytes, text or a file.
     body = request.body.read() if hasattr(request.body, "read") else request.body
     environ = Request.from_primitives(request.method, request.url, request.headers, body).environ
     environ["RAW_URI"] = environ["REQUEST_URI"] = request.url.removeprefix(_PLACEHOLDER_URL) or "/"
     chunks, status, headers = run_wsgi_app(application, environ, buffered=True)
-    return AWSResponse(request.url, int(status.split()[0]), HTTPHeaders.from_pairs(headers), _RawBody(b"".join(chunks)))
+    return AWSResponse(
+        request.url,
+        int(status.split()[0]),
+        HTTPHeaders.from_pairs(headers),
+        _RawBody(b"".join(chunks)),
+    )

@@ -1,4 +1,5 @@
-"""What moto's services leave out and clients of training jobs call: added to moto's classes, in the form of its own.
+"""What moto's services leave out and clients of training jobs call: added to moto's classes, in the
+form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
 - logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there.
@@ -50,11 +51,16 @@ def _simulate_principal_policy(self: Any) -> ActionResult:
 
 def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
     """The policy documents of a role or user. Raises NoSuchEntity."""
-    owner = next((one for one in [*backend.get_roles(), *backend.users.values()] if one.arn == arn), None)
+    owner = next(
+        (one for one in [*backend.get_roles(), *backend.users.values()] if one.arn == arn), None
+    )
     if owner is None:
         raise NotFoundException(f"The principal {arn} cannot be found.")
     managed = [version for policy in owner.managed_policies.values() for version in policy.versions]
-    texts = [*owner.policies.values(), *(version.document for version in managed if version.is_default)]
+    texts = [
+        *owner.policies.values(),
+        *(version.document for version in managed if version.is_default),
+    ]
     return [json.loads(text) for text in texts]
 
 
@@ -63,7 +69,9 @@ def _filtering_by_prefix(filter_log_events: Callable[[Any], str]) -> Callable[[A
         names, prefix = self._get_param("logStreamNames"), self._get_param("logStreamNamePrefix")
         group = self.logs_backend.groups.get(self._get_param("logGroupName"))
         if names and prefix:
-            raise InvalidParameterException("Only one of logStreamNames and logStreamNamePrefix can be given.")
+            raise InvalidParameterException(
+                "Only one of logStreamNames and logStreamNamePrefix can be given."
+            )
         if group is not None and names and not set(names) <= set(group.streams):
             raise ResourceNotFoundException(_NO_STREAM)
         if group is not None and prefix:

@@ -1,4 +1,6 @@
-"""moto's server application, set up as the platform uses it; what is added to its services is in moto_additions."""
+"""moto's server application, set up as the platform uses it; what is added to its services is in
+moto_additions.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,14 @@ from infra.local.api.moto_additions import add_to_moto
 from infra.local.interfaces import AccessKey
 
 TRAINING_ROLE = "nodesweep-training"
-"""The role that is there from the start. Its name is in configs/local.yaml and the other configs for this machine."""
-_TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+"""The role that is there from the start. Its name is in configs/local.yaml and the other configs
+for this machine.
+"""
+_TRUST = {
+    "Effect": "Allow",
+    "Principal": {"Service": "sagemaker.amazonaws.com"},
+    "Action": "sts:AssumeRole",
+}
 _ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 add_to_moto()
@@ -35,7 +43,9 @@ add_to_moto()
 
 @functools.cache
 def _moto_modules() -> frozenset[str]:
-    """moto's own answer, which looks at its 180 folders anew for every request: an eighth of the time of a sweep."""
+    """moto's own answer, which looks at its 180 folders anew for every request: an eighth of the
+    time of a sweep.
+    """
     return frozenset(_list_of_moto_modules())
 
 
@@ -44,7 +54,9 @@ backends.list_of_moto_modules = _moto_modules
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """All of moto's services, in this account; NotImplementedError for others. Their state is the process's."""
+    """All of moto's services, in this account; NotImplementedError for others. Their state is the
+    process's.
+    """
     dispatcher = cast(WSGIApplication, DomainDispatcherApplication(_create_backend_app))
 
     def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -62,13 +74,17 @@ def _create_backend_app(service: Any) -> Any:
 
 
 def reset_state() -> None:
-    """Forget everything moto holds: a server that starts in a used process (tests) must not see the last one's."""
+    """Forget everything moto holds: a server that starts in a used process (tests) must not see the
+    last one's.
+    """
     BackendDict.reset()
     reset_model_data()
 
 
 def make_training_role(account_id: str) -> None:
-    """A role that trusts SageMaker and may do everything: clients look at a job's role before they send the job."""
+    """A role that trusts SageMaker and may do everything: clients look at a job's role before they
+    send the job.
+    """
     roles: Any = iam_backends[account_id]["aws"]
     roles.create_role(
         TRAINING_ROLE,
@@ -87,15 +103,19 @@ class TaggedJobs(Protocol):
 
     def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
 
-    def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]: ...
+    def add_tags(
+        self, region: str, arn: str, tags: list[dict[str, str]]
+    ) -> list[dict[str, str]]: ...
 
     def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None: ...
 
 
 def take_part_in_tagging(account_id: str, jobs: TaggedJobs) -> None:
-    """Let the Resource Groups Tagging API find training jobs and tag them. Before anything else is asked of moto.
+    """Let the Resource Groups Tagging API find training jobs and tag them. Before anything else is
+    asked of moto.
 
-    moto asks its services in the order they were first used in, and its own SageMaker claims all ARNs of the service.
+    moto asks its services in the order they were first used in, and its own SageMaker claims all
+    ARNs of the service.
     """
 
     class JobTags(BaseBackend, TaggableResourcesMixin):
@@ -109,7 +129,9 @@ def take_part_in_tagging(account_id: str, jobs: TaggedJobs) -> None:
             return super().owns_arn(arn) and ":training-job/" in arn
 
         def tag_resource(self, arn: str, tags: dict[str, str]) -> None:
-            jobs.add_tags(self.region_name, arn, [{"Key": key, "Value": value} for key, value in tags.items()])
+            jobs.add_tags(
+                self.region_name, arn, [{"Key": key, "Value": value} for key, value in tags.items()]
+            )
 
         def untag_resource(self, arn: str, tag_keys: list[str]) -> None:
             jobs.delete_tags(self.region_name, arn, tag_keys)
@@ -122,7 +144,9 @@ def _policy(statement: dict[str, Any]) -> str:
 
 
 def issued_key(account_id: str, key_id: str) -> AccessKey | None:
-    """A key that AssumeRole or CreateAccessKey of this account gave out; None for any other and for a withdrawn one."""
+    """A key that AssumeRole or CreateAccessKey of this account gave out; None for any other and for
+    a withdrawn one.
+    """
     roles: Any = sts_backends[account_id]["aws"]
     if role := roles.get_assumed_role_from_access_key(key_id):
         expires_at = role.expiration.replace(tzinfo=UTC).timestamp()
@@ -133,7 +157,9 @@ def issued_key(account_id: str, key_id: str) -> AccessKey | None:
 
 
 def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:
-    """Give a restored object the age it had: S3's API has no call for it, and expectations on freshness read it."""
+    """Give a restored object the age it had: S3's API has no call for it, and expectations on
+    freshness read it.
+    """
     backend: Any = s3_backends[account_id]["aws"]
     backend.get_object(bucket, key).last_modified = moment.replace(tzinfo=None)
 
@@ -142,4 +168,6 @@ class QuietRequestHandler(MotoRequestHandler):
     """moto's request handler without a log line per request."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not logged: a sweep makes thousands, and a failed one answers its own reason."""
+        """Requests are not logged: a sweep makes thousands, and a failed one answers its own
+        reason.
+        """

@@ -1,4 +1,6 @@
-"""The AWS JSON 1.1 protocol as the platform's own services speak it: a request, an answer, an error."""
+"""The AWS JSON 1.1 protocol as the platform's own services speak it: a request, an answer, an
+error.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,19 @@ ACCOUNT_ID = "000000000000"
 """No AWS account has this number, so none of the platform's ARNs can be mistaken for a real one."""
 
 SIMULATED_ACCOUNT_ID = "000000000001"
-"""The account of a platform whose jobs are simulated: a report recognises their ARNs by it. No AWS account either."""
+"""The account of a platform whose jobs are simulated: a report recognises their ARNs by it. No AWS
+account either.
+"""
 
 DEFAULT_REGION = "us-east-1"
 CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
 """Where a request of AWS's other protocol, rpc-v2-cbor, names what it calls."""
-SCOPE = r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request"
+SCOPE = (
+    r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request"
+)
 _AUTHORIZATION = re.compile(
-    rf"AWS4-HMAC-SHA256 Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
+    r"AWS4-HMAC-SHA256"
+    rf" Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
 )
 CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
 """SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
@@ -53,9 +60,11 @@ class CredentialScope:
 
 
 def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
-    """The parts of a Signature Version 4 header; None where there is no header, or one of any other form.
+    """The parts of a Signature Version 4 header; None where there is no header, or one of any other
+    form.
 
-    moto takes the scope from a fixed place in it, so what precedes or follows the one form could name another service.
+    moto takes the scope from a fixed place in it, so what precedes or follows the one form could
+    name another service.
     """
     return _AUTHORIZATION.fullmatch(environ.get("HTTP_AUTHORIZATION", ""))
 
@@ -68,7 +77,9 @@ def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
 
 @dataclass(frozen=True)
 class JsonService:
-    """One service of the platform's own: the actions it answers and those it refuses rather than leave to moto."""
+    """One service of the platform's own: the actions it answers and those it refuses rather than
+    leave to moto.
+    """
 
     target_prefix: str
     signing_name: str
@@ -80,7 +91,9 @@ class JsonService:
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
     """False sends an action on to moto, for actions (tags) that serve many kinds of resource."""
     paths: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(HTTP method, path) -> action, of a service that is called by paths (rest-json) and not by a target."""
+    """(HTTP method, path) -> action, of a service that is called by paths (rest-json) and not by a
+    target.
+    """
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:
         if action in self.refused:
@@ -112,7 +125,12 @@ def decode_request(body: bytes) -> dict[str, Any]:
     try:
         request = json.loads(body)
     except ValueError as error:
-        raise ApiError("SerializationException", f"The request body is not JSON: {error}") from error
+        raise ApiError(
+            "SerializationException", f"The request body is not JSON: {error}"
+        ) from error
     if not isinstance(request, dict):
-        raise ApiError("SerializationException", f"Start of structure or map expected, got {type(request).__name__}")
+        raise ApiError(
+            "SerializationException",
+            f"Start of structure or map expected, got {type(request).__name__}",
+        )
     return request

@@ -1,6 +1,7 @@
 """Checks a request against botocore's model of a service, with the texts the real services answer.
 
-botocore's clients check types and minima only; the service checks lengths, patterns, enums and ranges as well.
+botocore's clients check types and minima only; the service checks lengths, patterns, enums and
+ranges as well.
 """
 
 from __future__ import annotations
@@ -51,12 +52,16 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 class RequestValidator:
     """Validates requests of one service; `extra_enum_values` widens an enum shape by name."""
 
-    def __init__(self, service_name: str, extra_enum_values: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, service_name: str, extra_enum_values: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self.model = service_model(service_name)
         self._extra = dict(extra_enum_values or {})
 
     def check(self, operation: str, request: dict[str, Any]) -> None:
-        """Raise ValidationException naming every broken constraint, or SerializationException for a wrong type."""
+        """Raise ValidationException naming every broken constraint, or SerializationException for a
+        wrong type.
+        """
         shape = self.model.operation_model(operation).input_shape
         if shape is None:
             return
@@ -108,7 +113,9 @@ class RequestValidator:
             yield violation(value, path, _must_match(shape))
         allowed = [*shape.metadata.get("enum", []), *self._extra.get(shape.name, [])]
         if allowed and value not in allowed:
-            yield violation(value, path, f"Member must satisfy enum value set: [{', '.join(allowed)}]")
+            yield violation(
+                value, path, f"Member must satisfy enum value set: [{', '.join(allowed)}]"
+            )
         yield from _length(shape, value, path)
 
 
@@ -159,7 +166,9 @@ def _constraints(shape: Shape) -> Iterator[str]:
 def _check_type(shape: Shape, value: Any) -> None:
     kinds, name = _EXPECTED[shape.type_name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        got = _JSON_NAMES.get(type(value), "Start of list" if isinstance(value, list) else "Start of structure")
+        got = _JSON_NAMES.get(
+            type(value), "Start of list" if isinstance(value, list) else "Start of structure"
+        )
         raise ApiError("SerializationException", f"{got} can not be converted to {_article(name)}")
 
 

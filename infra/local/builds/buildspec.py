@@ -1,4 +1,6 @@
-"""A buildspec (version 0.2) as CodeBuild reads it: the commands of its phases, and what a failure of each means."""
+"""A buildspec (version 0.2) as CodeBuild reads it: the commands of its phases, and what a failure
+of each means.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class BuildspecError(Exception):
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase's commands; `aborts`: its failure ends the build at once, even before post_build."""
+    """One phase's commands; `aborts`: its failure ends the build at once, even before
+    post_build.
+    """
 
     commands: tuple[str, ...] = ()
     final_commands: tuple[str, ...] = ()
@@ -38,14 +42,18 @@ class Buildspec:
 
 
 def parse_buildspec(text: str) -> Buildspec:
-    """Read a buildspec's YAML. Raises BuildspecError for what is no buildspec or can't be done here."""
+    """Read a buildspec's YAML. Raises BuildspecError for what is no buildspec or can't be done
+    here.
+    """
     try:
         document = parse_plain_yaml(text)
     except yaml.YAMLError as error:
         raise BuildspecError(f"YAML_FILE_ERROR: {error}") from error
     top = _mapping(document, "buildspec")
     if str(top.get("version")) != "0.2":
-        raise BuildspecError(f"YAML_FILE_ERROR: version is {top.get('version')!r}; only 0.2 is supported here")
+        raise BuildspecError(
+            f"YAML_FILE_ERROR: version is {top.get('version')!r}; only 0.2 is supported here"
+        )
     if unknown := sorted(set(top) - _TOP_KEYS - _IGNORED_KEYS):
         raise BuildspecError(f"YAML_FILE_ERROR: unknown key {unknown[0]!r}")
     env = _mapping(top.get("env"), "env")
@@ -53,8 +61,13 @@ def parse_buildspec(text: str) -> Buildspec:
         raise BuildspecError(f"env.{unknown[0]}: the local platform knows env.variables only")
     phases = _mapping(top.get("phases"), "phases")
     if unknown := sorted(set(phases) - set(PHASES)):
-        raise BuildspecError(f"YAML_FILE_ERROR: unknown phase {unknown[0]!r}; phases are {', '.join(PHASES)}")
-    variables = {str(name): str(value) for name, value in _mapping(env.get("variables"), "env.variables").items()}
+        raise BuildspecError(
+            f"YAML_FILE_ERROR: unknown phase {unknown[0]!r}; phases are {', '.join(PHASES)}"
+        )
+    variables = {
+        str(name): str(value)
+        for name, value in _mapping(env.get("variables"), "env.variables").items()
+    }
     return Buildspec({name: _phase(name, phases.get(name)) for name in PHASES}, variables)
 
 
@@ -64,8 +77,12 @@ def _phase(name: str, value: Any) -> Phase:
         raise BuildspecError(f"YAML_FILE_ERROR: unknown key phases.{name}.{unknown[0]}")
     aborts = entry.get("on-failure", "CONTINUE")
     if aborts not in ("ABORT", "CONTINUE"):
-        raise BuildspecError(f"YAML_FILE_ERROR: phases.{name}.on-failure is {aborts!r}; it is ABORT or CONTINUE")
-    return Phase(_commands(name, entry, "commands"), _commands(name, entry, "finally"), aborts == "ABORT")
+        raise BuildspecError(
+            f"YAML_FILE_ERROR: phases.{name}.on-failure is {aborts!r}; it is ABORT or CONTINUE"
+        )
+    return Phase(
+        _commands(name, entry, "commands"), _commands(name, entry, "finally"), aborts == "ABORT"
+    )
 
 
 def _commands(phase: str, entry: Mapping[str, Any], key: str) -> tuple[str, ...]:

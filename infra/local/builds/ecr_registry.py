@@ -1,4 +1,6 @@
-"""What moto's ECR says, as it is with a real registry behind it: addresses that can be pushed to, and pushed images."""
+"""What moto's ECR says, as it is with a real registry behind it: addresses that can be pushed to,
+and pushed images.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ class Registry(Protocol):
 
 
 class EcrRegistry:
-    """The rules of a registry's pushes (`PushRules` of infra/local/engine/container/registry.py), and the answers that
-    point to it.
+    """The rules of a registry's pushes (`PushRules` of infra/local/engine/container/registry.py),
+    and the answers that point to it.
     """
 
     def __init__(self, address: str) -> None:
@@ -46,20 +48,24 @@ class EcrRegistry:
         self._clients = clients
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """ECR's words for a tag of an immutable repository that names another image already, or None."""
+        """ECR's words for a tag of an immutable repository that names another image already, or
+        None.
+        """
         ecr = self._ecr(repository)
         try:
             mutability = ecr.describe_repositories(repositoryNames=[repository])["repositories"][0][
                 "imageTagMutability"
             ]
-            found = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+            found = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])[
+                "imageDetails"
+            ]
         except ClientError:  # neither repository nor tag
             return None
         if mutability != "IMMUTABLE" or not found or found[0]["imageDigest"] == digest:
             return None
         return (
-            f"The image tag '{tag}' already exists in the '{repository}' repository and cannot be overwritten because "
-            "the repository is immutable."
+            f"The image tag '{tag}' already exists in the '{repository}' repository and cannot be"
+            " overwritten because the repository is immutable."
         )
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
@@ -86,7 +92,9 @@ class EcrRegistry:
     ) -> Iterable[bytes]:
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
-        def keep(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
+        def keep(
+            status: str, headers: list[tuple[str, str]], exc_info: Any = None
+        ) -> Callable[[bytes], object]:
             answers.append((status, headers, exc_info))
             return lambda data: None
 
@@ -94,7 +102,9 @@ class EcrRegistry:
         scope = credential_scope(environ)
         with self._lock:
             for name in _REPOSITORY.findall(body):
-                self._region_by_repository[name.decode()] = scope.region if scope else DEFAULT_REGION
+                self._region_by_repository[name.decode()] = (
+                    scope.region if scope else DEFAULT_REGION
+                )
         body = _REGISTRY.sub(self._address, _ENDPOINT.sub(b"http://" + self._address, body))
         status, headers, exc_info = answers[-1]
         kept = [(name, value) for name, value in headers if name.lower() != "content-length"]

@@ -1,4 +1,6 @@
-"""The way of one build through CodeBuild's phases; the image store does the building, ECR gets the result."""
+"""The way of one build through CodeBuild's phases; the image store does the building, ECR gets the
+result.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from infra.local.state.ecr_snapshot import ensure_repository, put_image
 _REPOSITORY_VARIABLES = ("IMAGE_REPO_URI", "IMAGE_REPO_NAME")
 _TAG_VARIABLE = "IMAGE_TAG"
 _ARGUMENT_PREFIX = "BUILD_ARG_"
-"""BUILD_ARG_<NAME>=value becomes the Dockerfile's argument <NAME>, as in infra/image/buildspec.yml."""
+"""BUILD_ARG_<NAME>=value becomes the Dockerfile's argument <NAME>, as in
+infra/image/buildspec.yml.
+"""
 _LOG_HOST = "build"
 _STACK_BUILDSPEC = Path(__file__).resolve().parents[2] / "image" / "buildspec.yml"
 
@@ -34,7 +38,9 @@ Change = Callable[[Callable[[Build], None]], None]
 
 
 class PhaseFailure(Exception):
-    """The current phase failed: (status code, message), as CodeBuild's phase contexts carry them."""
+    """The current phase failed: (status code, message), as CodeBuild's phase contexts carry
+    them.
+    """
 
     def __init__(self, status_code: str, message: str) -> None:
         super().__init__(message)
@@ -43,7 +49,9 @@ class PhaseFailure(Exception):
 
 
 class BuildExecution:
-    """Runs one build to its end in the calling thread. Every outcome ends up in the record; nothing is raised."""
+    """Runs one build to its end in the calling thread. Every outcome ends up in the record; nothing
+    is raised.
+    """
 
     def __init__(
         self,
@@ -92,7 +100,10 @@ class BuildExecution:
                     self._register(repository, tag, image)
         except PhaseFailure as failure:
             status = self._failure_status(deadline)
-            self._log(f"Phase {self._build.phases[-1]['phaseType']} {status}: {failure.message.partition(chr(10))[0]}")
+            self._log(
+                f"Phase {self._build.phases[-1]['phaseType']} {status}:"
+                f" {failure.message.partition(chr(10))[0]}"
+            )
             self._close(status, failure.status_code, failure.message)
             return status
         return "SUCCEEDED"
@@ -111,11 +122,15 @@ class BuildExecution:
             raise PhaseFailure("CLIENT_ERROR", str(error)) from error
         if not isinstance(self._images, BuildsByCommands) and not (folder / "Dockerfile").is_file():
             found = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
-            raise PhaseFailure("CLIENT_ERROR", f"No Dockerfile at the top of the source; it holds {found}")
+            raise PhaseFailure(
+                "CLIENT_ERROR", f"No Dockerfile at the top of the source; it holds {found}"
+            )
         return folder
 
     def _run_buildspec(self, images: BuildsByCommands, context: Path, deadline: float) -> None:
-        """CodeBuild's own order: a phase that fails ends the build, but after `build` there is still post_build."""
+        """CodeBuild's own order: a phase that fails ends the build, but after `build` there is
+        still post_build.
+        """
         spec = self._read_buildspec(context)
         variables = {
             **spec.variables,
@@ -133,7 +148,12 @@ class BuildExecution:
                 try:
                     self._run_phase(spec.phases[name], shell, monotonic_deadline)
                 except PhaseFailure as error:
-                    if failure is not None or name != "build" or spec.phases[name].aborts or self._stop.is_set():
+                    if (
+                        failure is not None
+                        or name != "build"
+                        or spec.phases[name].aborts
+                        or self._stop.is_set()
+                    ):
                         raise failure or error from error
                     failure = error
                     self._close("FAILED", error.status_code, error.message)
@@ -146,7 +166,8 @@ class BuildExecution:
                 if (code := self._run_command(shell, command, deadline)) != 0:
                     raise PhaseFailure(
                         "COMMAND_EXECUTION_ERROR",
-                        f"Error while executing command: {command.strip()}. Reason: exit status {code}",
+                        f"Error while executing command: {command.strip()}. Reason: exit status"
+                        f" {code}",
                     )
         finally:
             for command in phase.final_commands:
@@ -160,9 +181,11 @@ class BuildExecution:
             raise PhaseFailure("BUILD_TIMED_OUT", f"Build has timed out. ({error})") from error
 
     def _read_buildspec(self, context: Path) -> Buildspec:
-        """The request's or the project's text, or the file in the source that it names, buildspec.yml by default.
+        """The request's or the project's text, or the file in the source that it names,
+        buildspec.yml by default.
 
-        A project that was never made here stands for that of infra/aws, whose text is infra/image/buildspec.yml.
+        A project that was never made here stands for that of infra/aws, whose text is
+        infra/image/buildspec.yml.
         """
         given = self._build.buildspec or "buildspec.yml"
         if self._build.buildspec is None and not (context / given).is_file():
@@ -178,24 +201,32 @@ class BuildExecution:
             raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
     def _prepare_repository(self) -> tuple[str, str]:
-        """(repository, tag), both checked before minutes go into a build that could not be pushed."""
+        """(repository, tag), both checked before minutes go into a build that could not be
+        pushed.
+        """
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)
         if repository is None:
             wanted = " or ".join(_REPOSITORY_VARIABLES)
-            raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Set the environment variable {wanted}: it has no value.")
+            raise PhaseFailure(
+                "COMMAND_EXECUTION_ERROR",
+                f"Set the environment variable {wanted}: it has no value.",
+            )
         registry, slash, name = repository.partition("/")
         if slash and "." in registry:  # a full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>
             if not registry.startswith(self._build.account_id):
                 raise PhaseFailure(
                     "COMMAND_EXECUTION_ERROR",
-                    f"Registry {registry} is not this account's ({self._build.account_id}.dkr.ecr.…).",
+                    f"Registry {registry} is not this account's"
+                    f" ({self._build.account_id}.dkr.ecr.…).",
                 )
             repository = name
         try:
             ensure_repository(self._ecr, repository)
         except (ClientError, ParamValidationError) as error:
-            raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Repository {repository!r}: {error}") from error
+            raise PhaseFailure(
+                "COMMAND_EXECUTION_ERROR", f"Repository {repository!r}: {error}"
+            ) from error
         return repository, self._build.variable(_TAG_VARIABLE) or "latest"
 
     def _build_image(self, context: Path, repository: str, tag: str, deadline: float) -> BuiltImage:
@@ -216,7 +247,9 @@ class BuildExecution:
                 deadline_seconds=max(0.0, deadline - self._clock()),
             )
         except ImageBuildError as error:
-            raise PhaseFailure("COMMAND_EXECUTION_ERROR", f"Error while executing command: build. {error}") from error
+            raise PhaseFailure(
+                "COMMAND_EXECUTION_ERROR", f"Error while executing command: build. {error}"
+            ) from error
         if self._stop.is_set():
             raise PhaseFailure("STOPPED", "The build was stopped")
         return image
@@ -226,18 +259,21 @@ class BuildExecution:
         try:
             put_image(self._ecr, repository, tag, image.digest, image.annotations)
         except self._ecr.exceptions.ImageAlreadyExistsException as error:
-            found = self._ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])["imageDetails"]
+            found = self._ecr.describe_images(
+                repositoryName=repository, imageIds=[{"imageTag": tag}]
+            )["imageDetails"]
             if found[0]["imageDigest"] != image.digest:
                 raise PhaseFailure(
                     "COMMAND_EXECUTION_ERROR",
-                    f"tag invalid: The image tag '{tag}' already exists in the '{repository}' repository and cannot "
-                    "be overwritten because the repository is immutable.",
+                    f"tag invalid: The image tag '{tag}' already exists in the '{repository}'"
+                    " repository and cannot be overwritten because the repository is immutable.",
                 ) from error
         except ClientError as error:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", str(error)) from error
         self._log(f"{repository}:{tag}: digest: {image.digest}")
 
-    # -- changes of the record ------------------------------------------------------------------------------------
+    # -- changes of the record
+    # ------------------------------------------------------------------------------------
 
     def _enter(self, phase: str) -> None:
         if self._stop.is_set():

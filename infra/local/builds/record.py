@@ -28,7 +28,9 @@ class Build:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     status: str = "IN_PROGRESS"
     phases: list[dict[str, Any]] = field(default_factory=list)
-    """As CodeBuild gives them: {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?, contexts?}."""
+    """As CodeBuild gives them: {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?,
+    contexts?}.
+    """
     end_time: float | None = None
     account_id: str = ACCOUNT_ID
     buildspec: str | None = None
@@ -60,12 +62,20 @@ class Build:
             self.close_phase("SUCCEEDED", now)
         self.phases.append({"phaseType": phase, "startTime": now})
 
-    def close_phase(self, status: str, now: float, status_code: str = "", message: str = "") -> None:
+    def close_phase(
+        self, status: str, now: float, status_code: str = "", message: str = ""
+    ) -> None:
         phase = self.phases[-1]
         if "endTime" in phase:
             return
-        phase |= {"endTime": now, "phaseStatus": status, "durationInSeconds": round(now - phase["startTime"])}
-        phase["contexts"] = [{"statusCode": status_code, "message": message[:CONTEXT_MAX_CHARACTERS]}]
+        phase |= {
+            "endTime": now,
+            "phaseStatus": status,
+            "durationInSeconds": round(now - phase["startTime"]),
+        }
+        phase["contexts"] = [
+            {"statusCode": status_code, "message": message[:CONTEXT_MAX_CHARACTERS]}
+        ]
 
     def complete(self, status: str, now: float) -> None:
         self.enter("FINALIZING", now)

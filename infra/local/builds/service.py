@@ -1,4 +1,6 @@
-"""CodeBuild's StartBuild, BatchGetBuilds, ListBuildsForProject and StopBuild, over builds that run one at a time."""
+"""CodeBuild's StartBuild, BatchGetBuilds, ListBuildsForProject and StopBuild, over builds that run
+one at a time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def invalid_input(message: str) -> ApiError:
 
 
 class Builds:
-    """The builds and the thread that runs them. Actions take (region, request) and return the answer."""
+    """The builds and the thread that runs them. Actions take (region, request) and return the
+    answer.
+    """
 
     def __init__(
         self,
@@ -75,20 +79,29 @@ class Builds:
         for record in self._store.load_all():
             try:
                 build = Build(**record)
-            except (TypeError, KeyError) as error:  # of another version: it must not keep the platform from starting
+            except (
+                TypeError,
+                KeyError,
+            ) as error:  # of another version: it must not keep the platform from starting
                 logger.warning("A build's record can't be read and is left out: %s", error)
                 continue
             self._builds[build.id] = build
             if not build.is_over():
                 now = self._clock()
-                build.close_phase("FAULT", now, "INTERNAL_ERROR", "The local platform stopped during the build")
+                build.close_phase(
+                    "FAULT", now, "INTERNAL_ERROR", "The local platform stopped during the build"
+                )
                 build.complete("FAULT", now)
                 self._store.try_to_save(build.region, build.uuid, record=asdict(build))
 
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Queue a build. Any project name is taken; one that exists in moto lends its source and variables."""
+        """Queue a build. Any project name is taken; one that exists in moto lends its source and
+        variables.
+        """
         project = self._project(region, request["projectName"])
-        location = request.get("sourceLocationOverride") or project.get("source", {}).get("location")
+        location = request.get("sourceLocationOverride") or project.get("source", {}).get(
+            "location"
+        )
         self._check_source(request, location)
         variables = _merged_variables(
             project.get("environment", {}).get("environmentVariables", []),
@@ -101,14 +114,20 @@ class Builds:
             build = Build(
                 region=region,
                 project_name=request["projectName"],
-                number=1 + sum(build.project_name == request["projectName"] for build in self._builds.values()),
+                number=1
+                + sum(
+                    build.project_name == request["projectName"] for build in self._builds.values()
+                ),
                 source_location=str(location),
                 variables=variables,
                 start_time=self._clock(),
-                timeout_minutes=request.get("timeoutInMinutesOverride") or project.get("timeoutInMinutes") or 60,
+                timeout_minutes=request.get("timeoutInMinutesOverride")
+                or project.get("timeoutInMinutes")
+                or 60,
                 idempotency_token=request.get("idempotencyToken"),
                 account_id=self._account_id,
-                buildspec=request.get("buildspecOverride") or project.get("source", {}).get("buildspec"),
+                buildspec=request.get("buildspecOverride")
+                or project.get("source", {}).get("buildspec"),
             )
             build.enter("SUBMITTED", self._clock())
             build.enter("QUEUED", self._clock())
@@ -130,10 +149,15 @@ class Builds:
         """A page of ids, by the builds' numbers; the token is the last id of the page before it."""
         with self._lock:
             builds = [
-                b for b in self._builds.values() if (b.region, b.project_name) == (region, request["projectName"])
+                b
+                for b in self._builds.values()
+                if (b.region, b.project_name) == (region, request["projectName"])
             ]
         newest_first = request.get("sortOrder", "DESCENDING") == "DESCENDING"
-        ids = [build.id for build in sorted(builds, key=lambda build: build.number, reverse=newest_first)]
+        ids = [
+            build.id
+            for build in sorted(builds, key=lambda build: build.number, reverse=newest_first)
+        ]
         token = request.get("nextToken")
         if token is not None and token not in ids:
             raise invalid_input("Invalid nextToken")
@@ -174,7 +198,9 @@ class Builds:
 
         stop = self._stops[build.id]
         try:
-            BuildExecution(build, change, self._images, self._clients, stop, clock=self._clock).run()
+            BuildExecution(
+                build, change, self._images, self._clients, stop, clock=self._clock
+            ).run()
         except Exception:
             logger.exception("Build %s: its record can't be written", build.id)
         with self._lock:
@@ -186,15 +212,19 @@ class Builds:
 
     def _check_source(self, request: dict[str, Any], location: str | None) -> None:
         if request.get("sourceTypeOverride", "S3") != "S3":
-            raise invalid_input("The local platform builds S3 sources by their Dockerfile: no other source type.")
+            raise invalid_input(
+                "The local platform builds S3 sources by their Dockerfile: no other source type."
+            )
         has_shell = isinstance(self._images, BuildsByCommands)
         if not has_shell and "docker build" not in request.get("buildspecOverride", "docker build"):
             raise invalid_input(
-                "The local platform has no shell for a buildspec: it does what `docker build` in one would do, and "
-                "buildspecOverride has none."
+                "The local platform has no shell for a buildspec: it does what `docker build` in"
+                " one would do, and buildspecOverride has none."
             )
         if not location:
-            raise invalid_input("Project source location is required: set sourceLocationOverride to bucket/key.zip")
+            raise invalid_input(
+                "Project source location is required: set sourceLocationOverride to bucket/key.zip"
+            )
         try:
             parse_source_location(location)
         except ValueError as error:
@@ -219,10 +249,17 @@ class Builds:
             raise
 
 
-def _merged_variables(project: list[dict[str, str]], override: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The project's variables, replaced by name; only plain ones, the platform has no secret stores to read."""
+def _merged_variables(
+    project: list[dict[str, str]], override: list[dict[str, str]]
+) -> list[dict[str, str]]:
+    """The project's variables, replaced by name; only plain ones, the platform has no secret stores
+    to read.
+    """
     merged = {item["name"]: {"type": "PLAINTEXT", **item} for item in [*project, *override]}
     for item in merged.values():
         if item["type"] != "PLAINTEXT":
-            raise invalid_input(f"Environment variable {item['name']} has type {item['type']}, PLAINTEXT is supported.")
+            raise invalid_input(
+                f"Environment variable {item['name']} has type {item['type']}, PLAINTEXT is"
+                " supported."
+            )
     return list(merged.values())

@@ -1,6 +1,8 @@
-"""The shell of a build: one `sh` for all commands of a buildspec, so that they share variables and the folder.
+"""The shell of a build: one `sh` for all commands of a buildspec, so that they share variables and
+the folder.
 
-Streamed, stoppable, with a deadline; what it has started ends with it, and it ends with this process.
+Streamed, stoppable, with a deadline; what it has started ends with it, and it ends with this
+process.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ class BuildsByCommands(Protocol):
     """An image store that carries out a buildspec's commands."""
 
     def open_shell(
-        self, context: Path, variables: Mapping[str, str], on_line: Callable[[str], None], stop: threading.Event
+        self,
+        context: Path,
+        variables: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
     ) -> BuildShell:
         """A shell in the context's folder, in which `docker` builds and pushes."""
 
@@ -43,7 +49,11 @@ class BuildShell:
     """A context that holds a running `sh` in `folder`."""
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], on_line: Callable[[str], None], stop: threading.Event
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
     ) -> None:
         self._folder = folder
         self._environment = dict(environment)
@@ -67,7 +77,10 @@ class BuildShell:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -77,12 +90,16 @@ class BuildShell:
         self._scratch.cleanup()
 
     def run(self, command: str, deadline: float) -> int:
-        """Run one command and return its exit code. `deadline` is a time.monotonic() value. Raises ShellEnded."""
+        """Run one command and return its exit code. `deadline` is a time.monotonic() value. Raises
+        ShellEnded.
+        """
         assert self._process.stdin is not None
         script = Path(self._scratch.name) / "command"
         script.write_text(command)
         try:
-            self._process.stdin.write(f". '{script}' </dev/null\nprintf '\\n{_MARK} %s\\n' $?\n".encode())
+            self._process.stdin.write(
+                f". '{script}' </dev/null\nprintf '\\n{_MARK} %s\\n' $?\n".encode()
+            )
             self._process.stdin.flush()
         except BrokenPipeError:  # `exit` in an earlier command
             return self._process.wait()
@@ -110,7 +127,9 @@ class BuildShell:
         self._codes.put(None)
 
     def _end(self) -> None:
-        """SIGTERM to the shell's process group, so that a builder removes its working container; then SIGKILL."""
+        """SIGTERM to the shell's process group, so that a builder removes its working container;
+        then SIGKILL.
+        """
         for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _TERM_SECONDS)):
             try:
                 os.killpg(self._process.pid, number)

@@ -1,4 +1,6 @@
-"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder named by a trailing slash."""
+"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder named by a
+trailing slash.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def parse_source_location(location: str) -> S3Location:
     """ "bucket/key.zip", "bucket/folder/" or the same as an ARN "arn:aws:s3:::bucket/…"."""
     bucket, slash, key = location.removeprefix("arn:aws:s3:::").removeprefix("s3://").partition("/")
     if not bucket or not slash or not key:
-        raise ValueError(f"Invalid project source: location must be a valid S3 source (bucket/key), got {location!r}")
+        raise ValueError(
+            "Invalid project source: location must be a valid S3 source (bucket/key), got"
+            f" {location!r}"
+        )
     return S3Location(bucket, key)
 
 
@@ -33,7 +38,9 @@ def fetch_source(s3: Any, location: S3Location, folder: Path) -> None:
         archive = folder.with_name(f"{folder.name}.zip")
         download(s3, location, archive)
     except ClientError as error:
-        raise SourceError(f"{error_code(error)}: {error_message(error)} for primary source {location}") from error
+        raise SourceError(
+            f"{error_code(error)}: {error_message(error)} for primary source {location}"
+        ) from error
     _extract(archive, folder)
     archive.unlink()
 
@@ -46,12 +53,17 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
         relative = PurePosixPath(key.removeprefix(location.key).lstrip("/"))
         target = folder / relative
         if ".." in relative.parts or not target.resolve().is_relative_to(folder.resolve()):
-            raise SourceError(f"Key {key!r} leaves the source folder: it would be {str(relative)!r} in it; rename it")
+            raise SourceError(
+                f"Key {key!r} leaves the source folder: it would be {str(relative)!r} in it;"
+                " rename it"
+            )
         download(s3, S3Location(location.bucket, key), target)
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    """zipfile keeps members inside the folder but drops their modes; scripts need the executable bit back."""
+    """zipfile keeps members inside the folder but drops their modes; scripts need the executable
+    bit back.
+    """
     try:
         with zipfile.ZipFile(archive) as opened:
             for member in opened.infolist():

@@ -1,6 +1,7 @@
 """Which engine works on this machine, and the container engine put together.
 
-`python -m infra.local.engine.choice` says whether containers run here; where they don't, why, with exit code 1.
+`python -m infra.local.engine.choice` says whether containers run here; where they don't, why, with
+exit code 1.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _NOT_FOUND = "neither podman nor docker is on PATH"
 
 
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
-    """("container" or "process", why): the folder's engine, else containers where they were seen to work."""
+    """("container" or "process", why): the folder's engine, else containers where they were seen to
+    work.
+    """
     used = read_json(state_dir / ENGINE_FILE)
     if used is not None:
         return str(used["engine"]), f"that of {state_dir}"
@@ -36,7 +39,9 @@ def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, st
 def make_container_engine(
     state_dir: Path, endpoint_url: str, registry: str | None
 ) -> tuple[ContainerEngine, ContainerImageStore]:
-    """The engine and its image store. Raises EngineError where containers don't work here, with the reason."""
+    """The engine and its image store. Raises EngineError where containers don't work here, with the
+    reason.
+    """
     settings = state_dir.resolve() / "containers"
     cli = ContainerCli.find(settings)
     problem = _NOT_FOUND if cli is None else cli.problem(settings, needs_registry=registry is None)
@@ -44,9 +49,16 @@ def make_container_engine(
         raise EngineError(f"--engine container: {problem}; use --engine process, or auto")
     face = Registry(state_dir.resolve() / "registry", registry)
     try:
-        cli = ContainerCli.find(settings, [face.address]) or cli  # its address is in the settings now
+        cli = (
+            ContainerCli.find(settings, [face.address]) or cli
+        )  # its address is in the settings now
         images = ContainerImageStore(state_dir, cli, face)
-        return ContainerEngine(state_dir / "engine", images, cli, endpoint_url, access_keys(state_dir).node), images
+        return (
+            ContainerEngine(
+                state_dir / "engine", images, cli, endpoint_url, access_keys(state_dir).node
+            ),
+            images,
+        )
     except BaseException:
         face.close()
         raise

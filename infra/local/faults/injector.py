@@ -1,4 +1,6 @@
-"""Counts what a fault plan counts: calls of API operations, and jobs that a rule's pattern matches."""
+"""Counts what a fault plan counts: calls of API operations, and jobs that a rule's pattern
+matches.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class FaultInjector:
         self._calls: Counter[int] = Counter()
         self._jobs: Counter[int] = Counter()
         self._targets = [
-            (service_model(rule.service).metadata["targetPrefix"], rule.operation) for rule in plan.api_rules
+            (service_model(rule.service).metadata["targetPrefix"], rule.operation)
+            for rule in plan.api_rules
         ]
 
     def watches(self, target_prefix: str, operation: str) -> bool:
@@ -50,12 +53,16 @@ class FaultInjector:
         return (target_prefix, operation) in self._targets
 
     def check_call(self, target_prefix: str, operation: str, request: Mapping[str, Any]) -> None:
-        """Count the call for every rule about it; raise the ApiError of the first whose turn it is."""
+        """Count the call for every rule about it; raise the ApiError of the first whose turn it
+        is.
+        """
         job_name = str(request.get("TrainingJobName", ""))
         with self._lock:
             due = [
                 rule
-                for index, (rule, target) in enumerate(zip(self._plan.api_rules, self._targets, strict=True))
+                for index, (rule, target) in enumerate(
+                    zip(self._plan.api_rules, self._targets, strict=True)
+                )
                 if target == (target_prefix, operation)
                 and fnmatch.fnmatchcase(job_name, rule.jobs or "*")
                 and self._is_due(index, rule)
@@ -66,14 +73,22 @@ class FaultInjector:
             raise error
 
     def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
-        """What the plan, and the job's own Environment, have in store for a new job. Raises ValidationException."""
+        """What the plan, and the job's own Environment, have in store for a new job. Raises
+        ValidationException.
+        """
         own = own_rules(environment)
         with self._lock:
-            matching = [rule for index, rule in enumerate(self._plan.job_rules) if self._strikes(index, rule, name)]
+            matching = [
+                rule
+                for index, rule in enumerate(self._plan.job_rules)
+                if self._strikes(index, rule, name)
+            ]
         rules = [*matching, *own]
         return JobFaults(
             pending_seconds=sum(rule.pending_seconds for rule in rules),
-            capacity_error=next((rule.capacity_error for rule in rules if rule.capacity_error), None),
+            capacity_error=next(
+                (rule.capacity_error for rule in rules if rule.capacity_error), None
+            ),
             training=tuple(rule for rule in rules if isinstance(rule, TrainingRule)),
         )
 
@@ -96,12 +111,19 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
         return []
     try:
         entries = json.loads(text)
-        rules = check_rules(entries if isinstance(entries, list) else [entries], f"Environment {ENVIRONMENT_VARIABLE}")
+        rules = check_rules(
+            entries if isinstance(entries, list) else [entries],
+            f"Environment {ENVIRONMENT_VARIABLE}",
+        )
     except ValueError as error:
-        raise validation_error(f"Environment {ENVIRONMENT_VARIABLE} is not JSON: {error}") from error
+        raise validation_error(
+            f"Environment {ENVIRONMENT_VARIABLE} is not JSON: {error}"
+        ) from error
     except SettingsError as error:
         raise validation_error(str(error)) from error
     job_rules = [rule for rule in rules if isinstance(rule, JobRule)]
     if len(job_rules) < len(rules):
-        raise validation_error(f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are no faults of a job.")
+        raise validation_error(
+            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are no faults of a job."
+        )
     return job_rules

@@ -1,7 +1,8 @@
-"""A fault plan as a user writes it: a list of rules, each of one kind, read from YAML or JSON and checked.
+"""A fault plan as a user writes it: a list of rules, each of one kind, read from YAML or JSON and
+checked.
 
-Job rules apply to jobs by name pattern; API rules to calls of an operation by their number. Nothing here depends on
-chance: the same plan, jobs and calls give the same faults.
+Job rules apply to jobs by name pattern; API rules to calls of an operation by their number. Nothing
+here depends on chance: the same plan, jobs and calls give the same faults.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ RULES: tuple[type[Rule], ...] = (
     AlgorithmErrorRule,
     SpotInterruptionRule,
 )
-"""Every kind of fault. A further one is a class of infra/local/faults/rules.py, and its name here."""
+"""Every kind of fault. A further one is a class of infra/local/faults/rules.py, and its name
+here.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class FaultPlan:
 
 
 def read_fault_plan(path: Path) -> FaultPlan:
-    """The plan in a YAML or JSON file, {"faults": [rule, …]}. Raises SettingsError naming every broken entry."""
+    """The plan in a YAML or JSON file, {"faults": [rule, …]}. Raises SettingsError naming every
+    broken entry.
+    """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):
         raise SettingsError(f'{path}: expected {{"faults": [rule, …]}}')
@@ -69,7 +74,9 @@ def read_fault_plan(path: Path) -> FaultPlan:
 
 
 def check_rules(entries: Sequence[Any], where: str) -> list[Rule]:
-    """Rules made of what a file or a variable holds. Raises SettingsError naming every broken entry."""
+    """Rules made of what a file or a variable holds. Raises SettingsError naming every broken
+    entry.
+    """
     rules: list[Rule] = []
     any_rule = _any_of(RULES)
     problems: list[str] = []
@@ -77,7 +84,9 @@ def check_rules(entries: Sequence[Any], where: str) -> list[Rule]:
         try:
             rules.append(any_rule.validate_python(entry))
         except ValidationError as error:
-            problems += [f"{where}[{number}]{_describe(item)}" for item in error.errors(include_url=False)]
+            problems += [
+                f"{where}[{number}]{_describe(item)}" for item in error.errors(include_url=False)
+            ]
     if problems:
         raise SettingsError("\n".join(problems))
     return rules
@@ -95,8 +104,12 @@ def kinds() -> list[str]:
 
 
 def _describe(item: Any) -> str:
-    """One error of pydantic's as ".member: message, got value"; the first part of its location is the kind of fault."""
-    member = "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:])
+    """One error of pydantic's as ".member: message, got value"; the first part of its location is
+    the kind of fault.
+    """
+    member = "".join(
+        f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:]
+    )
     message = item["msg"].removeprefix("Value error, ")
     if item["type"].startswith("union_tag"):
         return f".fault: must be one of {', '.join(kinds())}, got {item['input'].get('fault')!r}"

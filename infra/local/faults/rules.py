@@ -1,4 +1,5 @@
-"""The kinds of fault: each a class with the members a user gives it and with what it does, to any engine.
+"""The kinds of fault: each a class with the members a user gives it and with what it does, to any
+engine.
 
 A further kind is a further class, named in `RULES` of infra/local/faults/plan.py.
 """
@@ -16,8 +17,8 @@ from infra.local.api.validation import service_model
 from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob
 
 NO_CAPACITY = (
-    "Unable to provision requested ML compute capacity. Please retry using a different ML instance type "
-    "or after some time."
+    "Unable to provision requested ML compute capacity. Please retry using a different ML instance"
+    " type or after some time."
 )
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -30,22 +31,31 @@ class Rule(BaseModel):
 
 
 class ApiRule(Rule, ABC):
-    """Fails calls of one operation; `calls` counts those of the rule's operation (and jobs) since the start."""
+    """Fails calls of one operation; `calls` counts those of the rule's operation (and jobs) since
+    the start.
+    """
 
     service: Literal["sagemaker", "codebuild", "ecr", "logs"] = Field(
         default="sagemaker", description="Whose operation."
     )
     operation: str = Field(description="As the API names it, for instance CreateTrainingJob.")
     calls: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(
-        description="First and last call that is failed, counted from 1; botocore's own retries count."
+        description=(
+            "First and last call that is failed, counted from 1; botocore's own retries count."
+        )
     )
-    jobs: str | None = Field(default=None, description="Only calls whose TrainingJobName matches this pattern.")
+    jobs: str | None = Field(
+        default=None, description="Only calls whose TrainingJobName matches this pattern."
+    )
 
     @model_validator(mode="after")
     def _checked(self) -> ApiRule:
         known = service_model(self.service).operation_names
         if self.operation not in known:
-            raise ValueError(f"operation {self.operation!r} is none of {self.service}'s ({', '.join(known[:3])}, …)")
+            raise ValueError(
+                f"operation {self.operation!r} is none of {self.service}'s"
+                f" ({', '.join(known[:3])}, …)"
+            )
         first, last = self.calls
         if not 1 <= first <= last:
             raise ValueError(f"calls {self.calls} is not [first, last] with 1 <= first <= last")
@@ -69,9 +79,13 @@ class ErrorRule(ApiRule):
     """The calls are answered with an error code."""
 
     fault: Literal["error"]
-    code: str = Field(description="AWS error code, for instance AccessDeniedException.", min_length=1)
+    code: str = Field(
+        description="AWS error code, for instance AccessDeniedException.", min_length=1
+    )
     message: str = Field(default="Injected by the fault plan.", description="The error's message.")
-    http_status: int = Field(default=400, ge=400, le=599, description="HTTP status; botocore retries 500 to 504.")
+    http_status: int = Field(
+        default=400, ge=400, le=599, description="HTTP status; botocore retries 500 to 504."
+    )
 
     def error(self) -> ApiError:
         return ApiError(self.code, self.message, self.http_status)
@@ -80,8 +94,12 @@ class ErrorRule(ApiRule):
 class JobRule(Rule):
     """Happens to a job, by default nothing."""
 
-    jobs: str = Field(default="*", description="Pattern of job names; * and ? as in a shell.", min_length=1)
-    max_jobs: int | None = Field(default=None, ge=1, description="Only the first that match, in order of creation.")
+    jobs: str = Field(
+        default="*", description="Pattern of job names; * and ? as in a shell.", min_length=1
+    )
+    max_jobs: int | None = Field(
+        default=None, ge=1, description="Only the first that match, in order of creation."
+    )
 
     @property
     def pending_seconds(self) -> float:
@@ -124,8 +142,12 @@ class CapacityRule(JobRule):
 class TrainingRule(JobRule, ABC):
     """Strikes while a job trains: some seconds after Training began, or at a line of its log."""
 
-    after_seconds: Seconds | None = Field(default=None, description="Seconds after (each) Training began.")
-    at_line: str | None = Field(default=None, description="Regular expression; strikes at the first line it finds.")
+    after_seconds: Seconds | None = Field(
+        default=None, description="Seconds after (each) Training began."
+    )
+    at_line: str | None = Field(
+        default=None, description="Regular expression; strikes at the first line it finds."
+    )
 
     @field_validator("at_line")
     @classmethod
@@ -159,14 +181,20 @@ class TrainingRule(JobRule, ABC):
 
     @abstractmethod
     def ending(self) -> Ending:
-        """How it ends a segment of a job. Where a node that runs is killed, the engine sees by itself what follows."""
+        """How it ends a segment of a job. Where a node that runs is killed, the engine sees by
+        itself what follows.
+        """
 
 
 class InternalErrorRule(TrainingRule):
-    """The instances are lost and the attempt fails with InternalServerError, which RetryStrategy retries."""
+    """The instances are lost and the attempt fails with InternalServerError, which RetryStrategy
+    retries.
+    """
 
     fault: Literal["internal_error"]
-    times: int = Field(default=1, ge=1, description="How many attempts of a job it strikes, from the first on.")
+    times: int = Field(
+        default=1, ge=1, description="How many attempts of a job it strikes, from the first on."
+    )
 
     @property
     def most_strikes(self) -> int:
@@ -180,7 +208,11 @@ class AlgorithmErrorRule(TrainingRule):
     """One node's processes are killed; the job fails with AlgorithmError."""
 
     fault: Literal["algorithm_error"]
-    node: str = Field(default="algo-1", pattern=r"^algo-[1-9]\d*$", description="A job without this node is spared.")
+    node: str = Field(
+        default="algo-1",
+        pattern=r"^algo-[1-9]\d*$",
+        description="A job without this node is spared.",
+    )
 
     @property
     def killed_host(self) -> str:
@@ -191,15 +223,23 @@ class AlgorithmErrorRule(TrainingRule):
         return int(self.node.partition("-")[2]) <= job.instance_count
 
     def ending(self) -> Ending:
-        return Ending("Failed", f"AlgorithmError: {self.node} was killed by the fault plan, exit code: 137")
+        return Ending(
+            "Failed", f"AlgorithmError: {self.node} was killed by the fault plan, exit code: 137"
+        )
 
 
 class SpotInterruptionRule(TrainingRule):
-    """The spot instances are taken away: SIGTERM, 120 s, SIGKILL. Jobs that are not managed spot are spared."""
+    """The spot instances are taken away: SIGTERM, 120 s, SIGKILL. Jobs that are not managed spot
+    are spared.
+    """
 
     fault: Literal["spot_interruption"]
-    times: int = Field(default=1, ge=1, description="How many segments of a job it ends, from the first on.")
-    restart_after_seconds: Seconds = Field(default=0.0, description="How long the job then waits for capacity.")
+    times: int = Field(
+        default=1, ge=1, description="How many segments of a job it ends, from the first on."
+    )
+    restart_after_seconds: Seconds = Field(
+        default=0.0, description="How long the job then waits for capacity."
+    )
 
     @property
     def most_strikes(self) -> int:

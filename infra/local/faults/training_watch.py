@@ -1,4 +1,6 @@
-"""Watches one segment of a job's training and strikes when a fault is due: all nodes are stopped, or one is killed."""
+"""Watches one segment of a job's training and strikes when a fault is due: all nodes are stopped,
+or one is killed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ class TrainingWatch:
         stop: threading.Event,
         kill_node: Callable[[str], None],
     ) -> None:
-        self._due = {index: rule for index, rule in enumerate(rules) if times_struck[index] < rule.most_strikes}
+        self._due = {
+            index: rule
+            for index, rule in enumerate(rules)
+            if times_struck[index] < rule.most_strikes
+        }
         self._times_struck = times_struck
         self._stop = stop
         self._kill_node = kill_node
@@ -50,13 +56,18 @@ class TrainingWatch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ticks.stop()
 
     def feed(self, line: str) -> None:
         """Look at a line of a node's log, at which a rule may be due."""
-        self._strike_where(lambda rule: rule.at_line is not None and re.search(rule.at_line, line) is not None)
+        self._strike_where(
+            lambda rule: rule.at_line is not None and re.search(rule.at_line, line) is not None
+        )
 
     def _tick(self) -> None:
         if self._stop.is_set():
@@ -64,7 +75,9 @@ class TrainingWatch:
         self._strike_where(self._is_time_for)
 
     def _is_time_for(self, rule: TrainingRule) -> bool:
-        return rule.after_seconds is not None and time.monotonic() - self._began >= rule.after_seconds
+        return (
+            rule.after_seconds is not None and time.monotonic() - self._began >= rule.after_seconds
+        )
 
     def _strike_where(self, is_due: Callable[[TrainingRule], bool]) -> None:
         """The first rule that is due strikes; once the nodes are being stopped, none does."""

@@ -1,1 +1,3 @@
-"""What SageMaker's API tells of training jobs beside their life: descriptions, tags, Search, metrics over time."""
+"""What SageMaker's API tells of training jobs beside their life: descriptions, tags, Search,
+metrics over time.
+"""

@@ -1,4 +1,6 @@
-"""A request as DescribeTrainingJob gives it back, with what the service fills in where it is unset."""
+"""A request as DescribeTrainingJob gives it back, with what the service fills in where it is
+unset.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from infra.local.api.validation import service_model
 
 DEFAULT_MAX_RUNTIME_SECONDS = 86_400
 """StoppingCondition's documented default of MaxRuntimeInSeconds: one day."""
-_FLAGS = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
+_FLAGS = (
+    "EnableNetworkIsolation",
+    "EnableInterContainerTrafficEncryption",
+    "EnableManagedSpotTraining",
+)
 _OUTPUT = {"KmsKeyId": ""}
 _ALGORITHM = {"EnableSageMakerMetricsTimeSeries": False}
 _CHANNEL = {"CompressionType": "None", "RecordWrapperType": "None"}
@@ -20,7 +26,8 @@ _S3_SOURCE = {"S3DataDistributionType": "FullyReplicated"}
 def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The members of a CreateTrainingJob request that DescribeTrainingJob answers with.
 
-    Clients index what the service always returns (the SDK's `attach` reads OutputDataConfig.KmsKeyId), so it is there.
+    Clients index what the service always returns (the SDK's `attach` reads
+    OutputDataConfig.KmsKeyId), so it is there.
     """
     answer = {name: request[name] for name in _echoed_members() if name in request}
     answer["OutputDataConfig"] = {**_OUTPUT, **request["OutputDataConfig"]}
@@ -30,7 +37,9 @@ def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
         **request["StoppingCondition"],
     }
     if "InputDataConfig" in answer:
-        answer["InputDataConfig"] = [_described_channel(channel) for channel in request["InputDataConfig"]]
+        answer["InputDataConfig"] = [
+            _described_channel(channel) for channel in request["InputDataConfig"]
+        ]
     return answer | {flag: bool(request.get(flag)) for flag in _FLAGS}
 
 

@@ -1,7 +1,9 @@
-"""SageMaker Metrics (`sagemaker-metrics`): metrics over time of training jobs and trial components, in memory.
+"""SageMaker Metrics (`sagemaker-metrics`): metrics over time of training jobs and trial components,
+in memory.
 
-A training job's are the values that its metric definitions matched, where AlgorithmSpecification asks for the series
-(EnableSageMakerMetricsTimeSeries); a trial component's are what BatchPutMetrics was given.
+A training job's are the values that its metric definitions matched, where AlgorithmSpecification
+asks for the series (EnableSageMakerMetricsTimeSeries); a trial component's are what BatchPutMetrics
+was given.
 """
 
 from __future__ import annotations
@@ -40,11 +42,15 @@ class Point:
 
 
 class MetricSeries:
-    """The points of every metric, by resource and name, in the order they came. Any thread may call."""
+    """The points of every metric, by resource and name, in the order they came. Any thread may
+    call.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._points: defaultdict[tuple[str, str], deque[Point]] = defaultdict(lambda: deque(maxlen=MOST_POINTS))
+        self._points: defaultdict[tuple[str, str], deque[Point]] = defaultdict(
+            lambda: deque(maxlen=MOST_POINTS)
+        )
 
     def add(self, resource: str, metric: str, point: Point) -> None:
         with self._lock:
@@ -59,14 +65,18 @@ def metrics_service(series: MetricSeries, clients: ClientFactory) -> JsonService
     """The service as the front dispatches to it: by paths, as its protocol is rest-json."""
     api = MetricsApi(series, clients)
     validator = RequestValidator("sagemaker-metrics")
-    operations = [validator.model.operation_model(name) for name in ("BatchPutMetrics", "BatchGetMetrics")]
+    operations = [
+        validator.model.operation_model(name) for name in ("BatchPutMetrics", "BatchGetMetrics")
+    ]
     return JsonService(
         target_prefix="sagemaker-metrics",  # no request names it: these operations have paths
         signing_name="sagemaker",
         actions={"BatchPutMetrics": api.put, "BatchGetMetrics": api.get},
         refused=frozenset(),
         check=validator.check,
-        paths={(model.http["method"], model.http["requestUri"]): model.name for model in operations},
+        paths={
+            (model.http["method"], model.http["requestUri"]): model.name for model in operations
+        },
     )
 
 
@@ -78,14 +88,22 @@ class MetricsApi:
         self._clients = clients
 
     def put(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Keep the data of a trial component; where there is none of that name every datum is an error."""
+        """Keep the data of a trial component; where there is none of that name every datum is an
+        error.
+        """
         name, data = request["TrialComponentName"], request["MetricData"]
         arn = self._component_arn(region, name)
         if arn is None:
-            return {"Errors": [{"Code": "VALIDATION_ERROR", "MetricIndex": index} for index in range(len(data))]}
+            return {
+                "Errors": [
+                    {"Code": "VALIDATION_ERROR", "MetricIndex": index} for index in range(len(data))
+                ]
+            }
         for datum in data:
             self._series.add(
-                arn, datum["MetricName"], Point(float(datum["Timestamp"]), float(datum["Value"]), datum.get("Step"))
+                arn,
+                datum["MetricName"],
+                Point(float(datum["Timestamp"]), float(datum["Value"]), datum.get("Step")),
             )
         return {}
 
@@ -95,7 +113,9 @@ class MetricsApi:
     def _component_arn(self, region: str, name: str) -> str | None:
         sagemaker = self._clients("sagemaker", region)
         try:
-            return str(sagemaker.describe_trial_component(TrialComponentName=name)["TrialComponentArn"])
+            return str(
+                sagemaker.describe_trial_component(TrialComponentName=name)["TrialComponentArn"]
+            )
         except sagemaker.exceptions.ClientError:
             return None
 
@@ -104,14 +124,23 @@ class MetricsApi:
         by_step = query["XAxisType"] == "IterationNumber"
         if by_step != (query["Period"] == "IterationNumber"):
             message = "Period and XAxisType must both be IterationNumber, or neither."
-            return {"Status": "ValidationError", "Message": message, "XAxisValues": [], "MetricValues": []}
+            return {
+                "Status": "ValidationError",
+                "Message": message,
+                "XAxisValues": [],
+                "MetricValues": [],
+            }
         groups: defaultdict[int, list[float]] = defaultdict(list)
         for point in points:
             position = point.step if by_step else _bucket(point.unix_seconds, query["Period"])
-            if position is not None and query.get("Start", position) <= position <= query.get("End", position):
+            if position is not None and query.get("Start", position) <= position <= query.get(
+                "End", position
+            ):
                 groups[position].append(point.value)
         positions = sorted(groups)
-        values = [float(_STATISTICS[query["MetricStat"]](groups[position])) for position in positions]
+        values = [
+            float(_STATISTICS[query["MetricStat"]](groups[position])) for position in positions
+        ]
         return {"Status": "Complete", "XAxisValues": positions, "MetricValues": values}
 
 

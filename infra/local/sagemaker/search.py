@@ -1,7 +1,9 @@
-"""SageMaker's Search over training jobs: filters, nested filters and sub-expressions on the properties of a job.
+"""SageMaker's Search over training jobs: filters, nested filters and sub-expressions on the
+properties of a job.
 
-A property is a path into the job as Search returns it ("TrainingJobStatus", "ResourceConfig.InstanceType"), the value
-of a tag ("Tags.team"), of a hyperparameter ("HyperParameters.epochs") or of a final metric ("Metrics.accuracy").
+A property is a path into the job as Search returns it ("TrainingJobStatus",
+"ResourceConfig.InstanceType"), the value of a tag ("Tags.team"), of a hyperparameter
+("HyperParameters.epochs") or of a final metric ("Metrics.accuracy").
 """
 
 from __future__ import annotations
@@ -18,24 +20,36 @@ Job = Mapping[str, Any]
 
 
 def found_jobs(jobs: Sequence[Job], request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The jobs that a Search request finds, in its order: by default those first that were changed last.
+    """The jobs that a Search request finds, in its order: by default those first that were changed
+    last.
 
-    `jobs` are DescribeTrainingJob's answers with Tags. Raises ValidationException for a property that no job has.
+    `jobs` are DescribeTrainingJob's answers with Tags. Raises ValidationException for a property
+    that no job has.
     """
     expression = request.get("SearchExpression", {})
     sort_by = request.get("SortBy", "LastModifiedTime")
     _check_property(sort_by)
     members = _members()
-    found = [{name: job[name] for name in members if name in job} for job in jobs if _satisfies(job, expression)]
-    with_key = [(_sort_key(value), job) for job in found if (value := _value(job, sort_by)) is not None]
+    found = [
+        {name: job[name] for name in members if name in job}
+        for job in jobs
+        if _satisfies(job, expression)
+    ]
+    with_key = [
+        (_sort_key(value), job) for job in found if (value := _value(job, sort_by)) is not None
+    ]
     without_key = [job for job in found if _value(job, sort_by) is None]
     is_descending = request.get("SortOrder", "Descending") == "Descending"
-    ordered = sorted(with_key, key=lambda pair: (pair[0], pair[1]["TrainingJobName"]), reverse=is_descending)
+    ordered = sorted(
+        with_key, key=lambda pair: (pair[0], pair[1]["TrainingJobName"]), reverse=is_descending
+    )
     return [job for _, job in ordered] + without_key
 
 
 def _satisfies(job: Job, expression: Mapping[str, Any]) -> bool:
-    """Whether a job satisfies all of an expression's conditions, or any of them where its Operator is Or."""
+    """Whether a job satisfies all of an expression's conditions, or any of them where its Operator
+    is Or.
+    """
     results = [_passes(job, one) for one in expression.get("Filters", [])]
     results += [_passes_nested(job, one) for one in expression.get("NestedFilters", [])]
     results += [_satisfies(job, one) for one in expression.get("SubExpressions", [])]
@@ -48,12 +62,17 @@ def _passes(job: Job, condition: Mapping[str, str]) -> bool:
 
 
 def _passes_nested(job: Job, nested: Mapping[str, Any]) -> bool:
-    """Whether one element of a list, such as a channel of InputDataConfig, passes all of the filters."""
+    """Whether one element of a list, such as a channel of InputDataConfig, passes all of the
+    filters.
+    """
     name = nested["NestedPropertyName"]
     _check_property(name)
     elements = _value(job, name)
     return any(
-        all(_compares(_value(element, one["Name"].removeprefix(f"{name}.")), one) for one in nested["Filters"])
+        all(
+            _compares(_value(element, one["Name"].removeprefix(f"{name}.")), one)
+            for one in nested["Filters"]
+        )
         for element in (elements if isinstance(elements, list) else [])
     )
 
@@ -84,7 +103,9 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def _comparable(value: Any, given: str) -> tuple[Any, Any]:
-    """Both as numbers (a moment, as 2026-11-22T10:00:00Z, is one too) where both can be, else both as text."""
+    """Both as numbers (a moment, as 2026-11-22T10:00:00Z, is one too) where both can be, else both
+    as text.
+    """
     try:
         return float(value), _number(given)
     except (TypeError, ValueError):

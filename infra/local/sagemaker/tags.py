@@ -1,4 +1,6 @@
-"""What tags a resource may have, beyond the lengths and characters that the model of the API bounds."""
+"""What tags a resource may have, beyond the lengths and characters that the model of the API
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,31 @@ MOST_TAGS = 50
 
 
 def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
-    """Raise ValidationException for keys that AWS keeps to itself and for one that is given twice."""
+    """Raise ValidationException for keys that AWS keeps to itself and for one that is given
+    twice.
+    """
     keys = [tag["Key"] for tag in tags]
     reserved = sorted({key for key in keys if key.lower().startswith("aws:")})
     if reserved:
         raise validation_error(
-            f"aws: prefixed tag key names are not allowed for external use. Reserved: {', '.join(reserved)}"
+            "aws: prefixed tag key names are not allowed for external use. Reserved:"
+            f" {', '.join(reserved)}"
         )
     doubled = sorted({key for key in keys if keys.count(key) > 1})
     if doubled:
-        raise validation_error(f"Duplicate tag keys found: {', '.join(doubled)}. Each key can be given once.")
+        raise validation_error(
+            f"Duplicate tag keys found: {', '.join(doubled)}. Each key can be given once."
+        )
 
 
-def merged_tags(old: Sequence[Mapping[str, str]], new: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+def merged_tags(
+    old: Sequence[Mapping[str, str]], new: Sequence[Mapping[str, str]]
+) -> list[dict[str, str]]:
     """The tags with new ones set by key. Raises ResourceLimitExceeded above 50."""
     merged = {tag["Key"]: tag["Value"] for tag in [*old, *new]}
     if len(merged) > MOST_TAGS:
         raise ApiError(
-            "ResourceLimitExceeded", f"A resource has at most {MOST_TAGS} tags, this would be {len(merged)}."
+            "ResourceLimitExceeded",
+            f"A resource has at most {MOST_TAGS} tags, this would be {len(merged)}.",
         )
     return [{"Key": key, "Value": value} for key, value in merged.items()]

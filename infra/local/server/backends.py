@@ -1,4 +1,5 @@
-"""The kinds of engine that a platform can be served with: a further one is a row of `BACKENDS` and its own module.
+"""The kinds of engine that a platform can be served with: a further one is a row of `BACKENDS` and
+its own module.
 
 Engines are imported on first use: the process engine needs no podman, a simulation none of both.
 """
@@ -83,7 +84,9 @@ def _process(config: ServerConfig, endpoint_url: str) -> Backend:
 
     images = ProcessImageStore(config.state_dir)
     node_key = access_keys(config.state_dir).node
-    return with_real_nodes(config, ProcessEngine(config.state_dir / "engine", images, endpoint_url, node_key), images)
+    return with_real_nodes(
+        config, ProcessEngine(config.state_dir / "engine", images, endpoint_url, node_key), images
+    )
 
 
 def _container(config: ServerConfig, endpoint_url: str) -> Backend:
@@ -104,10 +107,16 @@ def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
     images = SimulatedImageStore(config.state_dir)
     return Backend(
         images,
-        lambda clients: SimulatedRunner(model, images, clients, config.cold_start_seconds, config.time_scale),
+        lambda clients: SimulatedRunner(
+            model, images, clients, config.cold_start_seconds, config.time_scale
+        ),
         account_id=SIMULATED_ACCOUNT_ID,
         is_simulated=True,
     )
 
 
-BACKENDS: Mapping[str, MakeBackend] = {"process": _process, "container": _container, "simulated": _simulated}
+BACKENDS: Mapping[str, MakeBackend] = {
+    "process": _process,
+    "container": _container,
+    "simulated": _simulated,
+}

@@ -1,4 +1,6 @@
-"""What the server's process and those who start, ask and stop it agree on. Imports nothing heavy: a status is quick."""
+"""What the server's process and those who start, ask and stop it agree on. Imports nothing heavy: a
+status is quick.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,14 @@ HOST = "127.0.0.1"
 STATUS_PATH = "/_nodesweep/status"
 
 SERVICE = "nodesweep-local"
-"""What the status calls the platform, so that whatever else answers on its port is known for something else."""
+"""What the status calls the platform, so that whatever else answers on its port is known for
+something else.
+"""
 
 SERVER_FILE = "server.json"
-"""In the state folder: who serves it. Left behind at the end, believed only while that process lives."""
+"""In the state folder: who serves it. Left behind at the end, believed only while that process
+lives.
+"""
 
 ENGINE_FILE = "engine.json"
 """In the state folder: the engine whose folder it is."""
@@ -54,19 +60,24 @@ def open_lock(state_dir: Path, name: str) -> TextIO:
 def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
     reason = error.strerror or str(error)
     return ServerStartError(
-        f"--state-dir {state_dir} can't be used: {reason}; give a folder that can be made and written to"
+        f"--state-dir {state_dir} can't be used: {reason}; give a folder that can be made and"
+        " written to"
     )
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is asked for, handed to its process whole, as JSON. Port 0 takes any free one."""
+    """What a server is asked for, handed to its process whole, as JSON. Port 0 takes any free
+    one.
+    """
 
     port: int
     state_dir: Path
     owner_pid: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Instance type, or a quota's full name ("ml.local.small for spot training job usage"), and its instances."""
+    """Instance type, or a quota's full name ("ml.local.small for spot training job usage"), and its
+    instances.
+    """
     faults_file: Path | None = None
     cold_start_seconds: float = 0.0
     """How long instances take to be there where no warm pool has them."""
@@ -79,7 +90,9 @@ class ServerConfig:
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     registry: str | None = None
-    """Of the container engine: host:port of an OCI registry that runs already; None for one of its own."""
+    """Of the container engine: host:port of an OCI registry that runs already; None for one of its
+    own.
+    """
 
     def to_json(self) -> str:
         """All settings as JSON, which `from_json` reads back."""
@@ -98,7 +111,9 @@ class ServerConfig:
         )
 
     def described(self) -> dict[str, Any]:
-        """As the server's status gives it, and as a further start is held against it; files by place and content."""
+        """As the server's status gives it, and as a further start is held against it; files by
+        place and content.
+        """
         return {
             "quotas": dict(self.quotas),
             "faults_file": str(self.faults_file) if self.faults_file else None,

@@ -37,7 +37,9 @@ from infra.local.state.files import read_json
 from infra.local.state.kept import lost
 
 START_DEADLINE_SECONDS = 60.0
-"""Importing moto takes 1 s on an idle core; the rest is for a loaded machine and for restoring many objects."""
+"""Importing moto takes 1 s on an idle core; the rest is for a loaded machine and for restoring many
+objects.
+"""
 _STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
 _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -63,7 +65,9 @@ class RunningServer:
 
 
 def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS) -> str:
-    """The endpoint of the folder's server, started if none runs. Raises ServerStartError with the server's reason."""
+    """The endpoint of the folder's server, started if none runs. Raises ServerStartError with the
+    server's reason.
+    """
     deadline = time.monotonic() + deadline_seconds
     make_state_dir(config.state_dir)
     with _start_lock(config.state_dir, deadline):
@@ -73,8 +77,8 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
             _refuse_other_settings(found, config)
             if not found.is_on(config.port):
                 raise ServerStartError(
-                    f"The platform of this state folder already runs at {found.endpoint}, not on port {config.port}: "
-                    "stop it first, or choose another --state-dir"
+                    f"The platform of this state folder already runs at {found.endpoint}, not on"
+                    f" port {config.port}: stop it first, or choose another --state-dir"
                 )
             if config.owner_pid is not None and living_owners(config.state_dir):
                 add_owner(config.state_dir, config.owner_pid)
@@ -89,21 +93,28 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Let the platform of the folder or on the port go, if it is on its way out: its jobs get their time to end."""
+    """Let the platform of the folder or on the port go, if it is on its way out: its jobs get their
+    time to end.
+    """
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
-                f"The platform at {endpoint} is still stopping its jobs, for up to {JOBS_STOP_DEADLINE_SECONDS:g} s, "
-                "or hangs: start again when it has ended, or end it with `nodesweep local stop`"
+                f"The platform at {endpoint} is still stopping its jobs, for up to"
+                f" {JOBS_STOP_DEADLINE_SECONDS:g} s, or hangs: start again when it has ended, or"
+                " end it with `nodesweep local stop`"
             )
         time.sleep(_POLL_SECONDS)
 
 
 def _stopping_endpoint(config: ServerConfig) -> str | None:
-    """Where a platform in the new one's way is about to end, or None: adopting it would hand out a dying endpoint."""
+    """Where a platform in the new one's way is about to end, or None: adopting it would hand out a
+    dying endpoint.
+    """
     if found := find_server(config.state_dir):
         answer = read_status(found.endpoint)
-        is_serving = answer is not None and answer.get("running")  # no answer: it has closed its socket already
+        is_serving = answer is not None and answer.get(
+            "running"
+        )  # no answer: it has closed its socket already
         is_serving = is_serving and not is_abandoned(config.state_dir)
         return None if is_serving else found.endpoint
     endpoint = f"http://{HOST}:{config.port}"
@@ -112,7 +123,9 @@ def _stopping_endpoint(config: ServerConfig) -> str | None:
     return endpoint if is_stopping else None
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, deadline: float) -> str:
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], config: ServerConfig, deadline: float
+) -> str:
     log = config.state_dir / _LOG_FILE
     while time.monotonic() < deadline:
         found = find_server(config.state_dir)
@@ -126,7 +139,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig, de
 
 @contextmanager
 def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
-    """One start at a time per folder, so that a second one finds the first one's server instead of a held lock."""
+    """One start at a time per folder, so that a second one finds the first one's server instead of
+    a held lock.
+    """
     with open_lock(state_dir, "start.lock") as file:
         while True:
             try:
@@ -134,16 +149,19 @@ def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
-                    raise ServerStartError(f"Another start of {state_dir} takes too long: see its log there") from error
+                    raise ServerStartError(
+                        f"Another start of {state_dir} takes too long: see its log there"
+                    ) from error
                 time.sleep(_POLL_SECONDS)
         yield
 
 
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
-    """Let the folder's server on this port live as long as this process too, where it ends with its owners.
+    """Let the folder's server on this port live as long as this process too, where it ends with its
+    owners.
 
-    False where it does not, or the process is an owner already: it must not leave then. One on its way out is waited
-    for. Raises ServerStartError where that takes too long.
+    False where it does not, or the process is an owner already: it must not leave then. One on its
+    way out is waited for. Raises ServerStartError where that takes too long.
     """
     deadline = time.monotonic() + START_DEADLINE_SECONDS
     with _start_lock(state_dir, deadline):
@@ -160,8 +178,12 @@ def leave(state_dir: Path, port: int | None, pid: int) -> bool:
     return is_last and stop(state_dir, port)
 
 
-def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS) -> bool:
-    """End the folder's server (on this port, if given) with its jobs, and wait until it is gone. False for none."""
+def stop(
+    state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS
+) -> bool:
+    """End the folder's server (on this port, if given) with its jobs, and wait until it is gone.
+    False for none.
+    """
     found = find_server(state_dir, port)
     if found is None:
         return False
@@ -169,7 +191,9 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
         os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
-            os.kill(found.pid, signal.SIGKILL)  # its nodes die with it; the next start fails its jobs
+            os.kill(
+                found.pid, signal.SIGKILL
+            )  # its nodes die with it; the next start fails its jobs
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
 
@@ -177,7 +201,8 @@ def stop(state_dir: Path, port: int | None = None, deadline_seconds: float = _ST
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     """What the folder's server (on this port, if given) says of itself, or {"running": false, …}.
 
-    `not_kept` has what is not on disk, or was not when the last server ended; `problem` says that it does not answer.
+    `not_kept` has what is not on disk, or was not when the last server ended; `problem` says that
+    it does not answer.
     """
     found = find_server(state_dir, port)
     if found is None:
@@ -193,7 +218,9 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
-    """The live server that wrote the folder's server file; a file left by a killed one is not believed."""
+    """The live server that wrote the folder's server file; a file left by a killed one is not
+    believed.
+    """
     record = read_json(state_dir / SERVER_FILE)
     if record is None:
         return None
@@ -204,15 +231,20 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
 def read_status(endpoint: str) -> dict[str, Any] | None:
     """GET /_nodesweep/status, None where nothing answers it in time."""
     said: list[dict[str, Any] | None] = []
-    # In a thread, since a socket's own limit begins anew with every byte: an answer that drips would be read for ever.
-    asking = threading.Thread(target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True)
+    # In a thread, since a socket's own limit begins anew with every byte: an answer that drips
+    # would be read for ever.
+    asking = threading.Thread(
+        target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True
+    )
     asking.start()
     asking.join(_STATUS_TIMEOUT_SECONDS)
     return said[0] if said else None
 
 
 def _ask_status(endpoint: str) -> dict[str, Any] | None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({})
+    )  # loopback never goes through a proxy
     try:
         try:
             answer = opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS)
@@ -220,24 +252,34 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
             answer = error
         with answer:  # a platform on its way out answers 503
             return dict(json.load(answer)) if answer.status in (200, 503) else None
-    except (OSError, http.client.HTTPException, ValueError, TypeError):  # nothing there, or something else is
+    except (
+        OSError,
+        http.client.HTTPException,
+        ValueError,
+        TypeError,
+    ):  # nothing there, or something else is
         return None
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
-    """A running server keeps the quotas and faults it was started with: new ones would silently have no effect."""
+    """A running server keeps the quotas and faults it was started with: new ones would silently
+    have no effect.
+    """
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
     for name, value in config.described().items():
         if value and answer.get(name) != value:
             raise ServerStartError(
-                f"The platform of this state folder already runs at {found.endpoint} with {name} {answer.get(name)}, "
-                f"asked for {value}: stop it first, or choose another --state-dir"
+                f"The platform of this state folder already runs at {found.endpoint} with {name}"
+                f" {answer.get(name)}, asked for {value}: stop it first, or choose another"
+                " --state-dir"
             )
 
 
 def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "infra.local", "serve", "--settings", config.to_json()]
-    python_path = os.pathsep.join(filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
+    python_path = os.pathsep.join(
+        filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")])
+    )
     with (config.state_dir / _LOG_FILE).open("ab") as log:
         return subprocess.Popen(
             command,

@@ -1,4 +1,6 @@
-"""The platform's parts put together: moto, the front, training jobs, builds and what keeps their state."""
+"""The platform's parts put together: moto, the front, training jobs, builds and what keeps their
+state.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
 from infra.local.sagemaker.metric_series import metrics_service
 from infra.local.server.backends import Backend
-from infra.local.server.contract import CREDENTIALS_FILE, JOBS_STOP_DEADLINE_SECONDS, SERVICE, ServerConfig
+from infra.local.server.contract import (
+    CREDENTIALS_FILE,
+    JOBS_STOP_DEADLINE_SECONDS,
+    SERVICE,
+    ServerConfig,
+)
 from infra.local.state import kept
 from infra.local.state.ecr_snapshot import EcrSnapshot
 from infra.local.state.files import RecordStore
@@ -32,7 +39,9 @@ from infra.local.training.service import training_service
 
 
 class Platform:
-    """`front` is the WSGI application to serve, after `start`. `close` stops every job and build first."""
+    """`front` is the WSGI application to serve, after `start`. `close` stops every job and build
+    first.
+    """
 
     def __init__(self, config: ServerConfig, endpoint_url: str, backend: Backend) -> None:
         """Raises SettingsError for a fault plan that can't be used."""
@@ -45,9 +54,13 @@ class Platform:
         registry = backend.registry
         ecr_registry = EcrRegistry(registry.address) if registry else None
         gate = Gate(access_keys(state_dir), OWN_KEY_ID, partial(issued_key, self._account_id))
-        faults = FaultInjector(read_fault_plan(config.faults_file) if config.faults_file else FaultPlan())
+        faults = FaultInjector(
+            read_fault_plan(config.faults_file) if config.faults_file else FaultPlan()
+        )
         application = ecr_registry.wrap(moto) if ecr_registry else moto
-        self.front = Front(application, self.status, gate, faults, is_simulated=backend.is_simulated)
+        self.front = Front(
+            application, self.status, gate, faults, is_simulated=backend.is_simulated
+        )
         clients = client_factory(self.front)
         if registry and ecr_registry:
             ecr_registry.connect(clients)
@@ -58,12 +71,16 @@ class Platform:
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
         self._runner = backend.make_runner(clients)
-        jobs, builds = (RecordStore(state_dir / name, self._ledger) for name in ("training_jobs", "builds"))
+        jobs, builds = (
+            RecordStore(state_dir / name, self._ledger) for name in ("training_jobs", "builds")
+        )
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=backend.room)
         self._closing = False
         self._builds = Builds(self._images, clients, builds, self._account_id)
         metrics = metrics_service(backend.series, clients)
-        self.front.add_services([training_service(self._jobs, clients), metrics, self._builds.service()])
+        self.front.add_services(
+            [training_service(self._jobs, clients), metrics, self._builds.service()]
+        )
 
     def start(self) -> None:
         """Restore what the last server kept, then begin to follow changes and to take jobs."""

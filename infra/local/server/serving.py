@@ -41,9 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
-    """Run the platform in this process until SIGTERM, SIGINT or the last owner's death; then stop its jobs and return.
+    """Run the platform in this process until SIGTERM, SIGINT or the last owner's death; then stop
+    its jobs and return.
 
-    The server file is left behind: it counts as long as this process lives, so that a new start waits for its very end.
+    The server file is left behind: it counts as long as this process lives, so that a new start
+    waits for its very end.
     """
     for name in os.environ.keys() - server_environment(os.environ).keys():
         del os.environ[name]
@@ -55,7 +57,11 @@ def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
         _owned(config, stop),
         running(config, make) as endpoint,
     ):
-        identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "endpoint": endpoint}
+        identity = {
+            "pid": os.getpid(),
+            "start_ticks": start_ticks(os.getpid()),
+            "endpoint": endpoint,
+        }
         write_json(config.state_dir / SERVER_FILE, identity)
         logger.info("Serving %s (process %d)", endpoint, os.getpid())
         stop.wait()
@@ -64,7 +70,9 @@ def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
 
 @contextmanager
 def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
-    """Inside, `stop` is set once the last owner of the platform has ended; never where it has none."""
+    """Inside, `stop` is set once the last owner of the platform has ended; never where it has
+    none.
+    """
     forget_owners(config.state_dir)
     if config.owner_pid is not None:
         add_owner(config.state_dir, config.owner_pid)
@@ -74,7 +82,9 @@ def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[str]:
-    """The platform served from threads of this process, as its endpoint URL, until the block is left."""
+    """The platform served from threads of this process, as its endpoint URL, until the block is
+    left.
+    """
     make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config.port) as listener:
@@ -86,9 +96,16 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
             raise ServerStartError(str(error)) from error
         platform.start()
         server = make_server(
-            HOST, 0, platform.front, threaded=True, request_handler=QuietRequestHandler, fd=listener.fileno()
+            HOST,
+            0,
+            platform.front,
+            threaded=True,
+            request_handler=QuietRequestHandler,
+            fd=listener.fileno(),
         )
-        thread = threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_POLL_SECONDS,), name="http", daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(_SHUTDOWN_POLL_SECONDS,), name="http", daemon=True
+        )
         thread.start()
         try:
             yield endpoint
@@ -100,13 +117,15 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
 
 
 def _claim_folder(state_dir: Path, engine: str) -> None:
-    """A folder keeps to one engine: what was measured and what was simulated are never in one account's lists."""
+    """A folder keeps to one engine: what was measured and what was simulated are never in one
+    account's lists.
+    """
     path = state_dir / ENGINE_FILE
     used = read_json(path)
     if used is not None and used["engine"] != engine:
         raise ServerStartError(
-            f"The state folder {state_dir} is of a platform with --engine {used['engine']}, asked for {engine}: choose "
-            "another with --state-dir"
+            f"The state folder {state_dir} is of a platform with --engine {used['engine']}, asked"
+            f" for {engine}: choose another with --state-dir"
         )
     write_json(path, {"engine": engine})
 
@@ -120,7 +139,8 @@ def _state_dir_lock(state_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ServerStartError(
-                f"Another server uses the state folder {state_dir}: stop it, or choose another with --state-dir"
+                f"Another server uses the state folder {state_dir}: stop it, or choose another with"
+                " --state-dir"
             ) from error
         yield
 
@@ -134,6 +154,7 @@ def _listening_socket(port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ServerStartError(
-            f"Port {port} on {HOST} can't be used ({error.strerror}): choose another with --port, or end what holds it"
+            f"Port {port} on {HOST} can't be used ({error.strerror}): choose another with --port,"
+            " or end what holds it"
         ) from error
     return listener

@@ -1,7 +1,8 @@
 """The way of one simulated job through its phases, on a virtual clock.
 
-Whenever the record changes, its times move back so that the last change is now: nothing lies in the future, and the
-distances are those of the model. With a time scale a virtual second takes so many real ones, otherwise none.
+Whenever the record changes, its times move back so that the last change is now: nothing lies in the
+future, and the distances are those of the model. With a time scale a virtual second takes so many
+real ones, otherwise none.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from infra.local.simulation.model import PerformanceModel, model_of_job, plan_wo
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
 from infra.local.training.execution import LOG_GROUP, Change, missing_image
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import INTERNAL_ERROR, Ending, Retries, TrainingJob, WaitEnded, internal_error
+from infra.local.training.record import (
+    INTERNAL_ERROR,
+    Ending,
+    Retries,
+    TrainingJob,
+    WaitEnded,
+    internal_error,
+)
 
 _LOG_HOST = "algo-1"
 
@@ -65,7 +73,9 @@ class SimulatedRunner:
     def starting_text(self, job: TrainingJob) -> str:
         return "Simulated: nothing runs, every time is computed from a performance model."
 
-    def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
+    def run(
+        self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event
+    ) -> None:
         SimulatedExecution(job, change, self, faults, stop).run()
 
     def clean_up(self, job: TrainingJob) -> None:
@@ -73,7 +83,9 @@ class SimulatedRunner:
 
 
 class SimulatedExecution:
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record; nothing is raised."""
+    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
+    nothing is raised.
+    """
 
     def __init__(
         self,
@@ -84,12 +96,20 @@ class SimulatedExecution:
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._job, self._change, self._runner, self._faults, self._stop = job, change, runner, faults, stop
+        self._job, self._change, self._runner, self._faults, self._stop = (
+            job,
+            change,
+            runner,
+            faults,
+            stop,
+        )
         self._clock = clock
         self._scale = runner.time_scale
         request = job.request
         self._model = model_of_job(runner.model, request.get("Environment", {}))
-        self._work = plan_workload(self._model, job.name, job.instance_count, request.get("HyperParameters", {}))
+        self._work = plan_workload(
+            self._model, job.name, job.instance_count, request.get("HyperParameters", {})
+        )
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()
         self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
@@ -145,7 +165,8 @@ class SimulatedExecution:
         ending = self._train()
         return self._upload() if ending.status == "Completed" else ending
 
-    # -- training -------------------------------------------------------------------------------------------------
+    # -- training
+    # -------------------------------------------------------------------------------------------------
 
     def _train(self) -> Ending:
         """Pass the time until the first of: the end of the work, MaxRuntimeInSeconds, a fault."""
@@ -171,46 +192,67 @@ class SimulatedExecution:
             return self._rules[struck[1]].ending()
         return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
 
-    def _next_fault(self, lines: Sequence[tuple[float, str]], end_seconds: float) -> tuple[float, int] | None:
-        """(seconds after Training began, number of the rule) of the first fault before the end, or None."""
+    def _next_fault(
+        self, lines: Sequence[tuple[float, str]], end_seconds: float
+    ) -> tuple[float, int] | None:
+        """(seconds after Training began, number of the rule) of the first fault before the end, or
+        None.
+        """
         due: list[tuple[float, int]] = []
         for number, rule in enumerate(self._rules):
             at = rule.after_seconds
             if rule.at_line is not None:
                 at = next((moment for moment, line in lines if re.search(rule.at_line, line)), None)
-            if at is not None and at <= end_seconds and self._times_struck[number] < rule.most_strikes:
+            if (
+                at is not None
+                and at <= end_seconds
+                and self._times_struck[number] < rule.most_strikes
+            ):
                 due.append((at, number))
         return min(due, default=None)
 
     def _keep_checkpoint(self, spent_seconds: float) -> None:
-        """With CheckpointConfig a further segment goes on at the last validation, otherwise at the beginning."""
+        """With CheckpointConfig a further segment goes on at the last validation, otherwise at the
+        beginning.
+        """
         if self._job.request.get("CheckpointConfig"):
             interval = self._work.train_seconds / VALIDATIONS
             self._done_seconds = interval * int((self._done_seconds + spent_seconds) / interval)
 
-    # -- results --------------------------------------------------------------------------------------------------
+    # -- results
+    # --------------------------------------------------------------------------------------------------
 
     def _upload(self) -> Ending:
         """output.tar.gz with metrics.json. There is no model."""
         self._enter("Uploading")
         self._pass(self._model.upload_seconds)
-        content = metrics(self._work, self._model.final_metric, self._clock() - self._model.upload_seconds)
+        content = metrics(
+            self._work, self._model.final_metric, self._clock() - self._model.upload_seconds
+        )
         target = S3Location.parse(f"{self._job.output_prefix}/output.tar.gz")
         try:
             s3 = self._runner.clients("s3", self._job.region)
-            s3.put_object(Bucket=target.bucket, Key=target.key, Body=_archive("metrics.json", content))
+            s3.put_object(
+                Bucket=target.bucket, Key=target.key, Body=_archive("metrics.json", content)
+            )
         except (ClientError, BotoCoreError) as error:
             return Ending("Failed", f"ClientError: Artifact upload failed:{error}")
         return Ending("Completed")
 
     def _write_log(self) -> None:
-        """Every line at its time, into one stream, that of algo-1; other nodes have none. Metrics are matched in it."""
+        """Every line at its time, into one stream, that of algo-1; other nodes have none. Metrics
+        are matched in it.
+        """
         if not self._printed:
             return
         created = self._clock() - self._elapsed
         lines = [(int((created + at) * 1000), line) for at, line in self._printed]
-        published = PublishedMetrics(self._runner.clients("cloudwatch", self._job.region), self._job.name)
-        matcher = MetricMatcher(self._job.request["AlgorithmSpecification"].get("MetricDefinitions", []), published.add)
+        published = PublishedMetrics(
+            self._runner.clients("cloudwatch", self._job.region), self._job.name
+        )
+        matcher = MetricMatcher(
+            self._job.request["AlgorithmSpecification"].get("MetricDefinitions", []), published.add
+        )
         for unix_milliseconds, line in lines:
             matcher.feed(line, unix_milliseconds)
         published.publish()
@@ -224,7 +266,8 @@ class SimulatedExecution:
         except (ClientError, BotoCoreError):
             logger.exception("Job %s: its log could not be written", self._job.name)
 
-    # -- between segments -----------------------------------------------------------------------------------------
+    # -- between segments
+    # -----------------------------------------------------------------------------------------
 
     def _goes_on(self, ending: Ending) -> bool:
         """Whether another segment follows; if so, the job is brought to where that begins."""
@@ -237,13 +280,16 @@ class SimulatedExecution:
         if not self._retries.may_follow(ending) or self._stop.is_set():
             return False
         self._start_seconds = self._cold_start_seconds()
-        self._enter("Starting", f"{self._retries.begin_next()}. {self._runner.starting_text(self._job)}")
+        self._enter(
+            "Starting", f"{self._retries.begin_next()}. {self._runner.starting_text(self._job)}"
+        )
         return True
 
     def _cold_start_seconds(self) -> float:
         return self._model.startup_seconds + self._runner.cold_start_seconds
 
-    # -- the virtual clock ----------------------------------------------------------------------------------------
+    # -- the virtual clock
+    # ----------------------------------------------------------------------------------------
 
     def _pass(self, seconds: float) -> None:
         """Let virtual time pass. Raises WaitEnded for a stop, and for MaxWaitTimeInSeconds."""
@@ -264,7 +310,9 @@ class SimulatedExecution:
         self._record(lambda job, now: job.enter(secondary_status, now, message))
 
     def _record(self, apply: Callable[[TrainingJob, float], None]) -> None:
-        """Apply a change that happens now, and move all earlier times so that the last change lies `lapse` ago."""
+        """Apply a change that happens now, and move all earlier times so that the last change lies
+        `lapse` ago.
+        """
         now = self._clock()
         shift_seconds = now - self._lapse - self._last
 

@@ -1,4 +1,6 @@
-"""Images of the simulated engine: a build is not carried out, it only gives its context a digest."""
+"""Images of the simulated engine: a build is not carried out, it only gives its context a
+digest.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class SimulatedImageStore:
     def __init__(self, state_dir: Path) -> None:
         self._index = state_dir / "simulated-images.json"
         self._lock = threading.Lock()
-        self._images: list[tuple[str, str, str]] = [tuple(entry) for entry in read_json(self._index) or []]
+        self._images: list[tuple[str, str, str]] = [
+            tuple(entry) for entry in read_json(self._index) or []
+        ]
 
     def build(
         self,
@@ -37,11 +41,15 @@ class SimulatedImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Digest the context and tag the digest; the same context and arguments have the same one."""
+        """Digest the context and tag the digest; the same context and arguments have the same
+        one.
+        """
         if not (context / "Dockerfile").is_file():
             raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
         digest = _digest(context, build_args)
-        on_line("[simulated] nothing is built: the digest is that of the build's context and arguments")
+        on_line(
+            "[simulated] nothing is built: the digest is that of the build's context and arguments"
+        )
         with self._lock:
             kept = [entry for entry in self._images if entry[:2] != (repository, tag)]
             self._images = [*kept, (repository, tag, digest)]
@@ -49,12 +57,16 @@ class SimulatedImageStore:
         return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The index for an image that was built here, and for every image of another registry: none is pulled."""
+        """The index for an image that was built here, and for every image of another registry: none
+        is pulled.
+        """
         match = _OWN.fullmatch(image_uri)
         if match is None:
             return self._index
         for repository, tag, digest in self.images():
-            wanted = digest == match["digest"] if match["digest"] else tag == (match["tag"] or "latest")
+            wanted = (
+                digest == match["digest"] if match["digest"] else tag == (match["tag"] or "latest")
+            )
             if wanted and repository == match["repository"]:
                 return self._index
         return None

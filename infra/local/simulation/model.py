@@ -1,12 +1,15 @@
-"""The performance model: how long a simulated job's phases and steps take, by node count and batch size.
+"""The performance model: how long a simulated job's phases and steps take, by node count and batch
+size.
 
 Per step, on N nodes with a global batch of B samples and S samples in the whole job at one node:
 
-    compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)                (Amdahl)
-    all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
-                    + 2 * (N - 1) * latency_seconds                                                 (ring; 0 at N = 1)
-    step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z),   z standard normal, from (seed, job name)
-    train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1
+    compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)
+    (Amdahl) all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
+                    + 2 * (N - 1) * latency_seconds
+                    (ring; 0 at N = 1)
+    step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z),   z standard normal, from (seed,
+    job name) train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at
+    least 1
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from infra.local.plain_yaml import read_yaml
 from infra.local.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
-"""In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field of the model for this job."""
+"""In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field of the model for
+this job.
+"""
 
 
 class PerformanceModel(BaseModel):
@@ -34,21 +39,48 @@ class PerformanceModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    t_compute_seconds: float = Field(default=600.0, gt=0, description="Compute time of `samples` at one node.")
-    samples: int = Field(default=1_000_000, ge=1, description="Samples of the whole job, all epochs together.")
-    serial_share: float = Field(default=0.01, ge=0, le=1, description="Share of the compute time that nodes don't cut.")
-    gradient_bytes: float = Field(default=1e8, ge=0, description="Bytes that every step all-reduces.")
-    bandwidth_bytes_per_second: float = Field(default=1.25e9, gt=0, description="Of a node's link, one direction.")
-    latency_seconds: float = Field(default=5e-5, ge=0, description="Of one of the ring's 2 (N - 1) messages.")
-    noise_sigma: float = Field(default=0.02, ge=0, le=2, description="Of the log-normal factor on a job's step time.")
-    seed: int = Field(default=0, description="Another seed, other noise; a job's noise follows from it and its name.")
-    global_batch_size: int = Field(default=1024, ge=1, description="For jobs whose hyperparameters say nothing of it.")
-    processes_per_node: int = Field(default=1, ge=1, description="Where the job's batch sizes don't tell.")
-    startup_seconds: float = Field(default=120.0, ge=0, description="Starting; a job on a warm pool is spared it.")
+    t_compute_seconds: float = Field(
+        default=600.0, gt=0, description="Compute time of `samples` at one node."
+    )
+    samples: int = Field(
+        default=1_000_000, ge=1, description="Samples of the whole job, all epochs together."
+    )
+    serial_share: float = Field(
+        default=0.01, ge=0, le=1, description="Share of the compute time that nodes don't cut."
+    )
+    gradient_bytes: float = Field(
+        default=1e8, ge=0, description="Bytes that every step all-reduces."
+    )
+    bandwidth_bytes_per_second: float = Field(
+        default=1.25e9, gt=0, description="Of a node's link, one direction."
+    )
+    latency_seconds: float = Field(
+        default=5e-5, ge=0, description="Of one of the ring's 2 (N - 1) messages."
+    )
+    noise_sigma: float = Field(
+        default=0.02, ge=0, le=2, description="Of the log-normal factor on a job's step time."
+    )
+    seed: int = Field(
+        default=0,
+        description="Another seed, other noise; a job's noise follows from it and its name.",
+    )
+    global_batch_size: int = Field(
+        default=1024, ge=1, description="For jobs whose hyperparameters say nothing of it."
+    )
+    processes_per_node: int = Field(
+        default=1, ge=1, description="Where the job's batch sizes don't tell."
+    )
+    startup_seconds: float = Field(
+        default=120.0, ge=0, description="Starting; a job on a warm pool is spared it."
+    )
     download_seconds: float = Field(default=30.0, ge=0, description="Downloading.")
-    setup_seconds: float = Field(default=20.0, ge=0, description="Of Training, before the program's clock starts.")
+    setup_seconds: float = Field(
+        default=20.0, ge=0, description="Of Training, before the program's clock starts."
+    )
     upload_seconds: float = Field(default=10.0, ge=0, description="Uploading.")
-    final_metric: float = Field(default=0.9, description="Value of validation_accuracy at the end, at every N.")
+    final_metric: float = Field(
+        default=0.9, description="Value of validation_accuracy at the end, at every N."
+    )
 
 
 @dataclass(frozen=True)
@@ -75,18 +107,27 @@ class Workload:
 
 
 def read_model(path: Path) -> PerformanceModel:
-    """The model in a YAML or JSON file: some of its fields, the others keep their defaults. Raises SettingsError."""
+    """The model in a YAML or JSON file: some of its fields, the others keep their defaults. Raises
+    SettingsError.
+    """
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise SettingsError(f"{path}: expected fields of the model such as {{t_compute_seconds: 600}}, got {content!r}")
+        raise SettingsError(
+            f"{path}: expected fields of the model such as {{t_compute_seconds: 600}}, got"
+            f" {content!r}"
+        )
     try:
         return PerformanceModel.model_validate(content)
     except ValidationError as error:
-        raise SettingsError("\n".join(f"{path}: {problem}" for problem in _problems(error))) from error
+        raise SettingsError(
+            "\n".join(f"{path}: {problem}" for problem in _problems(error))
+        ) from error
 
 
 def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> PerformanceModel:
-    """The model with what a job's Environment replaces. Raises ValidationException naming every broken variable."""
+    """The model with what a job's Environment replaces. Raises ValidationException naming every
+    broken variable.
+    """
     given = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
         for name, value in environment.items()
@@ -98,15 +139,25 @@ def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> Per
         return PerformanceModel.model_validate({**model.model_dump(), **given})
     except ValidationError as error:
         raise validation_error(
-            "; ".join(f"Environment {ENVIRONMENT_PREFIX}{problem}" for problem in _problems(error, str.upper))
+            "; ".join(
+                f"Environment {ENVIRONMENT_PREFIX}{problem}"
+                for problem in _problems(error, str.upper)
+            )
         ) from error
 
 
-def plan_workload(model: PerformanceModel, job_name: str, nodes: int, hyperparameters: Mapping[str, str]) -> Workload:
-    """Batch sizes and steps from the job's hyperparameters, where they say, and the time of a step by the model."""
+def plan_workload(
+    model: PerformanceModel, job_name: str, nodes: int, hyperparameters: Mapping[str, str]
+) -> Workload:
+    """Batch sizes and steps from the job's hyperparameters, where they say, and the time of a step
+    by the model.
+    """
     given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(given.get("accumulate-grad-batches")) or 1
-    total, replica = _whole(given.get("global-batch-size")), _whole(given.get("per-replica-batch-size"))
+    total, replica = (
+        _whole(given.get("global-batch-size")),
+        _whole(given.get("per-replica-batch-size")),
+    )
     processes = model.processes_per_node
     if total and replica and total % (replica * accumulate * nodes) == 0:
         processes = total // (replica * accumulate * nodes)
@@ -130,13 +181,20 @@ def plan_workload(model: PerformanceModel, job_name: str, nodes: int, hyperparam
 def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) -> float:
     """Seconds of one optimiser step without noise, by the formula above."""
     serial = model.serial_share
-    compute = model.t_compute_seconds * global_batch_size / model.samples * (serial + (1 - serial) / nodes)
+    compute = (
+        model.t_compute_seconds
+        * global_batch_size
+        / model.samples
+        * (serial + (1 - serial) / nodes)
+    )
     transfer = 2 * (nodes - 1) / nodes * model.gradient_bytes / model.bandwidth_bytes_per_second
     return compute + transfer + 2 * (nodes - 1) * model.latency_seconds
 
 
 def _whole(text: str | None) -> int | None:
-    """A whole number above zero as hyperparameters spell it (64, "64" in JSON quotes), None for anything else."""
+    """A whole number above zero as hyperparameters spell it (64, "64" in JSON quotes), None for
+    anything else.
+    """
     try:
         value: Any = json.loads(text) if text is not None else None
         number = int(value)

@@ -1,4 +1,6 @@
-"""What a simulated training run leaves behind: log lines and metrics.json, in the forms of infra/image/README.md."""
+"""What a simulated training run leaves behind: log lines and metrics.json, in the forms of
+infra/image/README.md.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,17 @@ _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """(seconds on the program's clock, line) in the order of time; none says what no program has measured."""
-    steps = sorted({max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)})
+    """(seconds on the program's clock, line) in the order of time; none says what no program has
+    measured.
+    """
+    steps = sorted(
+        {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}
+    )
     lines = [
-        (step * work.step_seconds, f"step={step}; loss={_loss(step / work.steps):.4f};{_elapsed(step, work)}")
+        (
+            step * work.step_seconds,
+            f"step={step}; loss={_loss(step / work.steps):.4f};{_elapsed(step, work)}",
+        )
         for step in steps
     ]
     lines += [
@@ -30,8 +39,18 @@ def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
         )
         for entry in validations(work, final_metric)
     ]
-    first = (0.0, f"[simulated] nothing runs: the times of {work.nodes} nodes are computed from a performance model")
-    return [first, *sorted(lines, key=lambda line: line[0]), (work.train_seconds, _summary(work, final_metric))]
+    first = (
+        0.0,
+        (
+            f"[simulated] nothing runs: the times of {work.nodes} nodes are computed from a"
+            " performance model"
+        ),
+    )
+    return [
+        first,
+        *sorted(lines, key=lambda line: line[0]),
+        (work.train_seconds, _summary(work, final_metric)),
+    ]
 
 
 def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
@@ -95,8 +114,20 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
         "optimizer": None,
         "seed": None,
         "precision": None,
-        "versions": {"simulated": True, "python": None, "torch": None, "lightning": None, "sagemaker_training": None},
-        "device": {"type": None, "name": None, "count_per_node": None, "cpu_quota_cores": None, "threads": None},
+        "versions": {
+            "simulated": True,
+            "python": None,
+            "torch": None,
+            "lightning": None,
+            "sagemaker_training": None,
+        },
+        "device": {
+            "type": None,
+            "name": None,
+            "count_per_node": None,
+            "cpu_quota_cores": None,
+            "threads": None,
+        },
         "model": {"name": "simulated", "parameters": None},
     }
 

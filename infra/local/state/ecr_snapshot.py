@@ -1,4 +1,6 @@
-"""Keeps moto's ECR on disk: repositories with their tag mutability, and their images' manifests, digests and tags."""
+"""Keeps moto's ECR on disk: repositories with their tag mutability, and their images' manifests,
+digests and tags.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class EcrSnapshot:
                 self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Write down what a successful request may have changed. Raises NotKept where that is not possible."""
+        """Write down what a successful request may have changed. Raises NotKept where that is not
+        possible.
+        """
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if f"{prefix}." != TARGET_PREFIX or action.startswith(_READING):
             return
@@ -53,7 +57,9 @@ class EcrSnapshot:
         self._write()
 
     def _write(self) -> None:
-        """Write down all repositories of all regions in use: a few kilobytes, in one atomic file."""
+        """Write down all repositories of all regions in use: a few kilobytes, in one atomic
+        file.
+        """
         with self._lock:
             self._is_written = False
             repositories = {region: self._read_region(region) for region in sorted(self._regions)}
@@ -64,8 +70,9 @@ class EcrSnapshot:
     def restore(self, images_in_store: Sequence[tuple[str, str, str]]) -> None:
         """Put the repositories back; without a snapshot, fill ECR's face from the image store.
 
-        With one, the snapshot alone counts: an image that a user deleted from ECR must stay deleted. An image built
-        here whose files have gone is left out, so that it is found missing and built again.
+        With one, the snapshot alone counts: an image that a user deleted from ECR must stay
+        deleted. An image built here whose files have gone is left out, so that it is found missing
+        and built again.
         """
         snapshot = read_json(self._path)
         if snapshot is None:
@@ -76,8 +83,14 @@ class EcrSnapshot:
         whole = {digest for _, _, digest in images_in_store}
         for region, repositories in snapshot.items():
             for repository in repositories:
-                images = [image for image in repository["images"] if image["digest"] in whole or not _is_built(image)]
-                self._restore_repository(self._clients("ecr", region), {**repository, "images": images})
+                images = [
+                    image
+                    for image in repository["images"]
+                    if image["digest"] in whole or not _is_built(image)
+                ]
+                self._restore_repository(
+                    self._clients("ecr", region), {**repository, "images": images}
+                )
 
     def _fill_from_store(self, images_in_store: Sequence[tuple[str, str, str]]) -> None:
         ecr = self._clients("ecr", DEFAULT_REGION)
@@ -86,7 +99,9 @@ class EcrSnapshot:
                 ensure_repository(ecr, repository)
                 put_image(ecr, repository, tag, digest)
             except (ClientError, ParamValidationError) as error:
-                logger.error("Image %s:%s of the store can't be shown in ECR: %s", repository, tag, error)
+                logger.error(
+                    "Image %s:%s of the store can't be shown in ECR: %s", repository, tag, error
+                )
 
     def _read_region(self, region: str) -> list[dict[str, Any]]:
         ecr = self._clients("ecr", region)
@@ -97,9 +112,15 @@ class EcrSnapshot:
         name = repository["repositoryName"]
         images: list[dict[str, Any]] = []
         for image_id in ecr.list_images(repositoryName=name)["imageIds"]:
-            answer = ecr.batch_get_image(repositoryName=name, imageIds=[{"imageDigest": image_id["imageDigest"]}])
+            answer = ecr.batch_get_image(
+                repositoryName=name, imageIds=[{"imageDigest": image_id["imageDigest"]}]
+            )
             images += [
-                {"digest": image_id["imageDigest"], "tag": image_id.get("imageTag"), "manifest": image["imageManifest"]}
+                {
+                    "digest": image_id["imageDigest"],
+                    "tag": image_id.get("imageTag"),
+                    "manifest": image["imageManifest"],
+                }
                 for image in answer["images"][:1]
             ]
         return {"name": name, "tag_mutability": repository["imageTagMutability"], "images": images}
@@ -122,24 +143,36 @@ class EcrSnapshot:
 
 
 def _is_built(image: dict[str, Any]) -> bool:
-    """Whether `put_image` below registered it: the manifest's config carries the image's own digest."""
+    """Whether `put_image` below registered it: the manifest's config carries the image's own
+    digest.
+    """
     return bool(json.loads(image["manifest"]).get("config", {}).get("digest") == image["digest"])
 
 
 def ensure_repository(ecr: Any, name: str) -> None:
-    """Make the repository if it is missing, with immutable tags: the part a CloudFormation stack plays on AWS."""
+    """Make the repository if it is missing, with immutable tags: the part a CloudFormation stack
+    plays on AWS.
+    """
     try:
         ecr.describe_repositories(repositoryNames=[name])
     except ecr.exceptions.RepositoryNotFoundException:
         ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
 
 
-def put_image(ecr: Any, repository: str, tag: str, digest: str, annotations: Mapping[str, str] | None = None) -> None:
-    """Register an image under its content digest. Raises ImageAlreadyExistsException for an immutable tag in use."""
+def put_image(
+    ecr: Any, repository: str, tag: str, digest: str, annotations: Mapping[str, str] | None = None
+) -> None:
+    """Register an image under its content digest. Raises ImageAlreadyExistsException for an
+    immutable tag in use.
+    """
     manifest: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_MEDIA_TYPE,
-        "config": {"mediaType": "application/vnd.docker.container.image.v1+json", "size": 0, "digest": digest},
+        "config": {
+            "mediaType": "application/vnd.docker.container.image.v1+json",
+            "size": 0,
+            "digest": digest,
+        },
         "layers": [],
     }
     if annotations:

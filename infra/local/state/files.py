@@ -20,12 +20,16 @@ logger = logging.getLogger(__name__)
 
 
 def write_atomically(path: Path, content: bytes | str | IO[bytes], mode: int = 0o600) -> None:
-    """Write through a temporary file in the same folder: a reader or a crash sees the old file or the new one."""
+    """Write through a temporary file in the same folder: a reader or a crash sees the old file or
+    the new one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, mode)  # not by its name, which may be a link by now where a node has the folder
+            os.fchmod(
+                handle, mode
+            )  # not by its name, which may be a link by now where a node has the folder
             if isinstance(content, str):
                 content = content.encode()
             if isinstance(content, bytes):
@@ -82,12 +86,16 @@ class RecordStore:
         self._ledger.forget(self._name(key))
 
     def load_all(self) -> Iterator[dict[str, Any]]:
-        """Every readable record. An unreadable one is logged and left on disk for a person to look at."""
+        """Every readable record. An unreadable one is logged and left on disk for a person to look
+        at.
+        """
         for path in sorted(self._folder.rglob("*.json")):
             try:
                 yield json.loads(path.read_bytes())
             except ValueError as error:
-                logger.error("Record %s is not JSON (%s): it is ignored; repair or remove it.", path, error)
+                logger.error(
+                    "Record %s is not JSON (%s): it is ignored; repair or remove it.", path, error
+                )
 
     def _name(self, key: tuple[str, ...]) -> str:
         return "/".join((self._folder.name, *key))

@@ -1,8 +1,9 @@
-"""What of the platform's state is not on disk: one ledger for all of its parts, and what the next command reads of it.
+"""What of the platform's state is not on disk: one ledger for all of its parts, and what the next
+command reads of it.
 
-A change that can't be written (a full disk) fails the call that made it, which infra/local/api/front.py answers. The
-change itself stays in the server's memory, is written once there is room, and at the latest tried again when the server
-ends.
+A change that can't be written (a full disk) fails the call that made it, which
+infra/local/api/front.py answers. The change itself stays in the server's memory, is written once
+there is room, and at the latest tried again when the server ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Ledger:
 
     @contextmanager
     def keeping(self, what: str) -> Iterator[None]:
-        """Inside, `what` is written. Raises NotKept in place of an OSError, and remembers it until it is written."""
+        """Inside, `what` is written. Raises NotKept in place of an OSError, and remembers it until
+        it is written.
+        """
         try:
             yield
         except OSError as error:
@@ -62,7 +65,9 @@ class Ledger:
 
 
 def begin(state_dir: Path) -> None:
-    """Leave a file that only an end at which everything was kept removes; its place on disk is taken beforehand."""
+    """Leave a file that only an end at which everything was kept removes; its place on disk is
+    taken beforehand.
+    """
     (state_dir / _FILE).write_bytes(b" " * _FILE_BYTES)
 
 
@@ -84,4 +89,8 @@ def lost(state_dir: Path) -> list[str]:
         body = (state_dir / _FILE).read_bytes().strip()
     except FileNotFoundError:
         return []
-    return list(json.loads(body)) if body else ["the server was killed: what it had not written down is not known"]
+    return (
+        list(json.loads(body))
+        if body
+        else ["the server was killed: what it had not written down is not known"]
+    )

@@ -1,11 +1,13 @@
-"""Keeps moto's S3 on disk: buckets and the current version of every object, with metadata, tags and checksums.
+"""Keeps moto's S3 on disk: buckets and the current version of every object, with metadata, tags and
+checksums.
 
-The front tells which bucket or key a request may have changed; it is read back through the S3 API and written down
-before the request is answered, so nothing here depends on how moto stores objects. On disk, under its folder:
+The front tells which bucket or key a request may have changed; it is read back through the S3 API
+and written down before the request is answered, so nothing here depends on how moto stores objects.
+On disk, under its folder:
 
     buckets/<bucket>.json              name and region
-    objects/<bucket>/<id>.json         key, body file, metadata, tags, parts; id = SHA-256 of the key
-    bodies/<bucket>/<id>-<token>       the body; the record is replaced only once it is complete
+    objects/<bucket>/<id>.json         key, body file, metadata, tags, parts; id = SHA-256 of the
+    key bodies/<bucket>/<id>-<token>       the body; the record is replaced only once it is complete
 
 Not kept: older versions, and a bucket's policies, tags, lifecycle and versioning state.
 """
@@ -32,7 +34,13 @@ from infra.local.state.files import RecordStore, read_json, write_atomically, wr
 from infra.local.state.kept import Ledger, NotKept
 
 _MUTATING = {"PUT", "POST", "DELETE"}
-_KEPT_HEADERS = ("ContentType", "ContentEncoding", "ContentDisposition", "ContentLanguage", "CacheControl")
+_KEPT_HEADERS = (
+    "ContentType",
+    "ContentEncoding",
+    "ContentDisposition",
+    "ContentLanguage",
+    "CacheControl",
+)
 _CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256")
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound", "MethodNotAllowed", "405"}
 """405 is what S3 answers for the head of a delete marker."""
@@ -41,14 +49,20 @@ logger = logging.getLogger(__name__)
 
 
 class S3Snapshot:
-    """Follows S3's changes and restores them. `observe` is for the front, the rest for the server."""
+    """Follows S3's changes and restores them. `observe` is for the front, the rest for the
+    server.
+    """
 
-    def __init__(self, folder: Path, clients: ClientFactory, ledger: Ledger, account_id: str = ACCOUNT_ID) -> None:
+    def __init__(
+        self, folder: Path, clients: ClientFactory, ledger: Ledger, account_id: str = ACCOUNT_ID
+    ) -> None:
         self._folder = folder
         self._account_id = account_id
         self._clients = clients
         self._ledger = ledger
-        self._lock = threading.RLock()  # what is read is written before the next one reads: no old state comes last
+        self._lock = (
+            threading.RLock()
+        )  # what is read is written before the next one reads: no old state comes last
         self._left: set[tuple[str, str]] = set()
         """(bucket, key or "" for the whole bucket) of what could not be written."""
         self._objects = RecordStore(folder / "objects")
@@ -61,7 +75,8 @@ class S3Snapshot:
                     self._keep(bucket, key)
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Write down what a successful request may have changed: a key, or (bucket calls, multi-deletes) a bucket.
+        """Write down what a successful request may have changed: a key, or (bucket calls,
+        multi-deletes) a bucket.
 
         Raises NotKept where that is not possible.
         """
@@ -82,7 +97,9 @@ class S3Snapshot:
         for bucket in RecordStore(self._folder / "buckets").load_all():
             name, region = bucket["name"], bucket["region"]
             where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
-            self._clients("s3", region).create_bucket(Bucket=name, **({} if region == DEFAULT_REGION else where))
+            self._clients("s3", region).create_bucket(
+                Bucket=name, **({} if region == DEFAULT_REGION else where)
+            )
         known = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
         in_use: set[Path] = set()
         for record in self._objects.load_all():
@@ -90,19 +107,24 @@ class S3Snapshot:
             in_use.add(body)
             if record["bucket"] not in known:
                 logger.warning(
-                    "s3://%s/%s has lost its bucket's record and is left out", record["bucket"], record["key"]
+                    "s3://%s/%s has lost its bucket's record and is left out",
+                    record["bucket"],
+                    record["key"],
                 )
                 continue
             self._put_object(record, body)
         self._remove_orphans(in_use)
 
-    # -- writing --------------------------------------------------------------------------------------------------
+    # -- writing
+    # --------------------------------------------------------------------------------------------------
 
     def _s3(self) -> Any:
         return self._clients("s3", DEFAULT_REGION)
 
     def _keep(self, bucket: str, key: str) -> None:
-        """One object that S3 refuses to give is tried again at the next change, and fails no call."""
+        """One object that S3 refuses to give is tried again at the next change, and fails no
+        call.
+        """
         uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
         try:
@@ -119,13 +141,18 @@ class S3Snapshot:
         self._left.discard((bucket, key))
 
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
-        """Write the bucket's own record. Returns the keys whose record on disk differs from what S3 lists."""
+        """Write the bucket's own record. Returns the keys whose record on disk differs from what S3
+        lists.
+        """
         record_path = self._folder / "buckets" / f"{bucket}.json"
         records = RecordStore(self._folder / "objects" / bucket).load_all()
         on_disk = {(record["key"], record["etag"], record["last_modified"]) for record in records}
         listed: set[tuple[str, str, str]] = set()
         try:
-            region = self._s3().get_bucket_location(Bucket=bucket).get("LocationConstraint") or DEFAULT_REGION
+            region = (
+                self._s3().get_bucket_location(Bucket=bucket).get("LocationConstraint")
+                or DEFAULT_REGION
+            )
         except ClientError as error:
             if not _is_missing(error):
                 raise
@@ -152,30 +179,44 @@ class S3Snapshot:
         if before and (record is None or record["body"] != before["body"]):
             (self._folder / before["body"]).unlink(missing_ok=True)
 
-    def _read_object(self, bucket: str, key: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
-        """The object's record, its body written to disk unless it is the one already there; None if it is gone."""
+    def _read_object(
+        self, bucket: str, key: str, before: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """The object's record, its body written to disk unless it is the one already there; None if
+        it is gone.
+        """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
-            # A new object's body is wanted in any case, and a sweep makes thousands: one call rather than three.
+            # A new object's body is wanted in any case, and a sweep makes thousands: one call
+            # rather than three.
             answer = self._s3().head_object(**wanted) if before else self._s3().get_object(**wanted)
             record = self._describe_object(bucket, key, answer)
             if before and _same_body(before, record):
                 return {**record, "body": before["body"]}
             body = Path("bodies") / bucket / f"{_identifier(key)}-{uuid.uuid4().hex[:8]}"
-            content = answer["Body"] if "Body" in answer else self._s3().get_object(Bucket=bucket, Key=key)["Body"]
+            content = (
+                answer["Body"]
+                if "Body" in answer
+                else self._s3().get_object(Bucket=bucket, Key=key)["Body"]
+            )
             write_atomically(self._folder / body, content)
         except ClientError as error:
             if _is_missing(error):
                 return None
             if error.response["Error"]["Code"] != "InvalidObjectState":
                 raise
-            # One archived object (GLACIER) that nobody can read must not keep the others from being written down.
-            logger.warning("s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error)
+            # One archived object (GLACIER) that nobody can read must not keep the others from being
+            # written down.
+            logger.warning(
+                "s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error
+            )
             return None
         return {**record, "body": str(body)}
 
     def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of an object as HeadObject or GetObject answers it; only the latter tells that it has no tags."""
+        """The record of an object as HeadObject or GetObject answers it; only the latter tells that
+        it has no tags.
+        """
         has_tags = "Body" not in answer or answer.get("TagCount")
         return {
             "bucket": bucket,
@@ -185,8 +226,12 @@ class S3Snapshot:
             "headers": {name: answer[name] for name in _KEPT_HEADERS if answer.get(name)},
             "metadata": answer.get("Metadata", {}),
             "storage_class": answer.get("StorageClass"),
-            "checksum_algorithm": next((name for name in _CHECKSUMS if answer.get(f"Checksum{name}")), None),
-            "tags": self._s3().get_object_tagging(Bucket=bucket, Key=key)["TagSet"] if has_tags else [],
+            "checksum_algorithm": next(
+                (name for name in _CHECKSUMS if answer.get(f"Checksum{name}")), None
+            ),
+            "tags": (
+                self._s3().get_object_tagging(Bucket=bucket, Key=key)["TagSet"] if has_tags else []
+            ),
             "part_sizes_bytes": self._part_sizes(bucket, key, answer["ETag"]),
         }
 
@@ -195,10 +240,14 @@ class S3Snapshot:
         _, dash, count = etag.strip('"').partition("-")
         if not dash:
             return []
-        heads = (self._s3().head_object(Bucket=bucket, Key=key, PartNumber=n + 1) for n in range(int(count)))
+        heads = (
+            self._s3().head_object(Bucket=bucket, Key=key, PartNumber=n + 1)
+            for n in range(int(count))
+        )
         return [head["ContentLength"] for head in heads]
 
-    # -- restoring ------------------------------------------------------------------------------------------------
+    # -- restoring
+    # ------------------------------------------------------------------------------------------------
 
     def _put_object(self, record: dict[str, Any], body: Path) -> None:
         where = {"Bucket": record["bucket"], "Key": record["key"]}
@@ -213,28 +262,47 @@ class S3Snapshot:
                     what["ChecksumAlgorithm"] = record["checksum_algorithm"]
                 self._s3().put_object(**where, **what, Body=body.read_bytes())
         except FileNotFoundError:
-            logger.error("Object s3://%s/%s has lost its body on disk: it is gone", where["Bucket"], where["Key"])
+            logger.error(
+                "Object s3://%s/%s has lost its body on disk: it is gone",
+                where["Bucket"],
+                where["Key"],
+            )
             return
         if record["tags"]:
             self._s3().put_object_tagging(**where, Tagging={"TagSet": record["tags"]})
         moment = datetime.fromisoformat(record["last_modified"])
         set_last_modified(self._account_id, where["Bucket"], where["Key"], moment)
 
-    def _put_in_parts(self, record: dict[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]) -> None:
-        """The same parts as before: the ETag of a multipart object is made of its parts' digests."""
+    def _put_in_parts(
+        self, record: dict[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
+    ) -> None:
+        """The same parts as before: the ETag of a multipart object is made of its parts'
+        digests.
+        """
         s3 = self._s3()
-        algorithm = {"ChecksumAlgorithm": record["checksum_algorithm"]} if record["checksum_algorithm"] else {}
-        upload = {**where, "UploadId": s3.create_multipart_upload(**where, **what, **algorithm)["UploadId"]}
+        algorithm = (
+            {"ChecksumAlgorithm": record["checksum_algorithm"]}
+            if record["checksum_algorithm"]
+            else {}
+        )
+        upload = {
+            **where,
+            "UploadId": s3.create_multipart_upload(**where, **what, **algorithm)["UploadId"],
+        }
         parts = []
         with body.open("rb") as file:
             for number, size in enumerate(record["part_sizes_bytes"], start=1):
-                answer = s3.upload_part(**upload, **algorithm, PartNumber=number, Body=file.read(size))
+                answer = s3.upload_part(
+                    **upload, **algorithm, PartNumber=number, Body=file.read(size)
+                )
                 checksum = {name: answer[name] for name in answer if name.startswith("Checksum")}
                 parts.append({"PartNumber": number, "ETag": answer["ETag"], **checksum})
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     def _remove_orphans(self, in_use: set[Path]) -> None:
-        """Bodies a killed server had written but not yet recorded, or had replaced but not yet removed."""
+        """Bodies a killed server had written but not yet recorded, or had replaced but not yet
+        removed.
+        """
         for path in (self._folder / "bodies").rglob("*"):
             if path.is_file() and path not in in_use:
                 with contextlib.suppress(FileNotFoundError):
@@ -258,7 +326,9 @@ def _identifier(key: str) -> str:
 
 def _same_body(before: dict[str, Any], now: dict[str, Any]) -> bool:
     """A copy onto itself or new tags leave the body as it is on disk."""
-    return bool(before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"])
+    return bool(
+        before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"]
+    )
 
 
 def _is_missing(error: ClientError) -> bool:

@@ -1,4 +1,6 @@
-"""Collects what the nodes left in model/ and output/data/ and uploads it, as SageMaker does after training."""
+"""Collects what the nodes left in model/ and output/data/ and uploads it, as SageMaker does after
+training.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,15 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
     """output.tar.gz of every node's output/data folder; nothing where all are empty."""
     files = _merged(nodes, "output/data")
     if files:
-        _upload_archive(s3, files, "output/data", S3Location.parse(f"{output_prefix}/output.tar.gz"), scratch)
+        _upload_archive(
+            s3, files, "output/data", S3Location.parse(f"{output_prefix}/output.tar.gz"), scratch
+        )
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Name in the folder -> the node that has it; where several nodes wrote the same name, the first of them."""
+    """Name in the folder -> the node that has it; where several nodes wrote the same name, the
+    first of them.
+    """
     files: dict[str, Node] = {}
     for node in nodes:
         for name in file_names(node.opt_ml, folder):
@@ -59,9 +65,13 @@ def _opened(node: Node, folder: str, name: str) -> IO[bytes]:
         raise ArtifactUploadError(f"Artifact upload failed:{error}") from error
 
 
-def _upload_archive(s3: Any, files: Mapping[str, Node], folder: str, target: S3Location, scratch: Path) -> None:
+def _upload_archive(
+    s3: Any, files: Mapping[str, Node], folder: str, target: S3Location, scratch: Path
+) -> None:
     with tempfile.NamedTemporaryFile(dir=scratch, suffix=".tar.gz") as temporary:
-        with tarfile.open(fileobj=temporary, mode="w:gz", compresslevel=_GZIP_LEVEL, dereference=True) as archive:
+        with tarfile.open(
+            fileobj=temporary, mode="w:gz", compresslevel=_GZIP_LEVEL, dereference=True
+        ) as archive:
             for name, node in files.items():
                 with _opened(node, folder, name) as file:
                     archive.addfile(archive.gettarinfo(arcname=name, fileobj=file), file)

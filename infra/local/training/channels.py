@@ -1,4 +1,6 @@
-"""Fills the nodes' input/data/<channel> folders from S3: which object goes to which node, and under which name."""
+"""Fills the nodes' input/data/<channel> folders from S3: which object goes to which node, and under
+which name.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ class ChannelObject:
     relative_path: str
 
 
-def fill_channels(s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event) -> None:
-    """Download every channel of S3. An object is downloaded once; further nodes get a hard link to its first copy."""
+def fill_channels(
+    s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
+) -> None:
+    """Download every channel of S3. An object is downloaded once; further nodes get a hard link to
+    its first copy.
+    """
     work = [
         (item, [node.opt_ml / "input" / "data" / channel["ChannelName"] for node in takers])
         for channel in channels
@@ -56,7 +62,9 @@ def fill_channels(s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequenc
 
 
 def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
-    """S3's message where the bucket is missing, "" where no object matches, None where there is data."""
+    """S3's message where the bucket is missing, "" where no object matches, None where there is
+    data.
+    """
     source = channel["DataSource"]["S3DataSource"]
     try:
         found = next(list_keys(s3, S3Location.parse(source["S3Uri"]), page_size=10), None)
@@ -65,12 +73,18 @@ def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
     return None if found is not None else ""
 
 
-def _shares(s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]) -> Iterator[tuple[ChannelObject, list[Node]]]:
-    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one, in turn by sorted key."""
+def _shares(
+    s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]
+) -> Iterator[tuple[ChannelObject, list[Node]]]:
+    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one, in turn by
+    sorted key.
+    """
     source = channel["DataSource"]["S3DataSource"]
     objects = _objects(s3, source)
     if not objects:
-        raise DataDownloadError(f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3")
+        raise DataDownloadError(
+            f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3"
+        )
     _refuse_collisions(objects)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
     for index, item in enumerate(objects):
@@ -78,14 +92,16 @@ def _shares(s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]) -> Itera
 
 
 def _refuse_collisions(objects: Sequence[ChannelObject]) -> None:
-    """Keys are text, files are not: "data//a" and "data/a" are two objects and would be one file."""
+    """Keys are text, files are not: "data//a" and "data/a" are two objects and would be one
+    file.
+    """
     taken: dict[PurePosixPath, S3Location] = {}
     for item in objects:
         other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
         if other != item.location:
             raise DataDownloadError(
-                f"Data download failed:{other} and {item.location} would be the same file {item.relative_path!r} of "
-                "the channel; rename one of them"
+                f"Data download failed:{other} and {item.location} would be the same file"
+                f" {item.relative_path!r} of the channel; rename one of them"
             )
 
 
@@ -103,10 +119,14 @@ def _objects(s3: Any, source: Mapping[str, Any]) -> list[ChannelObject]:
 
 
 def _path_below_prefix(prefix: str, key: str) -> str:
-    """The prefix "data/train" holds "data/train/a.csv" as a.csv, and "data/train.csv" as train.csv."""
+    """The prefix "data/train" holds "data/train/a.csv" as a.csv, and "data/train.csv" as
+    train.csv.
+    """
     folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     if key.startswith(folder):
-        return key.removeprefix(folder).lstrip("/")  # "data//a.csv" is a key like any other, and no absolute path
+        return key.removeprefix(folder).lstrip(
+            "/"
+        )  # "data//a.csv" is a key like any other, and no absolute path
     return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
 
 
@@ -129,10 +149,12 @@ def _manifest_objects(s3: Any, manifest: S3Location) -> list[ChannelObject]:
 
 def _place(s3: Any, item: ChannelObject, folders: Sequence[Path]) -> None:
     first = folders[0] / item.relative_path
-    if ".." in PurePosixPath(item.relative_path).parts or not first.resolve().is_relative_to(folders[0].resolve()):
+    if ".." in PurePosixPath(item.relative_path).parts or not first.resolve().is_relative_to(
+        folders[0].resolve()
+    ):
         raise DataDownloadError(
-            f"Data download failed:Key {item.location} leaves its channel's folder: it would be {item.relative_path!r} "
-            "in it; rename the object"
+            f"Data download failed:Key {item.location} leaves its channel's folder: it would be"
+            f" {item.relative_path!r} in it; rename the object"
         )
     try:
         download(s3, item.location, first)
@@ -142,7 +164,8 @@ def _place(s3: Any, item: ChannelObject, folders: Sequence[Path]) -> None:
         raise _download_error(item.location, error) from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise DataDownloadError(
-            f"Data download failed:{item.location} is a file and a folder at once below its prefix ({error.strerror})"
+            f"Data download failed:{item.location} is a file and a folder at once below its prefix"
+            f" ({error.strerror})"
         ) from error
 
 
@@ -158,5 +181,6 @@ def _link(source: Path, target: Path) -> None:
 
 def _download_error(location: S3Location, error: ClientError) -> DataDownloadError:
     return DataDownloadError(
-        f"Data download failed:Unable to download object {location} ({error_code(error)}: {error_message(error)})"
+        f"Data download failed:Unable to download object {location} ({error_code(error)}:"
+        f" {error_message(error)})"
     )

@@ -1,7 +1,7 @@
 """The way of one job through its phases: Downloading, Training, Uploading, and how it ends.
 
-A job has one segment of Downloading and Training, and a further one after each spot interruption and each retry of an
-InternalServerError. Only the last one uploads.
+A job has one segment of Downloading and Training, and a further one after each spot interruption
+and each retry of an InternalServerError. Only the last one uploads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from infra.local.training.channels import DataDownloadError, DownloadInterrupted
 from infra.local.training.file_systems import mount_channels
 from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import INTERNAL_ERROR, Ending, Retries, TrainingJob, WaitEnded, internal_error
+from infra.local.training.record import (
+    INTERNAL_ERROR,
+    Ending,
+    Retries,
+    TrainingJob,
+    WaitEnded,
+    internal_error,
+)
 from infra.local.training.utilisation import NodeMetrics
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -58,10 +65,17 @@ class ExecutionServices:
 
 
 class JobExecution:
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record; nothing is raised."""
+    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
+    nothing is raised.
+    """
 
     def __init__(
-        self, job: TrainingJob, change: Change, services: ExecutionServices, faults: JobFaults, stop: threading.Event
+        self,
+        job: TrainingJob,
+        change: Change,
+        services: ExecutionServices,
+        faults: JobFaults,
+        stop: threading.Event,
     ) -> None:
         self._job = job
         self._change = change
@@ -141,7 +155,9 @@ class JobExecution:
             raise ImageNotFoundError(problem)
 
     def _wait_for_instances(self) -> None:
-        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop and for MaxWaitTimeInSeconds."""
+        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop and for
+        MaxWaitTimeInSeconds.
+        """
         seconds = min(self._start_seconds, self._job.wait_deadline - self._clock())
         if seconds > 0 and self._stop.wait(seconds):
             raise WaitEnded(Ending("Stopped"))
@@ -150,10 +166,11 @@ class JobExecution:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold this machine for the segment. Raises WaitEnded where the job ends before it is its turn.
+        """Hold this machine for the segment. Raises WaitEnded where the job ends before it is its
+        turn.
 
-        While another platform's job has the machine this one is Pending, as if AWS had no instances for it: that
-        time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
+        While another platform's job has the machine this one is Pending, as if AWS had no instances
+        for it: that time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
         """
         deadline = time.monotonic() + self._job.wait_deadline - self._clock()
         with self._engine.turn(self._job.spec(), self._stop, deadline, self._note_wait) as is_held:
@@ -168,7 +185,11 @@ class JobExecution:
     def _train(self, nodes: Sequence[Node], sync: FolderSync, watch: TrainingWatch) -> RunResult:
         self._enter("Training")
         spec, clients = self._job.spec(), self._services.clients
-        metrics = NodeMetrics(clients("cloudwatch", self._job.region), self._job.name, lambda: self._engine.usage(spec))
+        metrics = NodeMetrics(
+            clients("cloudwatch", self._job.region),
+            self._job.name,
+            lambda: self._engine.usage(spec),
+        )
         logs = LogStreams(clients("logs", self._job.region), LOG_GROUP)
         with logs as streams, sync, metrics, self._published, watch:
             opened_milliseconds = int(self._clock() * 1000)
@@ -180,7 +201,9 @@ class JobExecution:
                 self._metrics.feed(line, unix_milliseconds)
                 watch.feed(line)
 
-            left_seconds = max(0.0, min(self._runtime_left_seconds(), self._job.wait_deadline - self._clock()))
+            left_seconds = max(
+                0.0, min(self._runtime_left_seconds(), self._job.wait_deadline - self._clock())
+            )
             began = time.monotonic()
             result = self._engine.run(spec, nodes, on_line, watch.halt, left_seconds)
             self._trained_seconds += time.monotonic() - began
@@ -190,7 +213,9 @@ class JobExecution:
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Of a metric definition: for CloudWatch, and for SageMaker Metrics where the job asks for the series."""
+        """Of a metric definition: for CloudWatch, and for SageMaker Metrics where the job asks for
+        the series.
+        """
         self._published.add(metric, value, unix_milliseconds)
         if self._has_series:
             self._services.series.add(self._job.arn, metric, Point(unix_milliseconds / 1000, value))
@@ -200,7 +225,9 @@ class JobExecution:
         return self._job.max_runtime_seconds - self._trained_seconds
 
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
-        """Upload and end. A failed job's instances end when the failure is seen; others' after the upload."""
+        """Upload and end. A failed job's instances end when the failure is seen; others' after the
+        upload.
+        """
         failed = result.failed_host is not None and not result.stopped and not result.timed_out
         ending = self._ending(result, failed)
         if failed:
@@ -221,14 +248,18 @@ class JobExecution:
 
     def _ending(self, result: RunResult, failed: bool) -> Ending:
         if failed:
-            reason = result.failure_reason or f"AlgorithmError: {result.failed_host} failed, see its log."
+            reason = (
+                result.failure_reason
+                or f"AlgorithmError: {result.failed_host} failed, see its log."
+            )
             return Ending("Failed", reason)
         if result.timed_out:
             is_wait = self._clock() >= self._job.wait_deadline
             return Ending("MaxWaitTimeExceeded" if is_wait else "MaxRuntimeExceeded")
         return Ending("Stopped" if result.stopped else "Completed")
 
-    # -- between segments -----------------------------------------------------------------------------------------
+    # -- between segments
+    # -----------------------------------------------------------------------------------------
 
     def _goes_on(self, ending: Ending) -> bool:
         """Whether another segment follows; if so, the job is brought to where that begins."""
@@ -248,7 +279,8 @@ class JobExecution:
     def _is_retried(self, ending: Ending) -> bool:
         return self._retries.may_follow(ending) and not self._stop.is_set()
 
-    # -- changes of the record ------------------------------------------------------------------------------------
+    # -- changes of the record
+    # ------------------------------------------------------------------------------------
 
     def _end_instances(self) -> None:
         now = self._clock()
@@ -266,7 +298,9 @@ class JobExecution:
             self._change(lambda job: job.enter(ending.status, now))
 
     def _clean_up(self) -> None:
-        """What can't be removed is reported: the job's outcome is decided, and folders must not change it."""
+        """What can't be removed is reported: the job's outcome is decided, and folders must not
+        change it.
+        """
         try:
             self._engine.clean_up(self._job.spec())
         except Exception:
@@ -279,7 +313,7 @@ def missing_image(images: ImageStore, job: TrainingJob) -> str | None:
     if images.resolve(uri) is not None:
         return None
     return (
-        f"Cannot find the requested image {uri}. Please check if your ECR repository and image exist and role "
-        f"{job.request['RoleArn']} has proper pull permissions for SageMaker: "
-        "ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
+        f"Cannot find the requested image {uri}. Please check if your ECR repository and image"
+        f" exist and role {job.request['RoleArn']} has proper pull permissions for SageMaker:"
+        " ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
     )

@@ -1,4 +1,6 @@
-"""Channels of FSx for Lustre and EFS: a file system is a folder of this machine, named when the platform starts."""
+"""Channels of FSx for Lustre and EFS: a file system is a folder of this machine, named when the
+platform starts.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:
 def mount_channels(
     channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], file_systems: Mapping[str, Path]
 ) -> None:
-    """Make input/data/<channel> of every node a link to the folder; its programs may write there, whatever the mode.
+    """Make input/data/<channel> of every node a link to the folder; its programs may write there,
+    whatever the mode.
 
-    A file system's root is the folder given for its id, so that DirectoryPath /fsx/data is fsx/data in it. Raises
-    DataDownloadError for an unknown id and a path that is not there.
+    A file system's root is the folder given for its id, so that DirectoryPath /fsx/data is fsx/data
+    in it. Raises DataDownloadError for an unknown id and a path that is not there.
     """
     for channel in channels:
         source = source_of(channel)
@@ -41,10 +44,13 @@ def _folder(source: Mapping[str, str], file_systems: Mapping[str, Path]) -> Path
     root = file_systems.get(name)
     if root is None:
         known = ", ".join(sorted(file_systems)) or "none"
-        raise DataDownloadError(f"{problem} File system id is invalid; the platform was started with: {known}.")
+        raise DataDownloadError(
+            f"{problem} File system id is invalid; the platform was started with: {known}."
+        )
     folder = (root / PurePosixPath(path.lstrip("/"))).resolve()
     if not folder.is_dir() or not folder.is_relative_to(root.resolve()):
         raise DataDownloadError(
-            f"{problem} Incorrect mount path. Please ensure that the mount path specified exists on the filesystem."
+            f"{problem} Incorrect mount path. Please ensure that the mount path specified exists on"
+            " the filesystem."
         )
     return folder

@@ -1,7 +1,9 @@
-"""Copies what the nodes write to a folder (checkpoints, TensorBoard logs) to S3 while they train, and back before.
+"""Copies what the nodes write to a folder (checkpoints, TensorBoard logs) to S3 while they train,
+and back before.
 
-One S3 prefix for all nodes, as on AWS: a file of the same name in several nodes' folders is algo-1's. What a node
-removes stays in S3. A file that changes while it is read is uploaded again in the next pass.
+One S3 prefix for all nodes, as on AWS: a file of the same name in several nodes' folders is
+algo-1's. What a node removes stays in S3. A file that changes while it is read is uploaded again in
+the next pass.
 """
 
 from __future__ import annotations
@@ -50,37 +52,52 @@ class SyncedFolder:
 
 
 def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
-    """Of a request: CheckpointConfig's, and TensorBoardOutputConfig's (under <prefix>/<job>/tensorboard-output)."""
+    """Of a request: CheckpointConfig's, and TensorBoardOutputConfig's (under
+    <prefix>/<job>/tensorboard-output).
+    """
     folders = []
     if checkpoints := request.get("CheckpointConfig"):
         path = below_opt_ml(checkpoints.get("LocalPath") or CHECKPOINTS_PATH)
-        folders.append(SyncedFolder(path, S3Location.parse(checkpoints["S3Uri"].rstrip("/") + "/"), restored=True))
+        folders.append(
+            SyncedFolder(
+                path, S3Location.parse(checkpoints["S3Uri"].rstrip("/") + "/"), restored=True
+            )
+        )
     if board := request.get("TensorBoardOutputConfig"):
         path = below_opt_ml(board.get("LocalPath") or TENSORBOARD_PATH)
-        uri = f"{board['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/tensorboard-output/"
+        uri = (
+            f"{board['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/tensorboard-output/"
+        )
         folders.append(SyncedFolder(path, S3Location.parse(uri), restored=False))
     return folders
 
 
 def below_opt_ml(local_path: str) -> str:
-    """/opt/ml/checkpoints/ as checkpoints. Raises ValueError for a path that is not below /opt/ml."""
+    """/opt/ml/checkpoints/ as checkpoints. Raises ValueError for a path that is not below
+    /opt/ml.
+    """
     parts = PurePosixPath(local_path).parts
     if parts[:3] != ("/", "opt", "ml") or len(parts) < 4 or ".." in parts:
         raise ValueError(
-            f"LocalPath {local_path} is not below /opt/ml, the only tree that each node of the local platform has to "
-            "itself: use a folder below it, which SageMaker takes as well"
+            f"LocalPath {local_path} is not below /opt/ml, the only tree that each node of the"
+            " local platform has to itself: use a folder below it, which SageMaker takes as well"
         )
     return "/".join(parts[3:])
 
 
 class FolderSync:
-    """Keeps the folders of one segment's nodes in S3: `restore` before, then as a context manager while they run.
+    """Keeps the folders of one segment's nodes in S3: `restore` before, then as a context manager
+    while they run.
 
     Leaving it copies what has changed once more: the nodes have ended by then.
     """
 
     def __init__(
-        self, s3: Any, folders: Sequence[SyncedFolder], nodes: Sequence[Node], interval_seconds: float = SYNC_SECONDS
+        self,
+        s3: Any,
+        folders: Sequence[SyncedFolder],
+        nodes: Sequence[Node],
+        interval_seconds: float = SYNC_SECONDS,
     ) -> None:
         self._s3 = s3
         self._folders = folders
@@ -89,7 +106,9 @@ class FolderSync:
         self._passes = PeriodicThread("folder-sync", self._upload_changes, repeat(interval_seconds))
 
     def restore(self) -> None:
-        """Make the folders, and fill those of checkpoints with what is in S3. Raises RestoreError."""
+        """Make the folders, and fill those of checkpoints with what is in S3. Raises
+        RestoreError.
+        """
         for folder in self._folders:
             for node in self._nodes:
                 folder.on(node).mkdir(parents=True, exist_ok=True)
@@ -102,7 +121,10 @@ class FolderSync:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._passes.stop()
         self._upload_changes()
@@ -116,7 +138,9 @@ class FolderSync:
                     with open_file(node.opt_ml, f"{folder.path}/{name}") as file:
                         version = _version(path, os.fstat(file.fileno()))
                         if self._uploaded.get(key) != version:
-                            self._s3.upload_fileobj(file, folder.target.bucket, key, Config=_TRANSFER)
+                            self._s3.upload_fileobj(
+                                file, folder.target.bucket, key, Config=_TRANSFER
+                            )
                             self._uploaded[key] = version
                 except FileNotFoundError:
                     continue  # the program has replaced or removed it meanwhile
@@ -148,7 +172,9 @@ class FolderSync:
             ) from error
 
     def _note_restored(self, key: str, path: Path) -> None:
-        """What has just come from S3 needn't go back; of several nodes' copies, the first counts."""
+        """What has just come from S3 needn't go back; of several nodes' copies, the first
+        counts.
+        """
         self._uploaded.setdefault(key, _version(path, path.stat()))
 
 

@@ -7,16 +7,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""In the message of Starting, before the names of what is missing: no time of such a job is a measurement."""
+"""In the message of Starting, before the names of what is missing: no time of such a job is a
+measurement.
+"""
 _NEURON_FAMILIES = ("trn", "inf")
 
 
 def launch_path_note(request: Mapping[str, Any]) -> str | None:
-    """The note "launch path only: <what> …" for a job whose launcher asks for what can't be had here, or None."""
+    """The note "launch path only: <what> …" for a job whose launcher asks for what can't be had
+    here, or None.
+    """
     missing = list(_missing(request))
     if not missing:
         return None
-    return f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} not here but on AWS; what runs without is no measurement."
+    return (
+        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} not here but on AWS; what runs without is no"
+        " measurement."
+    )
 
 
 def _missing(request: Mapping[str, Any]) -> Iterator[str]:
@@ -31,7 +38,9 @@ def _missing(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _value(text: str | None) -> Any:
-    """A hyperparameter's value: JSON as the SDKs send it, in lower case too where it is a Python literal, or text."""
+    """A hyperparameter's value: JSON as the SDKs send it, in lower case too where it is a Python
+    literal, or text.
+    """
     if text is None:
         return None
     for spelling in (text, text.lower()):

@@ -1,4 +1,5 @@
-"""What SageMaker checks in a CreateTrainingJob request beyond the model's shapes, and what the platform can't run.
+"""What SageMaker checks in a CreateTrainingJob request beyond the model's shapes, and what the
+platform can't run.
 
 `check_request` holds for every platform; `check_runnable` for one whose nodes are real.
 """
@@ -34,7 +35,9 @@ def check_request(request: dict[str, Any]) -> None:
 
 
 def check_runnable(request: Mapping[str, Any]) -> None:
-    """Raise ValidationException for what would change how a job's nodes run, and can't be had on this machine."""
+    """Raise ValidationException for what would change how a job's nodes run, and can't be had on
+    this machine.
+    """
     pipe_mode = "Pipe mode (FastFile, which is read as File here, streams too)"
     _refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
     try:
@@ -58,7 +61,9 @@ def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -
 
     A quota given by instance type alone is the one for (on-demand) training job usage.
     """
-    by_type = quotas.get(name.partition(" ")[0]) if name.endswith(" for training job usage") else None
+    by_type = (
+        quotas.get(name.partition(" ")[0]) if name.endswith(" for training job usage") else None
+    )
     quota = quotas.get(name, by_type)
     if quota is not None and in_use + asked > quota:
         raise ApiError(
@@ -70,7 +75,9 @@ def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
-    """Members the model calls optional (for serverless jobs and preferences) but a job on instances needs."""
+    """Members the model calls optional (for serverless jobs and preferences) but a job on instances
+    needs.
+    """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),
         ("ResourceConfig", "resourceConfig"),
@@ -103,14 +110,18 @@ def _check_modelled(request: dict[str, Any]) -> None:
         (request.get("ServerlessJobConfig"), "ServerlessJobConfig"),
     )
     if not algorithm.get("TrainingImage"):
-        raise validation_error("You must provide either the TrainingImage or the AlgorithmName, but not both.")
+        raise validation_error(
+            "You must provide either the TrainingImage or the AlgorithmName, but not both."
+        )
 
 
 def _refuse_unmodelled(*fields: tuple[Any, str]) -> None:
     """The first of the fields, (value, name), that has a value."""
     for value, name in fields:
         if value:
-            raise validation_error(f"The local platform does not model {name}: leave it out, or run the job on AWS.")
+            raise validation_error(
+                f"The local platform does not model {name}: leave it out, or run the job on AWS."
+            )
 
 
 def _uses_pipe_mode(request: Mapping[str, Any]) -> bool:
@@ -122,10 +133,15 @@ def _uses_pipe_mode(request: Mapping[str, Any]) -> bool:
 
 def _check_prefixes(request: dict[str, Any]) -> None:
     """CheckpointConfig and TensorBoardOutputConfig: S3 URIs."""
-    for name, member in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
+    for name, member in (
+        ("CheckpointConfig", "S3Uri"),
+        ("TensorBoardOutputConfig", "S3OutputPath"),
+    ):
         config = request.get(name)
         if config and not config[member].startswith("s3://"):
-            raise validation_error(f"{name}.{member} {config[member]!r} is not an S3 URI: s3://bucket/prefix")
+            raise validation_error(
+                f"{name}.{member} {config[member]!r} is not an S3 URI: s3://bucket/prefix"
+            )
 
 
 def _check_channels(request: dict[str, Any]) -> None:
@@ -133,25 +149,27 @@ def _check_channels(request: dict[str, Any]) -> None:
     names = [channel["ChannelName"] for channel in channels]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise validation_error(f"Input channels must have unique names; repeated: {', '.join(repeated)}")
+        raise validation_error(
+            f"Input channels must have unique names; repeated: {', '.join(repeated)}"
+        )
     for channel in channels:
         source = channel["DataSource"].get("S3DataSource")
         if "FileSystemDataSource" in channel["DataSource"] and source is None:
             if not request.get("VpcConfig"):
                 raise validation_error(
-                    f"Channel {channel['ChannelName']}: a FileSystemDataSource is reached through a VPC: VpcConfig "
-                    "must be specified."
+                    f"Channel {channel['ChannelName']}: a FileSystemDataSource is reached through a"
+                    " VPC: VpcConfig must be specified."
                 )
             continue
         if source is None:
             raise validation_error(
-                f"Channel {channel['ChannelName']}: the local platform reads S3DataSource and FileSystemDataSource; "
-                "datasets are not modelled."
+                f"Channel {channel['ChannelName']}: the local platform reads S3DataSource and"
+                " FileSystemDataSource; datasets are not modelled."
             )
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation_error(
-                f"Channel {channel['ChannelName']}: the local platform models S3DataType S3Prefix and ManifestFile, "
-                f"got {source['S3DataType']}."
+                f"Channel {channel['ChannelName']}: the local platform models S3DataType S3Prefix"
+                f" and ManifestFile, got {source['S3DataType']}."
             )
 
 
@@ -162,10 +180,13 @@ def _check_stopping_condition(request: dict[str, Any]) -> None:
     if request.get("EnableManagedSpotTraining"):
         if max_wait is None or max_wait < max_runtime:
             raise validation_error(
-                "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+                "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to"
+                " MaxRuntimeInSeconds"
             )
         if request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
-            raise validation_error("KeepAlivePeriodInSeconds is not supported with managed spot training.")
+            raise validation_error(
+                "KeepAlivePeriodInSeconds is not supported with managed spot training."
+            )
     elif max_wait is not None:
         raise validation_error("MaxWaitTimeInSeconds is only supported for managed spot training.")
 
@@ -178,4 +199,6 @@ def _check_metric(definition: dict[str, str]) -> None:
             f"Metric {definition['Name']}: Regex {definition['Regex']!r} is invalid: {error}"
         ) from error
     if groups < 1:
-        raise validation_error(f"Metric {definition['Name']}: Regex {definition['Regex']!r} needs one capturing group")
+        raise validation_error(
+            f"Metric {definition['Name']}: Regex {definition['Regex']!r} needs one capturing group"
+        )

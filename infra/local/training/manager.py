@@ -1,4 +1,6 @@
-"""Keeps every training job of the platform and runs them in the order they came, as many at once as have room."""
+"""Keeps every training job of the platform and runs them in the order they came, as many at once as
+have room.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class TrainingJobs:
             threading.Thread(target=self._work, name=f"training-jobs-{number}", daemon=True)
             for number in range(1, self._queue.room.most_jobs + 1)
         ]
-        self._clerk = threading.Thread(target=self._end_overdue, name="training-jobs-overdue", daemon=True)
+        self._clerk = threading.Thread(
+            target=self._end_overdue, name="training-jobs-overdue", daemon=True
+        )
 
     def start(self) -> None:
         """Load the records, fail what a killed server left in progress, and begin to take jobs."""
@@ -69,7 +73,8 @@ class TrainingJobs:
             except (
                 TypeError,
                 KeyError,
-            ) as error:  # of another version: one such record must not keep the platform from starting
+                # of another version: one such record must not keep the platform from starting
+            ) as error:
                 logger.warning("A training job's record can't be read and is left out: %s", error)
                 continue
             self._jobs[key] = job
@@ -81,15 +86,21 @@ class TrainingJobs:
         self._clerk.start()
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept; capacity is no API error."""
+        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept; capacity is
+        no API error.
+        """
         self._runner.check(request)
         now, account_id = self._clock(), self._runner.account_id
         tags = request.get("Tags", [])
-        job = TrainingJob(region=region, request=request, creation_time=now, tags=tags, account_id=account_id)
+        job = TrainingJob(
+            region=region, request=request, creation_time=now, tags=tags, account_id=account_id
+        )
         problem = self._runner.capacity_problem(job)
         with self._changed:
             if self._closing:
-                raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
+                raise ApiError(
+                    "ServiceUnavailable", "The local platform is stopping.", http_status=503
+                )
             self._refuse_taken_name(job)
             donor = self._matching_pool(job, now) if problem is None else None
             self._check_quotas(job, donor, now)
@@ -109,14 +120,18 @@ class TrainingJobs:
         return job
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """UpdateTrainingJob: the warm pool's keep-alive period; profiler and debugging settings are only recorded."""
+        """UpdateTrainingJob: the warm pool's keep-alive period; profiler and debugging settings are
+        only recorded.
+        """
         with self._changed:
             job = self._find(region, request["TrainingJobName"])
             if "ResourceConfig" in request:
                 self._update_pool(job, request["ResourceConfig"]["KeepAlivePeriodInSeconds"])
             recorded = {name: request[name] for name in _UPDATED_MEMBERS if name in request}
             if recorded and job.is_over():
-                raise validation_error(f"{', '.join(recorded)} can't be updated: the job is in status {job.status}.")
+                raise validation_error(
+                    f"{', '.join(recorded)} can't be updated: the job is in status {job.status}."
+                )
             for name, value in recorded.items():
                 old = job.request.get(name)
                 job.request[name] = {**old, **value} if isinstance(old, dict) else value
@@ -125,19 +140,28 @@ class TrainingJobs:
             return job
 
     def delete(self, region: str, name: str) -> None:
-        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse otherwise.
+        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse
+        otherwise.
 
-        A job that has ended a moment ago is forgotten once its worker has cleaned up after it: a new job of the
-        same name has the same folders.
+        A job that has ended a moment ago is forgotten once its worker has cleaned up after it: a
+        new job of the same name has the same folders.
         """
         with self._changed:
             if self._find(region, name).is_over():
-                self._changed.wait_for(lambda: job_key(region, name) not in self._stops, _CLEAN_UP_SECONDS)
+                self._changed.wait_for(
+                    lambda: job_key(region, name) not in self._stops, _CLEAN_UP_SECONDS
+                )
             job = self._find(region, name)
             pool = job.warm_pool.status(self._clock()) if job.warm_pool else None
             if not job.is_over() or pool == "Available":
-                state = "retains an Available warm pool" if job.is_over() else f"is in status {job.status}"
-                raise ApiError("ResourceInUse", f"Training job {job.arn} {state} and can't be deleted.")
+                state = (
+                    "retains an Available warm pool"
+                    if job.is_over()
+                    else f"is in status {job.status}"
+                )
+                raise ApiError(
+                    "ResourceInUse", f"Training job {job.arn} {state} and can't be deleted."
+                )
             del self._jobs[job_key(region, name)]
             self._store.remove(*job_key(region, name))
 
@@ -147,14 +171,18 @@ class TrainingJobs:
 
     def summaries(self, region: str) -> list[dict[str, Any]]:
         with self._changed:
-            return [job.summary(self._clock()) for job in self._jobs.values() if job.region == region]
+            return [
+                job.summary(self._clock()) for job in self._jobs.values() if job.region == region
+            ]
 
     def stop(self, region: str, name: str) -> None:
         """Ask a job to stop; a job that already stops is left to it."""
         with self._changed:
             job = self._find(region, name)
             if job.is_over():
-                raise validation_error(f"The request was rejected because the training job is in status {job.status}.")
+                raise validation_error(
+                    f"The request was rejected because the training job is in status {job.status}."
+                )
             self._request_stop(job)
 
     def tags(self, region: str, arn: str) -> list[dict[str, str]]:
@@ -193,7 +221,9 @@ class TrainingJobs:
             return [job.name for job in self._jobs.values() if not job.is_over()]
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
-        """Stop every job and wait until none runs; what outlives the deadline is failed at the next start."""
+        """Stop every job and wait until none runs; what outlives the deadline is failed at the next
+        start.
+        """
         with self._changed:
             self._closing = True
             for job in self._jobs.values():
@@ -205,12 +235,17 @@ class TrainingJobs:
             if worker.is_alive():
                 worker.join(max(0.0, deadline - time.monotonic()))
         if any(worker.is_alive() for worker in self._workers):
-            logger.error("Jobs still running after %.0f s: %s", deadline_seconds, ", ".join(self.in_progress()))
+            logger.error(
+                "Jobs still running after %.0f s: %s",
+                deadline_seconds,
+                ", ".join(self.in_progress()),
+            )
         with self._changed:
             self._release_pools()
             self._store.save_rest()
 
-    # -- the workers ----------------------------------------------------------------------------------------------
+    # -- the workers
+    # ----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (waiting := self._next()) is not None:
@@ -218,7 +253,9 @@ class TrainingJobs:
             stop = self._stops[job_key(job.region, job.name)]
             try:
                 self._runner.run(job, self._changer(job), waiting.faults, stop)
-            except Exception as error:  # its record can't be written: the next job may still be able to run
+            except (
+                Exception
+            ) as error:  # its record can't be written: the next job may still be able to run
                 logger.exception("Job %s: lost", job.name)
                 with self._changed:
                     job.fail(internal_error(error), self._clock())
@@ -261,7 +298,8 @@ class TrainingJobs:
 
         return change
 
-    # -- under the lock -------------------------------------------------------------------------------------------
+    # -- under the lock
+    # -------------------------------------------------------------------------------------------
 
     def _enqueue(self, waiting: Waiting) -> None:
         job, now = waiting.job, waiting.job.creation_time
@@ -286,22 +324,33 @@ class TrainingJobs:
         warm = f" Reusing the warm pool of {job.reused_pool_of}." if job.reused_pool_of else ""
         return f"Preparing the instances for training.{warm} {self._runner.starting_text(job)}"
 
-    # -- quotas and warm pools, under the lock --------------------------------------------------------------------
+    # -- quotas and warm pools, under the lock
+    # --------------------------------------------------------------------
 
     def _check_quotas(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
         """The job's own usage, and its pool's: one that it takes over is not counted twice."""
         kind, count = job.instance_type, job.instance_count
-        same_kind = [other for other in self._jobs.values() if other.instance_type == kind and other is not donor]
+        same_kind = [
+            other
+            for other in self._jobs.values()
+            if other.instance_type == kind and other is not donor
+        ]
         in_use = sum(
-            other.instance_count for other in same_kind if other.is_spot == job.is_spot and not other.is_over()
+            other.instance_count
+            for other in same_kind
+            if other.is_spot == job.is_spot and not other.is_over()
         )
         check_quota(self._quotas, usage_quota(kind, job.is_spot), in_use, count)
         if job.keep_alive_seconds:
-            pools = [(other.warm_pool, other.instance_count) for other in same_kind if other.warm_pool]
+            pools = [
+                (other.warm_pool, other.instance_count) for other in same_kind if other.warm_pool
+            ]
             check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
 
     def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
-        """The job whose pool this one reuses: of those that match, the one that has waited longest."""
+        """The job whose pool this one reuses: of those that match, the one that has waited
+        longest.
+        """
         if job.is_spot:
             return None
         key = match_key(job.request)
@@ -327,8 +376,9 @@ class TrainingJobs:
         status = pool.status(now) if pool else None
         if pool is None or status not in ("InUse", "Available"):
             raise validation_error(
-                "KeepAlivePeriodInSeconds can be updated only while the job's warm pool is InUse or Available; "
-                f"it is {status or 'not there: the job has no KeepAlivePeriodInSeconds'}."
+                "KeepAlivePeriodInSeconds can be updated only while the job's warm pool is InUse"
+                " or Available; it is"
+                f" {status or 'not there: the job has no KeepAlivePeriodInSeconds'}."
             )
         job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = seconds
         if pool.available_since is not None and pool.available_since + seconds <= now:
@@ -344,7 +394,8 @@ class TrainingJobs:
                 job.warm_pool.end(now)
                 self._save(job)
 
-    # -- records, under the lock ----------------------------------------------------------------------------------
+    # -- records, under the lock
+    # ----------------------------------------------------------------------------------
 
     def _find(self, region: str, name: str) -> TrainingJob:
         job = self._jobs.get(job_key(region, name))
@@ -368,9 +419,14 @@ class TrainingJobs:
             )
 
     def _fail_interrupted(self, job: TrainingJob) -> None:
-        """Times of a job whose server died are not known better than by its last recorded change."""
+        """Times of a job whose server died are not known better than by its last recorded
+        change.
+        """
         job.end_segment(job.last_modified_time)
-        job.fail("InternalServerError: the local platform stopped while the job was in progress", self._clock())
+        job.fail(
+            "InternalServerError: the local platform stopped while the job was in progress",
+            self._clock(),
+        )
         self._try_to_save(job)
         try:
             self._runner.clean_up(job)
@@ -378,7 +434,9 @@ class TrainingJobs:
             logger.exception("Job %s: its nodes' folders could not be removed", job.name)
 
     def _save(self, job: TrainingJob) -> None:
-        """Raises NotKept: the call that has changed the job fails. The change holds, and the next one writes it."""
+        """Raises NotKept: the call that has changed the job fails. The change holds, and the next
+        one writes it.
+        """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
     def _save_new(self, job: TrainingJob) -> None:

@@ -1,4 +1,6 @@
-"""What metric definitions match in a job's log: FinalMetricDataList, and every value in CloudWatch."""
+"""What metric definitions match in a job's log: FinalMetricDataList, and every value in
+CloudWatch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ import re2
 from infra.local.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
-"""Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName, those of its nodes Host."""
+"""Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName, those of its nodes
+Host.
+"""
 _PUBLISH_SECONDS = 1.0
 MAX_DATA_PER_CALL = 1000
 """Of PutMetricData."""
@@ -31,27 +35,39 @@ _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the ex
 
 
 def compile_expression(regex: str) -> Any:
-    """By RE2, so that no expression can keep the platform busy with a line for ever. Raises re2.error."""
+    """By RE2, so that no expression can keep the platform busy with a line for ever. Raises
+    re2.error.
+    """
     return re2.compile(regex, _NO_MESSAGES)
 
 
 class MetricMatcher:
     """Applies a job's metric definitions to its log lines; safe to feed from several threads."""
 
-    def __init__(self, definitions: Sequence[dict[str, str]], on_value: OnValue = lambda name, value, at: None) -> None:
-        self._patterns = [(definition["Name"], compile_expression(definition["Regex"])) for definition in definitions]
+    def __init__(
+        self,
+        definitions: Sequence[dict[str, str]],
+        on_value: OnValue = lambda name, value, at: None,
+    ) -> None:
+        self._patterns = [
+            (definition["Name"], compile_expression(definition["Regex"]))
+            for definition in definitions
+        ]
         self._on_value = on_value
         self._last: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     def feed(self, line: str, unix_milliseconds: int) -> None:
-        """Keep the first group of every match that is a number; the latest line wins, whichever node wrote it."""
+        """Keep the first group of every match that is a number; the latest line wins, whichever
+        node wrote it.
+        """
         for name, pattern in self._patterns:
             for match in pattern.finditer(line):
                 try:
                     value = float(match.group(1))
                 except (TypeError, ValueError):
-                    continue  # the group took no part, or matched text such as "n/a": no measurement
+                    # the group took no part, or matched text such as "n/a": no measurement
+                    continue
                 if not math.isfinite(value):
                     continue  # JSON has no NaN, and CloudWatch takes none
                 with self._lock:
@@ -69,7 +85,9 @@ class MetricMatcher:
 
 
 class PublishedMetrics:
-    """Puts a job's values into CloudWatch (dimension TrainingJobName), second by second while it is entered."""
+    """Puts a job's values into CloudWatch (dimension TrainingJobName), second by second while it is
+    entered.
+    """
 
     def __init__(self, cloudwatch: Any, job_name: str) -> None:
         self._cloudwatch = cloudwatch
@@ -80,12 +98,17 @@ class PublishedMetrics:
 
     def __enter__(self) -> Self:
         pauses = itertools.repeat(_PUBLISH_SECONDS)
-        self._publisher = PeriodicThread(f"published-metrics {self._job_name}", self.publish, pauses)
+        self._publisher = PeriodicThread(
+            f"published-metrics {self._job_name}", self.publish, pauses
+        )
         self._publisher.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._publisher is not None:
             self._publisher.stop()
@@ -104,7 +127,9 @@ class PublishedMetrics:
             self._waiting.append(datum)
 
     def publish(self) -> None:
-        """Put what is queued. What is refused is reported and dropped: metrics must not stop the job."""
+        """Put what is queued. What is refused is reported and dropped: metrics must not stop the
+        job.
+        """
         with self._lock:
             waiting, self._waiting = self._waiting, []
         try:
@@ -112,4 +137,6 @@ class PublishedMetrics:
                 data = waiting[start : start + MAX_DATA_PER_CALL]
                 self._cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=data)
         except Exception:
-            logger.exception("%s: %d metric values could not be written", self._job_name, len(waiting))
+            logger.exception(
+                "%s: %d metric values could not be written", self._job_name, len(waiting)
+            )

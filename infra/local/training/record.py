@@ -1,4 +1,6 @@
-"""One training job: its request, its status, its transitions, and the shapes AWS describes it with."""
+"""One training job: its request, its status, its transitions, and the shapes AWS describes it
+with.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS, descr
 from infra.local.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
-"""Of a managed spot job's training time: a model, a saving of 70 % where AWS advertises up to 90 %."""
+"""Of a managed spot job's training time: a model, a saving of 70 % where AWS advertises up to
+90 %.
+"""
 FAILURE_REASON_MAX_CHARACTERS = 1024
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 IN_PROGRESS = ("InProgress", "Stopping")
@@ -44,7 +48,9 @@ _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
 @dataclass(frozen=True)
 class Ending:
-    """How a segment ended: a final secondary status (with the reason of a failure), or Interrupted."""
+    """How a segment ended: a final secondary status (with the reason of a failure), or
+    Interrupted.
+    """
 
     status: str
     reason: str | None = None
@@ -52,14 +58,18 @@ class Ending:
 
 
 def internal_error(error: Exception) -> str:
-    """FailureReason of a fault of the platform's own, without this machine's paths: its log has the whole of it."""
+    """FailureReason of a fault of the platform's own, without this machine's paths: its log has the
+    whole of it.
+    """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"
 
 
 @dataclass
 class Retries:
-    """How often a job was tried again after an InternalServerError, the only failure that RetryStrategy retries."""
+    """How often a job was tried again after an InternalServerError, the only failure that
+    RetryStrategy retries.
+    """
 
     most: int
     """RetryStrategy's MaximumRetryAttempts; 0 where the job has none."""
@@ -67,13 +77,20 @@ class Retries:
 
     def may_follow(self, ending: Ending) -> bool:
         """Whether a job of which a segment ended like this is tried again."""
-        is_internal = ending.status == "Failed" and (ending.reason or "").startswith("InternalServerError")
+        is_internal = ending.status == "Failed" and (ending.reason or "").startswith(
+            "InternalServerError"
+        )
         return is_internal and self.made < self.most
 
     def begin_next(self) -> str:
-        """Count one more retry and return the message of the status Starting that it begins with."""
+        """Count one more retry and return the message of the status Starting that it begins
+        with.
+        """
         self.made += 1
-        return f"Preparing the instances for training: retry {self.made} of {self.most} after an InternalServerError"
+        return (
+            f"Preparing the instances for training: retry {self.made} of {self.most} after an"
+            " InternalServerError"
+        )
 
 
 class WaitEnded(Exception):
@@ -86,7 +103,9 @@ class WaitEnded(Exception):
 
 @dataclass
 class TrainingJob:
-    """A job's record; the manager's lock guards every change. Times are Unix seconds, None while unknown."""
+    """A job's record; the manager's lock guards every change. Times are Unix seconds, None while
+    unknown.
+    """
 
     region: str
     request: dict[str, Any]
@@ -98,7 +117,9 @@ class TrainingJob:
     training_start_time: float | None = None
     training_end_time: float | None = None
     segment_start_time: float | None = None
-    """Since when its instances are at work; None while there are none (before, between and after segments)."""
+    """Since when its instances are at work; None while there are none (before, between and after
+    segments).
+    """
     training_seconds: float = 0.0
     """In the segments that have ended."""
     failure_reason: str | None = None
@@ -131,7 +152,11 @@ class TrainingJob:
 
     @property
     def max_runtime_seconds(self) -> float:
-        return float(self.request["StoppingCondition"].get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS))
+        return float(
+            self.request["StoppingCondition"].get(
+                "MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS
+            )
+        )
 
     @property
     def is_spot(self) -> bool:
@@ -169,7 +194,9 @@ class TrainingJob:
         return self.status not in IN_PROGRESS
 
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
-        """Close the current transition and open the next; a terminal one ends the job and is closed at once."""
+        """Close the current transition and open the next; a terminal one ends the job and is closed
+        at once.
+        """
         if self.transitions:
             self.transitions[-1].setdefault("EndTime", now)
         transition = {
@@ -189,7 +216,9 @@ class TrainingJob:
         self.enter("Failed", now)
 
     def complete(self, now: float) -> None:
-        """End a job whose work is done; a stop that was asked for since then came too late, and leaves no trace."""
+        """End a job whose work is done; a stop that was asked for since then came too late, and
+        leaves no trace.
+        """
         if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
             self.transitions.pop()
             self.transitions[-1].pop("EndTime", None)
@@ -219,7 +248,11 @@ class TrainingJob:
     def shift(self, seconds: float) -> None:
         """Move all of the job's times. Its warm pool's stay: they begin with its end."""
         for transition in self.transitions:
-            transition |= {name: transition[name] + seconds for name in ("StartTime", "EndTime") if name in transition}
+            transition |= {
+                name: transition[name] + seconds
+                for name in ("StartTime", "EndTime")
+                if name in transition
+            }
         for metric in self.final_metrics:
             metric["Timestamp"] += seconds
         self.creation_time += seconds
@@ -265,7 +298,9 @@ class TrainingJob:
         return answer | self._billing() | self._pool_status(now)
 
     def _billing(self) -> dict[str, Any]:
-        """Absent for jobs whose instances never started; the seconds only once its last segment has ended."""
+        """Absent for jobs whose instances never started; the seconds only once its last segment has
+        ended.
+        """
         if self.training_start_time is None:
             return {}
         answer: dict[str, Any] = {"TrainingStartTime": self.training_start_time}
@@ -273,7 +308,9 @@ class TrainingJob:
             seconds = max(1, round(self.training_seconds))
             answer["TrainingEndTime"] = self.training_end_time
             answer["TrainingTimeInSeconds"] = seconds
-            answer["BillableTimeInSeconds"] = max(1, round(seconds * SPOT_BILLABLE_SHARE)) if self.is_spot else seconds
+            answer["BillableTimeInSeconds"] = (
+                max(1, round(seconds * SPOT_BILLABLE_SHARE)) if self.is_spot else seconds
+            )
         return answer
 
     def _pool_status(self, now: float) -> dict[str, Any]:

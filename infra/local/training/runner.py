@@ -1,4 +1,6 @@
-"""What runs a job: an engine with this machine's processes, or a simulation. The manager knows only this much of it."""
+"""What runs a job: an engine with this machine's processes, or a simulation. The manager knows only
+this much of it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class JobRunner(Protocol):
 
     @property
     def has_virtual_clock(self) -> bool:
-        """Whether a job's waits (Pending, lack of capacity, MaxWaitTimeInSeconds) pass in `run`, not in the queue."""
+        """Whether a job's waits (Pending, lack of capacity, MaxWaitTimeInSeconds) pass in `run`,
+        not in the queue.
+        """
 
     def check(self, request: Mapping[str, Any]) -> None:
         """Raise ValidationException for a request that the job can't be run of."""
@@ -37,7 +41,9 @@ class JobRunner(Protocol):
     def starting_text(self, job: TrainingJob) -> str:
         """What is said of the nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""
 
-    def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
+    def run(
+        self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event
+    ) -> None:
         """Bring the job to its end in the calling thread."""
 
     def clean_up(self, job: TrainingJob) -> None:
@@ -72,7 +78,9 @@ class EngineRunner:
         note = launch_path_note(job.request)
         return f"{note} {emulated}" if note else emulated
 
-    def run(self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event) -> None:
+    def run(
+        self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event
+    ) -> None:
         JobExecution(job, change, self._services, faults, stop).run()
 
     def clean_up(self, job: TrainingJob) -> None:

@@ -23,7 +23,9 @@ class Waiting:
 
     def ready_at(self) -> float:
         """When it may begin; never if no capacity is to come."""
-        return self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
+        return (
+            self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
+        )
 
     def overdue_at(self) -> float:
         """When it ends unbegun."""
@@ -60,8 +62,8 @@ class OneJob:
 
 
 class JobQueue:
-    """Jobs in the order they came. One that waits for capacity lets those after it pass; one that waits for room does
-    not, since a large job would wait for ever. Not locked: its owner is.
+    """Jobs in the order they came. One that waits for capacity lets those after it pass; one that
+    waits for room does not, since a large job would wait for ever. Not locked: its owner is.
     """
 
     def __init__(self, room: Room) -> None:
@@ -86,15 +88,30 @@ class JobQueue:
         return removed
 
     def take_overdue(self, now: float) -> list[tuple[Waiting, str]]:
-        """Jobs that end unbegun, with the status they end in: no capacity came, or MaxWaitTimeInSeconds is over."""
-        ended = [(waiting, waiting.unbegun_status(now)) for waiting in self if waiting.overdue_at() <= now]
+        """Jobs that end unbegun, with the status they end in: no capacity came, or
+        MaxWaitTimeInSeconds is over.
+        """
+        ended = [
+            (waiting, waiting.unbegun_status(now))
+            for waiting in self
+            if waiting.overdue_at() <= now
+        ]
         for waiting, _ in ended:
             self.remove(waiting.job)
         return ended
 
     def take_ready(self, now: float) -> Waiting | None:
-        """The first job that may begin, with room taken for it; None where none may, or there is no room for it."""
-        first = next((waiting for waiting in self._waiting if waiting.ready_at() <= now < waiting.overdue_at()), None)
+        """The first job that may begin, with room taken for it; None where none may, or there is no
+        room for it.
+        """
+        first = next(
+            (
+                waiting
+                for waiting in self._waiting
+                if waiting.ready_at() <= now < waiting.overdue_at()
+            ),
+            None,
+        )
         if first is None:
             self._is_full = False
             return None
@@ -106,7 +123,9 @@ class JobQueue:
         return first
 
     def next_ready(self) -> float:
-        """When the next job may begin; never where none waits for that, or for room, which whoever ends a job tells."""
+        """When the next job may begin; never where none waits for that, or for room, which whoever
+        ends a job tells.
+        """
         if self._is_full:
             return math.inf
         return min((waiting.ready_at() for waiting in self._waiting), default=math.inf)

@@ -1,4 +1,6 @@
-"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, Search, and tags."""
+"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, Search,
+and tags.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from infra.local.training.limits import LOCAL_INSTANCE_TYPES, check_request
 from infra.local.training.manager import TrainingJobs
 
 _DEFAULT_PAGE_SIZE = 10
-_SORT_FIELDS = {"Name": "TrainingJobName", "CreationTime": "CreationTime", "Status": "TrainingJobStatus"}
+_SORT_FIELDS = {
+    "Name": "TrainingJobName",
+    "CreationTime": "CreationTime",
+    "Status": "TrainingJobStatus",
+}
 _REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
 """moto would answer it from its own training jobs, which don't know ours."""
 
@@ -79,7 +85,9 @@ class TrainingApi:
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """A page of summaries."""
-        found = _sorted([item for item in self._jobs.summaries(region) if _matches(item, request)], request)
+        found = _sorted(
+            [item for item in self._jobs.summaries(region) if _matches(item, request)], request
+        )
         return _page("TrainingJobSummaries", found, request)
 
     def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -110,9 +118,10 @@ class TrainingApi:
             uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
             bucket = uri.split("/")[2]
             raise validation_error(
-                f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
-                f"exists in the selected region ({region}), that objects exist under that S3 prefix, and that the role "
-                f'"{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+                f'No S3 objects found under S3 URL "{uri}" given in input data source. Please'
+                f" ensure that the bucket exists in the selected region ({region}), that objects"
+                f' exist under that S3 prefix, and that the role "{request["RoleArn"]}" has'
+                f' "s3:ListBucket" permissions on bucket "{bucket}".'
                 + (f" Error message from S3: {reason}" if reason else "")
             )
 
@@ -124,8 +133,9 @@ class TrainingApi:
             self._clients("s3", region).head_bucket(Bucket=bucket)
         except (ClientError, BotoCoreError) as error:
             raise validation_error(
-                f'The S3 bucket "{bucket}" given in output data config S3OutputPath "{uri}" does not exist or can not '
-                f'be accessed with the role "{request["RoleArn"]}" in region {region}.'
+                f'The S3 bucket "{bucket}" given in output data config S3OutputPath "{uri}" does'
+                f' not exist or can not be accessed with the role "{request["RoleArn"]}" in region'
+                f" {region}."
             ) from error
 
 
@@ -137,7 +147,9 @@ def _is_about_training_jobs(action: str, request: dict[str, Any]) -> bool:
 
 
 def _page(member: str, found: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    """The page of a list that a request asks for. Its token carries the query, so that no other one can use it."""
+    """The page of a list that a request asks for. Its token carries the query, so that no other one
+    can use it.
+    """
     query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
     start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
     end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
@@ -156,7 +168,9 @@ def _matches(summary: dict[str, Any], request: dict[str, Any]) -> bool:
     if request.get("WarmPoolStatusEquals", pool) != pool or "TrainingPlanArnEquals" in request:
         return False  # no job has a training plan
     return all(
-        request.get(f"{field}After", float("-inf")) < summary[field] < request.get(f"{field}Before", float("inf"))
+        request.get(f"{field}After", float("-inf"))
+        < summary[field]
+        < request.get(f"{field}Before", float("inf"))
         for field in ("CreationTime", "LastModifiedTime")
     )
 
@@ -164,7 +178,9 @@ def _matches(summary: dict[str, Any], request: dict[str, Any]) -> bool:
 def _sorted(summaries: list[dict[str, Any]], request: dict[str, Any]) -> list[dict[str, Any]]:
     field = _SORT_FIELDS[request.get("SortBy", "CreationTime")]
     descending = request.get("SortOrder", "Ascending") == "Descending"
-    return sorted(summaries, key=lambda item: (item[field], item["TrainingJobName"]), reverse=descending)
+    return sorted(
+        summaries, key=lambda item: (item[field], item["TrainingJobName"]), reverse=descending
+    )
 
 
 def _encode_token(position: int, query: dict[str, Any]) -> str:
@@ -177,5 +193,7 @@ def _decode_token(token: str, query: dict[str, Any]) -> int:
     except (ValueError, TypeError, binascii.Error) as error:
         raise validation_error("Invalid pagination token.") from error
     if asked != query or not isinstance(position, int):
-        raise ApiError("ValidationException", "Invalid pagination token: it belongs to a different request.")
+        raise ApiError(
+            "ValidationException", "Invalid pagination token: it belongs to a different request."
+        )
     return position

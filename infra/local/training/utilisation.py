@@ -1,4 +1,5 @@
-"""CloudWatch metrics of a job's nodes: how busy each is, and what each got of the CPU that it asked for.
+"""CloudWatch metrics of a job's nodes: how busy each is, and what each got of the CPU that it asked
+for.
 
 The first are AWS's own. Those of attained_per_cent() are this platform's: an instance has its CPUs
 to itself, an emulated node has to prove that it got its share (docs/method.md, "Attainment").
@@ -19,17 +20,20 @@ from infra.local.periodic import PeriodicThread
 from infra.local.training.metrics import MAX_DATA_PER_CALL, NAMESPACE
 
 SAMPLE_SECONDS = 5.0
-"""AWS has a value a minute; jobs are shorter here. A sample of 8 nodes takes about 4 ms of CPU time."""
+"""AWS has a value a minute; jobs are shorter here. A sample of 8 nodes takes about 4 ms of CPU
+time.
+"""
 _FIRST_SAMPLE_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 
 
 class NodeMetrics:
-    """Puts CPUUtilization and MemoryUtilization of every node (dimension Host, "<job>/<host>") while it is entered.
+    """Puts CPUUtilization and MemoryUtilization of every node (dimension Host, "<job>/<host>")
+    while it is entered.
 
-    CPUUtilization is the mean since the last sample in per cent of the node's vCPUs; MemoryUtilization the processes'
-    resident memory in per cent of this machine's.
+    CPUUtilization is the mean since the last sample in per cent of the node's vCPUs;
+    MemoryUtilization the processes' resident memory in per cent of this machine's.
     """
 
     def __init__(
@@ -44,25 +48,44 @@ class NodeMetrics:
         self._usage = usage
         self._memory_bytes = machine_memory_bytes()
         self._last: dict[str, tuple[float, NodeUsage]] = {}
-        self._samples = PeriodicThread(f"node-metrics {job_name}", self._sample, _pauses(sample_seconds))
+        self._samples = PeriodicThread(
+            f"node-metrics {job_name}", self._sample, _pauses(sample_seconds)
+        )
 
     def __enter__(self) -> Self:
         self._samples.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._samples.stop()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
-        """What each node got of the CPU while the job measured, all in per cent; nothing of what is not known."""
+        """What each node got of the CPU while the job measured, all in per cent; nothing of what is
+        not known.
+        """
         values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
-        self._put(lambda: [datum for host, of_host in values.items() for datum in self._described(host, of_host)])
+        self._put(
+            lambda: [
+                datum
+                for host, of_host in values.items()
+                for datum in self._described(host, of_host)
+            ]
+        )
 
     def _sample(self) -> None:
         now = time.monotonic()
-        self._put(lambda: [datum for host, usage in self._usage().items() for datum in self._data(host, usage, now)])
+        self._put(
+            lambda: [
+                datum
+                for host, usage in self._usage().items()
+                for datum in self._data(host, usage, now)
+            ]
+        )
 
     def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
         """What can't be had or written is reported and left out: metrics must not stop the job."""
@@ -112,16 +135,21 @@ def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -
 
 
 def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
-    """By metric: CPUAttained of what the node asked for, CPUQuotaUsed of its quota x time, CPUThrottled of the quota's
-    periods, CPURunQueueDelay of the time (over 100 where several threads waited at once).
+    """By metric: CPUAttained of what the node asked for, CPUQuotaUsed of its quota x time,
+    CPUThrottled of the quota's periods, CPURunQueueDelay of the time (over 100 where several
+    threads waited at once).
     """
     shares = {
         "CPUAttained": attained.share,
-        "CPUQuotaUsed": attained.cpu_seconds / attained.quota_seconds if attained.quota_seconds > 0 else None,
+        "CPUQuotaUsed": (
+            attained.cpu_seconds / attained.quota_seconds if attained.quota_seconds > 0 else None
+        ),
         "CPUThrottled": attained.throttled_share,
-        "CPURunQueueDelay": None
-        if attained.run_queue_delay_seconds is None
-        else attained.run_queue_delay_seconds / attained.seconds,
+        "CPURunQueueDelay": (
+            None
+            if attained.run_queue_delay_seconds is None
+            else attained.run_queue_delay_seconds / attained.seconds
+        ),
     }
     return {name: 100 * share for name, share in shares.items() if share is not None}
 

@@ -1,7 +1,8 @@
 """Warm pools: what a job's instances do after its end, as a function of its record and the time.
 
-A pool belongs to the job that keeps it; it moves when a matching job reuses it. Nothing runs meanwhile: status and
-retained time follow from when it became available, when it was reused or released, and its keep-alive period.
+A pool belongs to the job that keeps it; it moves when a matching job reuses it. Nothing runs
+meanwhile: status and retained time follow from when it became available, when it was reused or
+released, and its keep-alive period.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class WarmPool:
         """How long it was kept for the next job, so far: billed like training time."""
         if self.available_since is None:
             return 0
-        end = min(self.available_since + self.keep_alive_seconds, now if self.ended_at is None else self.ended_at)
+        end = min(
+            self.available_since + self.keep_alive_seconds,
+            now if self.ended_at is None else self.ended_at,
+        )
         return max(0, round(end - self.available_since))
 
     def describe(self, now: float) -> dict[str, Any]:
@@ -52,24 +56,35 @@ class WarmPool:
             self.ended_at = now
 
     def end(self, now: float, reused_by: str | None = None) -> None:
-        """Move to another job, or give the instances back; a pool that ended before stays as it is."""
+        """Move to another job, or give the instances back; a pool that ended before stays as it
+        is.
+        """
         if self.status(now) in ("InUse", "Available"):
             self.ended_at, self.reused_by = now, reused_by
 
 
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
-    """Whether a job that ended so leaves its instances to a pool: not if they may be at fault themselves."""
+    """Whether a job that ended so leaves its instances to a pool: not if they may be at fault
+    themselves.
+    """
     if not was_launched:
         return False
-    return secondary_status != "Failed" or (failure_reason or "").startswith(("AlgorithmError", "ClientError"))
+    return secondary_status != "Failed" or (failure_reason or "").startswith(
+        ("AlgorithmError", "ClientError")
+    )
 
 
 def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be equal for a job to reuse a pool, after AWS's developer guide ("Matching training jobs")."""
+    """What must be equal for a job to reuse a pool, after AWS's developer guide ("Matching training
+    jobs").
+    """
     resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
     return (
         request["RoleArn"],
-        *(resources.get(name) for name in ("InstanceType", "InstanceCount", "VolumeKmsKeyId", "VolumeSizeInGB")),
+        *(
+            resources.get(name)
+            for name in ("InstanceType", "InstanceCount", "VolumeKmsKeyId", "VolumeSizeInGB")
+        ),
         tuple(sorted(vpc.get("SecurityGroupIds", []))),
         tuple(sorted(vpc.get("Subnets", []))),
         bool(request.get("EnableInterContainerTrafficEncryption")),

@@ -15,7 +15,8 @@ __all__ = ["Drawing", "draw_plots", "drawing_style", "to_page_svg", "to_png", "t
 
 
 def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
-    """In the order of the page; empty where nothing completed. Draw and save within drawing_style().
+    """In the order of the page; empty where nothing completed. Draw and save within
+    drawing_style().
 
     Of times that are no program's own the phases alone, which show what the times hold.
     """
@@ -24,6 +25,9 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     phases = draw_phases(report)
     drawings = [phases]
     if not is_phase(report.train_clock):
-        speedup, efficiency = draw_speedup(report, report.baseline), draw_efficiency(report, report.baseline)
+        speedup, efficiency = (
+            draw_speedup(report, report.baseline),
+            draw_efficiency(report, report.baseline),
+        )
         drawings = [speedup, efficiency, draw_cost(report), phases]
     return {drawing.kind: drawing for drawing in drawings if drawing is not None}

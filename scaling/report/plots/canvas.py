@@ -1,6 +1,8 @@
-"""What the plots of a report share: colours, axes, markers with their values on hover, and how a figure is written.
+"""What the plots of a report share: colours, axes, markers with their values on hover, and how a
+figure is written.
 
-matplotlib's object-oriented API, no pyplot. It takes about a second to import, so it is imported when a plot is made.
+matplotlib's object-oriented API, no pyplot. It takes about a second to import, so it is imported
+when a plot is made.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# On a page each of these becomes var(--NAME, colour): its light and dark styles set it. Alone, the colour holds.
+# On a page each of these becomes var(--NAME, colour): its light and dark styles set it. Alone, the
+# colour holds.
 COLOURS = {
     "ink": "#1b2127",
     "muted": "#5f6b76",
@@ -39,11 +42,16 @@ COLOURS = {
     "downloading": "#00796b",
     "uploading": "#8e24aa",
 }
-# A page of thousands of node counts or runs would draw as many markers; evenly spaced ones show the shape as well.
+# A page of thousands of node counts or runs would draw as many markers; evenly spaced ones show the
+# shape as well.
 MAX_MARKERS = 100
 # On a phone 4.7 inches are drawn about as wide as they are, so that the text stays readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
-HOLLOW: dict[str, Any] = {"markerfacecolor": COLOURS["hollow"], "markeredgecolor": COLOURS["accent"], "markersize": 8}
+HOLLOW: dict[str, Any] = {
+    "markerfacecolor": COLOURS["hollow"],
+    "markeredgecolor": COLOURS["accent"],
+    "markersize": 8,
+}
 DASHED = (0, (5, 4))
 DOTTED = (0, (1, 2))
 _HASH_SALT = "nodesweep"
@@ -74,7 +82,9 @@ class Drawing:
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Text stays text: in the SVG, and a dollar sign in a name starts no formula. Equal reports give equal bytes."""
+    """Text stays text: in the SVG, and a dollar sign in a name starts no formula. Equal reports
+    give equal bytes.
+    """
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _HASH_SALT, "text.parse_math": False}):
@@ -82,7 +92,11 @@ def drawing_style() -> Iterator[None]:
 
 
 def begin(
-    kind: PlotKind, what: str, report: ScalingReport, subtitle: str, height_inches: float = HEIGHT_INCHES
+    kind: PlotKind,
+    what: str,
+    report: ScalingReport,
+    subtitle: str,
+    height_inches: float = HEIGHT_INCHES,
 ) -> Drawing:
     """An empty plot with its titles, the platform's kind among them."""
     from matplotlib.figure import Figure
@@ -93,8 +107,14 @@ def begin(
     axes = figure.add_subplot()
     title = titled(what, report)
     axes.set_title(_wrapped(title, what), color=COLOURS["ink"], fontsize=12.5, loc="left", pad=24)
-    options: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (0, 8)}
-    axes.annotate(subtitle, (0, 1), color=COLOURS["muted"], fontsize=10.5, annotation_clip=False, **options)
+    options: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "textcoords": "offset points",
+        "xytext": (0, 8),
+    }
+    axes.annotate(
+        subtitle, (0, 1), color=COLOURS["muted"], fontsize=10.5, annotation_clip=False, **options
+    )
     axes.tick_params(colors=COLOURS["muted"], labelsize=11, length=0)
     axes.grid(color=COLOURS["grid"], linewidth=0.9)
     axes.set_axisbelow(True)
@@ -104,7 +124,9 @@ def begin(
 
 
 def _wrapped(title: str, what: str) -> str:
-    """The title on one line, or broken behind `what`, with which it begins, and where a line would be too long."""
+    """The title on one line, or broken behind `what`, with which it begins, and where a line would
+    be too long.
+    """
     if len(title) <= _TITLE_CHARACTERS:
         return title
     parts = (what, title.removeprefix(what).strip())
@@ -128,7 +150,9 @@ def finish(drawing: Drawing, x_label: str, y_label: str, legend_columns: int = 2
 
 def mark(drawing: Drawing, x: float, y: float, tip: str, **style: Any) -> None:
     """One marker that shows `tip` on hover."""
-    (line,) = drawing.axes.plot([x], [y], **{"marker": "o", "color": COLOURS["accent"], "linestyle": "none", **style})
+    (line,) = drawing.axes.plot(
+        [x], [y], **{"marker": "o", "color": COLOURS["accent"], "linestyle": "none", **style}
+    )
     name_artist(drawing, line, tip)
 
 
@@ -140,14 +164,20 @@ def name_artist(drawing: Drawing, artist: Any, tip: str) -> None:
 
 
 def hollow_kind(row: SummaryRow) -> str | None:
-    """Why a point is drawn hollow: its time is no time-to-train, or no measurement; None for any other."""
+    """Why a point is drawn hollow: its time is no time-to-train, or no measurement; None for any
+    other.
+    """
     if "starved" in row.flags:
         return "starved of CPU"
     return "throughput only" if "throughput_only" in row.flags else None
 
 
-def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float, str]], label: str) -> None:
-    """Measured points (row, y, tip) over node counts and the line through them; hollow as hollow_kind() says."""
+def mark_curve(
+    drawing: Drawing, points: Sequence[tuple[SummaryRow, float, str]], label: str
+) -> None:
+    """Measured points (row, y, tip) over node counts and the line through them; hollow as
+    hollow_kind() says.
+    """
     drawing.axes.plot(
         [row.nodes for row, _, _ in points],
         [y for _, y, _ in points],
@@ -202,14 +232,17 @@ def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
 
 
 def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | None = None) -> None:
-    """log2 from the first to the last node count (or `last`, where a line goes further), ticks at the counts."""
+    """log2 from the first to the last node count (or `last`, where a line goes further), ticks at
+    the counts.
+    """
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis = drawing.axes.xaxis
     nodes = [row.nodes for row in rows]
     drawing.axes.set_xscale("log", base=2)
     furthest = max(nodes[-1], last or 0)
-    # Half of a label's width to the left of the first point, whose label then keeps clear of those of the other axis.
+    # Half of a label's width to the left of the first point, whose label then keeps clear of those
+    # of the other axis.
     drawing.axes.set_xlim(nodes[0] / max(1.2, (furthest / nodes[0]) ** 0.08), furthest * 1.35)
     axis.set_major_locator(FixedLocator(spaced(nodes if last is None else [*nodes, int(last)])))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -232,12 +265,20 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
     labelled = set(spaced([label.nodes for label in labels]))
     for label in labels:
         if label.nodes in labelled:
-            options: dict[str, Any] = {"textcoords": "offset points", "xytext": label.offset, "ha": label.align}
-            drawing.axes.annotate(label.text, (label.nodes, label.y), color=COLOURS["ink"], fontsize=11, **options)
+            options: dict[str, Any] = {
+                "textcoords": "offset points",
+                "xytext": label.offset,
+                "ha": label.align,
+            }
+            drawing.axes.annotate(
+                label.text, (label.nodes, label.y), color=COLOURS["ink"], fontsize=11, **options
+            )
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:
-    """The ascending counts that are far enough apart on the log axis for a label each; the last one always."""
+    """The ascending counts that are far enough apart on the log axis for a label each; the last one
+    always.
+    """
     ratio = max(_MIN_TICK_RATIO, (nodes[-1] / nodes[0]) ** (1 / _MAX_TICKS))
     kept: list[int] = []
     for count in reversed(nodes):
@@ -247,11 +288,15 @@ def spaced(nodes: Sequence[int]) -> list[int]:
 
 
 def to_svg(drawing: Drawing) -> str:
-    """A whole SVG file on white, a <title> in each marker; ids are the plot's own, so that a page can hold several."""
+    """A whole SVG file on white, a <title> in each marker; ids are the plot's own, so that a page
+    can hold several.
+    """
     buffer = io.StringIO()
     no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     drawing.figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-    drawing.figure.set_layout_engine("none")  # the PNG keeps the SVG's layout instead of making it again
+    drawing.figure.set_layout_engine(
+        "none"
+    )  # the PNG keeps the SVG's layout instead of making it again
     text = buffer.getvalue()
     text = text[text.index("<svg") :].strip() + "\n"
     # matplotlib's style element would hold for the whole page.
@@ -265,9 +310,14 @@ def to_svg(drawing: Drawing) -> str:
 
 
 def to_page_svg(svg: str) -> str:
-    """The <svg> for within a page: no background, no fixed size, colours that follow the page's CSS variables."""
+    """The <svg> for within a page: no background, no fixed size, colours that follow the page's CSS
+    variables.
+    """
     text = svg.replace(' <rect width="100%" height="100%" fill="#ffffff"/>', "", 1)
-    text = _TAG.sub(lambda tag: _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]}, {found[0]})", tag[0]), text)
+    text = _TAG.sub(
+        lambda tag: _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]}, {found[0]})", tag[0]),
+        text,
+    )
     # Width and height would fix the size; the viewBox alone lets the page scale it.
     return re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
 
@@ -275,7 +325,9 @@ def to_page_svg(svg: str) -> str:
 def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
     """The same plot as a PNG on white."""
     buffer = io.BytesIO()
-    drawing.figure.savefig(buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
+    drawing.figure.savefig(
+        buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None}
+    )
     return buffer.getvalue()
 
 

@@ -1,4 +1,6 @@
-"""What a run costs against how long it trains, with the Pareto front; node-hours where costs are not known."""
+"""What a run costs against how long it trains, with the Pareto front; node-hours where costs are
+not known.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from scaling.analysis.recommend import pareto_front
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import format_seconds, format_usd, format_value, join_words, nodes_text
 from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import COLOURS, HOLLOW, MAX_MARKERS, Drawing, begin, finish, hollow_kind, mark, spaced
+from scaling.report.plots.canvas import (
+    COLOURS,
+    HOLLOW,
+    MAX_MARKERS,
+    Drawing,
+    begin,
+    finish,
+    hollow_kind,
+    mark,
+    spaced,
+)
 from scaling.report.table import thinned
 from scaling.report.tables.costs import cost_origin
 
@@ -39,12 +51,18 @@ class _Spend:
 
 def draw_cost(report: ScalingReport) -> Drawing:
     """Every node count whose time and cost are known; the axis says which unit."""
-    in_usd = any(row.costs.total_usd is not None and row.train.seconds is not None for row in report.summary)
+    in_usd = any(
+        row.costs.total_usd is not None and row.train.seconds is not None for row in report.summary
+    )
     per_sample = report.train_clock == "throughput"
     spends = _in_usd(report) if in_usd else _in_node_time(report, per_sample)
-    unit = "run cost" if in_usd else "node-seconds per sample" if per_sample else "node-hours (N x T)"
+    unit = (
+        "run cost" if in_usd else "node-seconds per sample" if per_sample else "node-hours (N x T)"
+    )
     time = "time per sample" if per_sample else "train time"
-    drawing = begin("cost", f"{unit[0].upper()}{unit[1:]} against {time}", report, report.policy_label)
+    drawing = begin(
+        "cost", f"{unit[0].upper()}{unit[1:]} against {time}", report, report.policy_label
+    )
     shown = thinned(spends, MAX_MARKERS)
     write = format_usd if in_usd else _plain
     _draw_front(drawing, shown)
@@ -68,10 +86,16 @@ def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
     """The same with N x T in place of the cost; the front is judged by the same rule."""
     unit = 1 if per_sample else _SECONDS_PER_HOUR
     measured = [(row, row.train.seconds) for row in report.summary if row.train.seconds is not None]
-    spends = [(row, seconds, row.nodes * seconds / unit) for row, seconds in thinned(measured, MAX_MARKERS)]
+    spends = [
+        (row, seconds, row.nodes * seconds / unit)
+        for row, seconds in thinned(measured, MAX_MARKERS)
+    ]
     costs = [row.costs.model_copy(update={"total_usd": y}) for row, _, y in spends]
     front = pareto_front(
-        [row.model_copy(update={"costs": each}) for (row, _, _), each in zip(spends, costs, strict=True)]
+        [
+            row.model_copy(update={"costs": each})
+            for (row, _, _), each in zip(spends, costs, strict=True)
+        ]
     )
     return [_Spend(row, seconds, y, row.nodes in front) for row, seconds, y in spends]
 
@@ -90,7 +114,11 @@ def _plain(value: float) -> str:
 def _caption(report: ScalingReport, in_usd: bool) -> str:
     front = "Pareto front: no other node count is both faster and cheaper."
     if in_usd:
-        missing = [row.nodes for row in report.summary if row.train.seconds is not None and row.costs.total_usd is None]
+        missing = [
+            row.nodes
+            for row in report.summary
+            if row.train.seconds is not None and row.costs.total_usd is None
+        ]
         if missing:
             front = f"{front.replace('count', 'count with a known cost')} {_not_drawn(missing)}"
         pools = " The warm pool that it keeps is included." if report.costs.warm_pool_usd else ""
@@ -110,7 +138,9 @@ def _draw_front(drawing: Drawing, spends: Sequence[_Spend]) -> None:
     front = sorted((spend.seconds, spend.y) for spend in spends if spend.on_front)
     if front:
         times, spent = [x for x, _ in front], [y for _, y in front]
-        drawing.axes.plot(times, spent, color=COLOURS["accent"], linewidth=2, marker="o", label="Pareto front")
+        drawing.axes.plot(
+            times, spent, color=COLOURS["accent"], linewidth=2, marker="o", label="Pareto front"
+        )
 
 
 def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: Any) -> None:
@@ -129,14 +159,19 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: A
         if spend.row.nodes in labelled:
             options: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 7)}
             text = f"N = {spend.row.nodes}"
-            drawing.axes.annotate(text, (spend.seconds, spend.y), color=COLOURS["ink"], fontsize=10.5, **options)
+            drawing.axes.annotate(
+                text, (spend.seconds, spend.y), color=COLOURS["ink"], fontsize=10.5, **options
+            )
 
 
 def _set_axes(drawing: Drawing, spends: Sequence[_Spend], write: Any) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axes = drawing.axes
-    shortest, longest = min(spend.seconds for spend in spends), max(spend.seconds for spend in spends)
+    shortest, longest = (
+        min(spend.seconds for spend in spends),
+        max(spend.seconds for spend in spends),
+    )
     axes.set_xscale("log", base=2)
     room = max(1.25, (longest / shortest) ** 0.1)
     axes.set_xlim(shortest / room, longest * room**2)
@@ -165,7 +200,10 @@ def _time_ticks(shortest: float, longest: float) -> list[float]:
 
 def _tick_text(seconds: float) -> str:
     """20 s, 5 min, 2 h: a round time without its zeros."""
-    size, unit = next(((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size), (0, ""))
+    size, unit = next(
+        ((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size),
+        (0, ""),
+    )
     if size and math.isclose(seconds / size, round(seconds / size)):
         return f"{seconds / size:,.0f} {unit}"
     return format_seconds(seconds)

@@ -25,8 +25,9 @@ from scaling.report.plots.canvas import (
 )
 from scaling.report.table import thinned
 
-# Where a label may stand, best first: from the point to its baseline (below it or above it), and the least free space
-# to a line, all in points. 7 put its middle about 8 percentage points away. A label is _LABEL_POINTS high.
+# Where a label may stand, best first: from the point to its baseline (below it or above it), and
+# the least free space to a line, all in points. 7 put its middle about 8 percentage points away. A
+# label is _LABEL_POINTS high.
 _LABEL_POSITIONS = ((-23, 7), (11, 7), (-17, 4), (7, 4), (-34, 4), (22, 4))
 _LABEL_POINTS = 9
 
@@ -34,17 +35,28 @@ _LABEL_POINTS = 9
 def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     """E = S x N0/N; `baseline` is the report's."""
     rows = report.summary
-    curve = thinned([(row, row.train.efficiency) for row in rows if row.train.efficiency is not None], MAX_MARKERS)
+    curve = thinned(
+        [(row, row.train.efficiency) for row in rows if row.train.efficiency is not None],
+        MAX_MARKERS,
+    )
     drawing = begin("efficiency", "Efficiency", report, report.policy_label)
     axes, least = drawing.axes, _min_efficiency(report)
     ends = [baseline.nodes, rows[-1].nodes * 1.35]
     axes.plot(ends, [1, 1], color=COLOURS["muted"], linestyle=DASHED, linewidth=1.3, label="ideal")
     threshold = f"{format_percent(least)} threshold"
-    axes.axhline(least, color=COLOURS["starting"], linestyle=(0, (7, 2, 1, 2)), linewidth=1.3, label=threshold)
+    axes.axhline(
+        least,
+        color=COLOURS["starting"],
+        linestyle=(0, (7, 2, 1, 2)),
+        linewidth=1.3,
+        label=threshold,
+    )
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, [(row, efficiency, _describe(row)) for row, efficiency in curve], label)
     bars = [(row.nodes, row.train.efficiency_interval) for row, _ in curve]
-    draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval")
+    draw_intervals(
+        drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval"
+    )
     draw_missing(drawing, rows)
     set_node_axis(drawing, rows)
     tops = [interval.high for _, interval in bars if interval is not None]
@@ -53,29 +65,46 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     reaches = [(row.nodes, efficiency, row.train.efficiency_interval) for row, efficiency in curve]
     draw_labels(drawing, _labels(reaches, (0.0, least, 1.0), _points_per_unit(drawing)))
     drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
-    drawing.caption = f"Share of the ideal speedup that was reached; at {format_percent(0.5)} the node-time is doubled."
+    drawing.caption = (
+        f"Share of the ideal speedup that was reached; at {format_percent(0.5)} the node-time is"
+        " doubled."
+    )
     return drawing
 
 
 def _describe(row: SummaryRow) -> str:
-    parts = [format_percent(row.train.efficiency), format_interval(row.train.efficiency_interval, format_percent)]
+    parts = [
+        format_percent(row.train.efficiency),
+        format_interval(row.train.efficiency_interval, format_percent),
+    ]
     return f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)}"
 
 
 def _points_per_unit(drawing: Drawing) -> float:
-    """Points (1/72 inch) from 0 to 100 % on the page; the axes' height follows from the titles and the legend."""
+    """Points (1/72 inch) from 0 to 100 % on the page; the axes' height follows from the titles and
+    the legend.
+    """
     drawing.figure.draw_without_rendering()
     bottom, top = drawing.axes.get_ylim()
     return float(drawing.axes.get_window_extent().height * 72 / drawing.figure.dpi / (top - bottom))
 
 
-def _labels(curve: Sequence[tuple[int, float, Interval | None]], lines: Sequence[float], scale: float) -> list[Label]:
-    """A label at each (nodes, efficiency, interval), on the side where it keeps clear of the horizontal `lines`."""
+def _labels(
+    curve: Sequence[tuple[int, float, Interval | None]], lines: Sequence[float], scale: float
+) -> list[Label]:
+    """A label at each (nodes, efficiency, interval), on the side where it keeps clear of the
+    horizontal `lines`.
+    """
     labels: list[Label] = []
     for nodes, efficiency, interval in curve:
-        low, high = (interval.low, interval.high) if interval is not None else (efficiency, efficiency)
+        low, high = (
+            (interval.low, interval.high) if interval is not None else (efficiency, efficiency)
+        )
         positions = [(low if offset < 0 else high, offset) for offset, _ in _LABEL_POSITIONS]
-        free = [_free_points(y * scale + offset, [line * scale for line in lines]) for y, offset in positions]
+        free = [
+            _free_points(y * scale + offset, [line * scale for line in lines])
+            for y, offset in positions
+        ]
         roomy = [index for index, (_, least) in enumerate(_LABEL_POSITIONS) if free[index] >= least]
         y, offset = positions[roomy[0] if roomy else free.index(max(free))]
         labels.append(Label(nodes, y, format_percent(efficiency), (0, offset), "center"))
@@ -83,7 +112,9 @@ def _labels(curve: Sequence[tuple[int, float, Interval | None]], lines: Sequence
 
 
 def _free_points(bottom: float, lines: Sequence[float]) -> float:
-    """From a label with its lower edge there to the nearest line, the lowest of which is the axis; below 0: on one."""
+    """From a label with its lower edge there to the nearest line, the lowest of which is the axis;
+    below 0: on one.
+    """
     if bottom < lines[0]:
         return bottom - lines[0]
     return min(max(bottom - line, line - bottom - _LABEL_POINTS) for line in lines)

@@ -31,7 +31,11 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
         return None
     stacks = [_stack(row) for row in rows]
     drawing = begin(
-        "phases", "Phases of a job", report, "median of the runs", max(HEIGHT_INCHES, 1.9 + 0.3 * len(rows))
+        "phases",
+        "Phases of a job",
+        report,
+        "median of the runs",
+        max(HEIGHT_INCHES, 1.9 + 0.3 * len(rows)),
     )
     unit, name = _unit(max(sum(stack.values()) for stack in stacks))
     present = [phase for phase in (*_STYLES, _OTHER) if any(phase in stack for stack in stacks)]
@@ -41,13 +45,21 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
         total = sum(stack.values())
         where: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 0), "va": "center"}
         drawing.axes.annotate(
-            format_seconds(total), (total / unit, index), color=COLOURS["ink"], fontsize=10.5, **where
+            format_seconds(total),
+            (total / unit, index),
+            color=COLOURS["ink"],
+            fontsize=10.5,
+            **where,
         )
     _set_axes(drawing, rows, max(sum(stack.values()) for stack in stacks) / unit)
     finish(drawing, f"{name} in each phase", "", legend_columns=3)
-    drawing.numbers = "; ".join(_describe(row, stack) for row, stack in zip(rows, stacks, strict=True))
+    drawing.numbers = "; ".join(
+        _describe(row, stack) for row, stack in zip(rows, stacks, strict=True)
+    )
     left_out = sum(bool(row.phases) for row in report.summary) - len(rows)
-    drawing.caption = "A job is waited for through all of its phases; the speedup is that of the training alone."
+    drawing.caption = (
+        "A job is waited for through all of its phases; the speedup is that of the training alone."
+    )
     if left_out:
         drawing.caption += f" {left_out} node counts are not drawn."
     return drawing
@@ -91,7 +103,11 @@ def _draw_phase(
     for row, stack, bar in zip(rows, stacks, bars, strict=True):
         if phase in stack:
             share = format_percent(stack[phase] / (sum(stack.values()) or 1))
-            name_artist(drawing, bar, f"{nodes_text(row.nodes)}: {phase} {format_seconds(stack[phase])} ({share})")
+            name_artist(
+                drawing,
+                bar,
+                f"{nodes_text(row.nodes)}: {phase} {format_seconds(stack[phase])} ({share})",
+            )
 
 
 def _describe(row: SummaryRow, stack: Mapping[str, float]) -> str:

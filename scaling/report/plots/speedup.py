@@ -1,4 +1,6 @@
-"""Speedup over node counts, on log2-log2 axes: ideal line, intervals, single runs, the best identifiable law."""
+"""Speedup over node counts, on log2-log2 axes: ideal line, intervals, single runs, the best
+identifiable law.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +38,28 @@ MAX_DOTS_PER_NODE_COUNT = 100
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     """The headline's plot; `baseline` is the report's."""
     rows = report.summary
-    curve = thinned([(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS)
+    curve = thinned(
+        [(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS
+    )
     drawing = begin("speedup", "Speedup", report, report.policy_label)
     furthest = _draw_law(drawing, report, baseline)
     last = max(rows[-1].nodes, furthest or 0)
     ideal = [1, last / baseline.nodes]
     drawing.axes.plot(
-        [baseline.nodes, last], ideal, color=COLOURS["muted"], linestyle=DASHED, linewidth=1.3, label="ideal"
+        [baseline.nodes, last],
+        ideal,
+        color=COLOURS["muted"],
+        linestyle=DASHED,
+        linewidth=1.3,
+        label="ideal",
     )
     _draw_runs(drawing, _run_dots(report, baseline))
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, [(row, speedup, _describe(row)) for row, speedup in curve], label)
     bars = [(row.nodes, row.train.speedup_interval) for row, _ in curve]
-    draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval")
+    draw_intervals(
+        drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval"
+    )
     draw_labels(drawing, [_label(row, speedup, baseline) for row, speedup in curve])
     draw_missing(drawing, rows)
     set_node_axis(drawing, rows, furthest)
@@ -68,9 +79,14 @@ def _label(row: SummaryRow, speedup: float, baseline: Baseline) -> Label:
 
 
 def _describe(row: SummaryRow) -> str:
-    parts = [format_speedup(row.train.speedup), format_interval(row.train.speedup_interval, format_speedup)]
+    parts = [
+        format_speedup(row.train.speedup),
+        format_interval(row.train.speedup_interval, format_speedup),
+    ]
     notes = filter(None, [f"n = {row.n}", hollow_kind(row)])
-    return f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)} ({', '.join(notes)})"
+    return (
+        f"{nodes_text(row.nodes)}: {' '.join(part for part in parts if part)} ({', '.join(notes)})"
+    )
 
 
 def _caption(report: ScalingReport, baseline: Baseline) -> str:
@@ -102,7 +118,12 @@ def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, floa
 def _draw_runs(drawing: Drawing, dots: Sequence[tuple[int, float]]) -> None:
     if dots:
         nodes, speedups = [dot[0] for dot in dots], [dot[1] for dot in dots]
-        style: dict[str, Any] = {"color": COLOURS["accent"], "alpha": 0.35, "markersize": 5, "markeredgewidth": 0}
+        style: dict[str, Any] = {
+            "color": COLOURS["accent"],
+            "alpha": 0.35,
+            "markersize": 5,
+            "markeredgewidth": 0,
+        }
         drawing.axes.plot(nodes, speedups, "o", label="single runs", **style)
 
 
@@ -112,17 +133,26 @@ def best_law(report: ScalingReport) -> LawFit | None:
 
 
 def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> int | None:
-    """The best identifiable law over the measured range, dotted beyond it where supported; returns how far it goes."""
+    """The best identifiable law over the measured range, dotted beyond it where supported; returns
+    how far it goes.
+    """
     law = best_law(report)
     if law is None:
         return None
-    fitted = [row.nodes for row in report.summary if row.train.seconds is not None and hollow_kind(row) is None]
+    fitted = [
+        row.nodes
+        for row in report.summary
+        if row.train.seconds is not None and hollow_kind(row) is None
+    ]
     counts = [float(nodes) for nodes in np.geomspace(fitted[0], fitted[-1], 33)]
-    # Ring alone asks for the ratio of steps; it is fitted under a fixed per-replica batch only, where this is it.
+    # Ring alone asks for the ratio of steps; it is fitted under a fixed per-replica batch only,
+    # where this is it.
     known = [(nodes, law.predict(nodes, fitted[0] / nodes)) for nodes in counts]
     style: dict[str, Any] = {"color": COLOURS["uploading"], "linewidth": 1.1, "zorder": 2.5}
     nodes, seconds = zip(*known, strict=True)
-    drawing.axes.plot(nodes, [baseline.train_seconds / each for each in seconds], label=f"{law.law} law", **style)
+    drawing.axes.plot(
+        nodes, [baseline.train_seconds / each for each in seconds], label=f"{law.law} law", **style
+    )
     beyond = report.fits.extrapolation
     if not beyond.supported.value or beyond.nodes is None or beyond.train_seconds is None:
         return None

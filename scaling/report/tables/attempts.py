@@ -24,9 +24,19 @@ from scaling.report.table import Cell, Column, Group, TextTable, make_table, tit
 from scaling.report.tables.cells import metric_column
 from scaling.report.tables.costs import cost_origin
 
-# A browser and a pull request stay quick up to about this many rows; points.csv and report.json have them all.
+# A browser and a pull request stay quick up to about this many rows; points.csv and report.json
+# have them all.
 MAX_ATTEMPTS_SHOWN = 200
-_UTILISATION = ("cpu", "gpu", "gpu_memory", "memory", "disk", "quota_used", "throttled", "run_queue_delay")
+_UTILISATION = (
+    "cpu",
+    "gpu",
+    "gpu_memory",
+    "memory",
+    "disk",
+    "quota_used",
+    "throttled",
+    "run_queue_delay",
+)
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
@@ -60,7 +70,10 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
     region = report.conditions.region
     if report.platform.kind != "aws" or region is None:
         return None
-    domain = next((host for prefix, host in _CONSOLES.items() if region.startswith(prefix)), "console.aws.amazon.com")
+    domain = next(
+        (host for prefix, host in _CONSOLES.items() if region.startswith(prefix)),
+        "console.aws.amazon.com",
+    )
     host = f"{region}.{domain}"
     return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{quote(point.job_name, safe='')}"
 
@@ -80,7 +93,9 @@ def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
         column("repeat", "repeat", lambda point: format_count(point.repeat), False),
         column("attempt", "attempt", lambda point: format_count(point.attempt), False),
         Column("status", "status", lambda entry: _attempt_status(entry[1]), is_text=True),
-        column("train", "train clock", lambda point: format_seconds(report.train_seconds(point)), False),
+        column(
+            "train", "train clock", lambda point: format_seconds(report.train_seconds(point)), False
+        ),
         Column(
             "T from",
             "where the train time is from",
@@ -89,13 +104,30 @@ def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
             is_text=True,
         ),
         column("step", "steady clock", _step),
-        column("billable", "billable clock", lambda point: format_seconds(point.clocks.billable_seconds)),
-        column("submit to end", "waited", lambda point: format_seconds(point.clocks.submit_to_end_seconds)),
+        column(
+            "billable",
+            "billable clock",
+            lambda point: format_seconds(point.clocks.billable_seconds),
+        ),
+        column(
+            "submit to end",
+            "waited",
+            lambda point: format_seconds(point.clocks.submit_to_end_seconds),
+        ),
         column(metric_heading, "final metric", lambda point: metric_cell(point.final_metric)),
         column("cost", cost_origin(report), lambda point: format_usd(point.costs.run_usd)),
-        *(column(name.replace("_", " "), "mean utilisation", partial(_utilisation, name)) for name in _UTILISATION),
-        column("attained", "of the CPU asked for, the least", lambda point: format_percent(least_attained([point]))),
-        Column("job", "training job, or line of the table; below it, its raw result", job, is_text=True),
+        *(
+            column(name.replace("_", " "), "mean utilisation", partial(_utilisation, name))
+            for name in _UTILISATION
+        ),
+        column(
+            "attained",
+            "of the CPU asked for, the least",
+            lambda point: format_percent(least_attained([point])),
+        ),
+        Column(
+            "job", "training job, or line of the table; below it, its raw result", job, is_text=True
+        ),
     ]
 
 
@@ -115,5 +147,9 @@ def _attempt_status(point: Point) -> str:
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
     left_out = point.status == "Completed" and not point.used
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
-    notes = {"starved of CPU": is_starved(point), "left out": left_out, "world size not confirmed": unknown}
+    notes = {
+        "starved of CPU": is_starved(point),
+        "left out": left_out,
+        "world size not confirmed": unknown,
+    }
     return ", ".join([*words, *(note for note, applies in notes.items() if applies)])

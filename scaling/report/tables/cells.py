@@ -1,4 +1,6 @@
-"""What the tables of a report share: which node counts have a row, and how a time with its interval is written."""
+"""What the tables of a report share: which node counts have a row, and how a time with its interval
+is written.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def hidden_node_counts(report: ScalingReport) -> int:
 
 
 def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
-    """All rows, or evenly spaced ones with the baseline, the recommended and the last count among them."""
+    """All rows, or evenly spaced ones with the baseline, the recommended and the last count among
+    them.
+    """
     rows = report.summary
     if not hidden_node_counts(report):
         return rows
@@ -45,10 +49,16 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
 
 def hidden_note(report: ScalingReport) -> str:
     hidden = hidden_node_counts(report)
-    return f" {hidden} of {len(report.summary)} node counts have no row here; report.json has all." if hidden else ""
+    return (
+        f" {hidden} of {len(report.summary)} node counts have no row here; report.json has all."
+        if hidden
+        else ""
+    )
 
 
-def metric_column(metrics: Sequence[FinalMetric | None]) -> tuple[str, Callable[[FinalMetric | None], str]]:
+def metric_column(
+    metrics: Sequence[FinalMetric | None],
+) -> tuple[str, Callable[[FinalMetric | None], str]]:
     """(heading, cell): the metric's name stands in the heading where there is one name only."""
     found = {metric.name for metric in metrics if metric is not None}
     if len(found) == 1 and (name := found.pop()):
@@ -59,8 +69,12 @@ def metric_column(metrics: Sequence[FinalMetric | None]) -> tuple[str, Callable[
 def _named_metric(metric: FinalMetric | None) -> str:
     if metric is None:
         return UNKNOWN
-    return f"{metric.name} {format_value(metric.value)}" if metric.name else format_value(metric.value)
+    return (
+        f"{metric.name} {format_value(metric.value)}" if metric.name else format_value(metric.value)
+    )
 
 
-def ranged(value: float | None, interval: Interval | None, write: Callable[[float | None], str]) -> Cell:
+def ranged(
+    value: float | None, interval: Interval | None, write: Callable[[float | None], str]
+) -> Cell:
     return Cell(write(value), format_interval(interval, write))

@@ -24,20 +24,54 @@ def costs_table(report: ScalingReport) -> TextTable | None:
     columns: list[Column[SummaryRow]] = [
         Column("N", "nodes", lambda row: format_count(row.nodes)),
         Column("run", cost_origin(report), lambda row: format_usd(row.costs.run_usd)),
-        Column("on demand", "the same run on demand", lambda row: format_usd(row.costs.on_demand_usd), optional=True),
-        Column("epoch", "T x N x price / epochs", lambda row: format_usd(row.costs.epoch_usd), optional=True),
-        Column("to target", "until the target metric", lambda row: format_usd(row.costs.target_usd), optional=True),
-        Column("warm pool", "kept after the run, on top", lambda row: format_usd(row.costs.warm_pool_usd), True),
-        Column("total", "with its warm pool: what a choice is judged by", _total_with_pool, optional=True),
         Column(
-            "billable", "median billed time", lambda row: format_seconds(row.clocks.billable.seconds), optional=True
+            "on demand",
+            "the same run on demand",
+            lambda row: format_usd(row.costs.on_demand_usd),
+            optional=True,
+        ),
+        Column(
+            "epoch",
+            "T x N x price / epochs",
+            lambda row: format_usd(row.costs.epoch_usd),
+            optional=True,
+        ),
+        Column(
+            "to target",
+            "until the target metric",
+            lambda row: format_usd(row.costs.target_usd),
+            optional=True,
+        ),
+        Column(
+            "warm pool",
+            "kept after the run, on top",
+            lambda row: format_usd(row.costs.warm_pool_usd),
+            True,
+        ),
+        Column(
+            "total",
+            "with its warm pool: what a choice is judged by",
+            _total_with_pool,
+            optional=True,
+        ),
+        Column(
+            "billable",
+            "median billed time",
+            lambda row: format_seconds(row.clocks.billable.seconds),
+            optional=True,
         ),
     ]
     if report.train_clock != "throughput":
         columns.append(Column("node-hours", "N x T", _node_hours, optional=True))
     known = report.price.usd_per_hour is not None
-    caption = f"Price: {price_text(report.price)}." if known else f"The run cost is {cost_origin(report)}."
-    return make_table(titled("Cost", report), columns, [Group(rows)], f"{caption}{hidden_note(report)}")
+    caption = (
+        f"Price: {price_text(report.price)}."
+        if known
+        else f"The run cost is {cost_origin(report)}."
+    )
+    return make_table(
+        titled("Cost", report), columns, [Group(rows)], f"{caption}{hidden_note(report)}"
+    )
 
 
 def _total_with_pool(row: SummaryRow) -> str:
@@ -63,4 +97,8 @@ def price_text(price: Price) -> str:
 
 
 def _node_hours(row: SummaryRow) -> str:
-    return UNKNOWN if row.train.seconds is None else format_value(row.nodes * row.train.seconds / 3600, 3)
+    return (
+        UNKNOWN
+        if row.train.seconds is None
+        else format_value(row.nodes * row.train.seconds / 3600, 3)
+    )

@@ -20,11 +20,18 @@ def fits_table(report: ScalingReport) -> TextTable | None:
         return None
     columns: list[Column[Parameter]] = [
         Column("parameter", "its symbol", lambda parameter: parameter.name, is_text=True),
-        Column("value", "least-squares estimate", lambda parameter: _parameter_value(parameter, time_unit(report))),
+        Column(
+            "value",
+            "least-squares estimate",
+            lambda parameter: _parameter_value(parameter, time_unit(report)),
+        ),
         Column("95 % interval", "or why there is none", _parameter_interval, is_text=True),
         Column("meaning", "what it stands for", lambda parameter: parameter.meaning, is_text=True),
     ]
-    groups = [Group(law.parameters, f"{law.law}: {law.equation}", law_verdict(law)) for law in report.fits.laws]
+    groups = [
+        Group(law.parameters, f"{law.law}: {law.equation}", law_verdict(law))
+        for law in report.fits.laws
+    ]
     fitted = "node-time N x T(N)"
     if report.train_clock == "throughput":
         fitted += ", where T is the time per sample, not of a whole run"
@@ -34,7 +41,9 @@ def fits_table(report: ScalingReport) -> TextTable | None:
 
 def law_verdict(law: LawFit) -> str:
     """Leave-one-out error, identifiable or not, and the peak."""
-    error = "unknown" if law.leave_one_out_error is None else f"{law.leave_one_out_error * 100:.2g} %"
+    error = (
+        "unknown" if law.leave_one_out_error is None else f"{law.leave_one_out_error * 100:.2g} %"
+    )
     known = "identifiable" if law.identifiable.value else "not identifiable"
     parts = [f"leave-one-out error {error}", f"{known} ({law.identifiable.reason})"]
     if law.peak_nodes is not None:

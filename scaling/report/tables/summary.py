@@ -28,7 +28,9 @@ from scaling.report.tables.cells import hidden_note, metric_column, ranged, show
 _BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "status")
 _COMPACT = ("N", "world", "B", *_BRIEF[1:], "T from")
 _D_MEANING = "doubling ratio S(N)/S(N/2)"
-_KARP_FLATT_MEANING = "Karp-Flatt serial fraction; falling: one-off cost or a bad baseline; rising: growing overhead"
+_KARP_FLATT_MEANING = (
+    "Karp-Flatt serial fraction; falling: one-off cost or a bad baseline; rising: growing overhead"
+)
 _FLAG_WORDS = {
     "superlinear": "superlinear",
     "retrograde": "retrograde",
@@ -63,11 +65,17 @@ def _named(report: ScalingReport, headings: Sequence[str]) -> list[Column[Summar
 
 
 def summary_caption(report: ScalingReport) -> str:
-    """T(N0), which stands beside every S (docs/method.md, "Speedup"), and what kind of scaling it is."""
+    """T(N0), which stands beside every S (docs/method.md, "Speedup"), and what kind of scaling it
+    is.
+    """
     baseline = report.baseline
     if baseline is None:
         return f"{no_result_text(report)}."
-    relative = "; relative, since the baseline is not 1 node" if baseline.relative and baseline.nodes > 1 else ""
+    relative = (
+        "; relative, since the baseline is not 1 node"
+        if baseline.relative and baseline.nodes > 1
+        else ""
+    )
     seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
     policy = f"{report.policy_label[0].upper()}{report.policy_label[1:]}"
     return f"{policy}; T(N0) = {seconds} on {nodes_text(baseline.nodes)}{relative}."
@@ -103,7 +111,9 @@ def clocks_table(report: ScalingReport) -> TextTable:
     rows = [row for row in shown_rows(report) if row.n]
     groups = []
     for name, (heading, note) in described.items():
-        entries = [(row.nodes, statistics) for row in rows if (statistics := getattr(row.clocks, name)).n]
+        entries = [
+            (row.nodes, statistics) for row in rows if (statistics := getattr(row.clocks, name)).n
+        ]
         if entries:
             groups.append(Group(entries, heading, note))
     return make_table(
@@ -112,7 +122,9 @@ def clocks_table(report: ScalingReport) -> TextTable:
             Column("N", "nodes", lambda entry: format_count(entry[0])),
             Column("n", "runs", lambda entry: format_count(entry[1].n)),
             Column(
-                "T", "median time", lambda entry: ranged(entry[1].seconds, entry[1].seconds_interval, format_seconds)
+                "T",
+                "median time",
+                lambda entry: ranged(entry[1].seconds, entry[1].seconds_interval, format_seconds),
             ),
             Column(
                 "S",
@@ -122,14 +134,23 @@ def clocks_table(report: ScalingReport) -> TextTable:
             Column(
                 "E",
                 "S x N0/N",
-                lambda entry: ranged(entry[1].efficiency, entry[1].efficiency_interval, format_percent),
+                lambda entry: ranged(
+                    entry[1].efficiency, entry[1].efficiency_interval, format_percent
+                ),
             ),
             Column(
                 "D",
                 _D_MEANING,
-                lambda entry: ranged(entry[1].doubling_ratio, entry[1].doubling_ratio_interval, format_ratio),
+                lambda entry: ranged(
+                    entry[1].doubling_ratio, entry[1].doubling_ratio_interval, format_ratio
+                ),
             ),
-            Column("e", _KARP_FLATT_MEANING, lambda entry: format_value(entry[1].karp_flatt, 2), optional=True),
+            Column(
+                "e",
+                _KARP_FLATT_MEANING,
+                lambda entry: format_value(entry[1].karp_flatt, 2),
+                optional=True,
+            ),
         ],
         groups,
         f"Each clock is compared with itself alone; they are never mixed.{hidden_note(report)}",
@@ -147,7 +168,12 @@ def row_status(row: SummaryRow) -> str:
 
 
 def _per_node_count(columns: Sequence[Column[SummaryRow]], report: ScalingReport) -> TextTable:
-    table = make_table(titled("Speedup", report), columns, [Group(shown_rows(report))], is_bad=lambda row: row.n == 0)
+    table = make_table(
+        titled("Speedup", report),
+        columns,
+        [Group(shown_rows(report))],
+        is_bad=lambda row: row.n == 0,
+    )
     caption = f"{summary_caption(report)}{_interval_note(table)}{hidden_note(report)}{source_note(report)}"
     return replace(table, caption=caption)
 
@@ -175,7 +201,9 @@ def _time_heading(report: ScalingReport) -> str:
 
 
 def _summary_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
-    """The answer first, since a narrow screen shows the first columns only; then what it rests on."""
+    """The answer first, since a narrow screen shows the first columns only; then what it rests
+    on.
+    """
     return [*_answer_columns(report), *_basis_columns(report)]
 
 
@@ -185,7 +213,10 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
     time = "median time per sample" if report.train_clock == "throughput" else "median train time"
 
     def nodes(row: SummaryRow) -> Cell:
-        return Cell(format_count(row.nodes), href=f"#{runs_anchor(row.nodes)}" if row.nodes in linked else None)
+        return Cell(
+            format_count(row.nodes),
+            href=f"#{runs_anchor(row.nodes)}" if row.nodes in linked else None,
+        )
 
     def speedup(row: SummaryRow) -> Cell:
         if row.nodes == baseline and row.train.speedup is not None:
@@ -193,7 +224,9 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         return ranged(row.train.speedup, row.train.speedup_interval, format_speedup)
 
     def attained(row: SummaryRow) -> str:
-        return format_percent(least_attained(run for run in report.points if run.used and run.nodes == row.nodes))
+        return format_percent(
+            least_attained(run for run in report.points if run.used and run.nodes == row.nodes)
+        )
 
     return [
         Column("N", "nodes", nodes),
@@ -212,12 +245,28 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         Column(
             "D",
             _D_MEANING,
-            lambda row: ranged(row.train.doubling_ratio, row.train.doubling_ratio_interval, format_ratio),
+            lambda row: ranged(
+                row.train.doubling_ratio, row.train.doubling_ratio_interval, format_ratio
+            ),
         ),
-        Column("e", _KARP_FLATT_MEANING, lambda row: format_value(row.train.karp_flatt, 2), optional=True),
-        Column("cost", "median cost of a run", lambda row: format_usd(row.costs.run_usd), optional=True),
-        Column("cost/epoch", "on the train clock", lambda row: format_usd(row.costs.epoch_usd), optional=True),
-        Column("attained", "of the CPU that its nodes asked for, the least", attained, optional=True),
+        Column(
+            "e",
+            _KARP_FLATT_MEANING,
+            lambda row: format_value(row.train.karp_flatt, 2),
+            optional=True,
+        ),
+        Column(
+            "cost", "median cost of a run", lambda row: format_usd(row.costs.run_usd), optional=True
+        ),
+        Column(
+            "cost/epoch",
+            "on the train clock",
+            lambda row: format_usd(row.costs.epoch_usd),
+            optional=True,
+        ),
+        Column(
+            "attained", "of the CPU that its nodes asked for, the least", attained, optional=True
+        ),
         Column("status", "runs and flags", _status_cell, is_text=True),
     ]
 
@@ -225,20 +274,67 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
 def _basis_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
     metric_heading, metric_cell = metric_column([row.final_metric for row in report.summary])
     return [
-        Column("world", "processes over all nodes", lambda row: format_count(row.world_size), optional=True),
+        Column(
+            "world",
+            "processes over all nodes",
+            lambda row: format_count(row.world_size),
+            optional=True,
+        ),
         Column(
             "E/process",
             "efficiency against one process",
-            lambda row: UNKNOWN if row.world_size == row.nodes else format_percent(row.accelerator_efficiency),
+            lambda row: (
+                UNKNOWN
+                if row.world_size == row.nodes
+                else format_percent(row.accelerator_efficiency)
+            ),
             optional=True,
         ),
-        Column("B", "global batch size", lambda row: format_count(row.global_batch_size), optional=True),
-        Column("b", "per-replica batch size", lambda row: format_count(row.per_replica_batch_size), optional=True),
+        Column(
+            "B", "global batch size", lambda row: format_count(row.global_batch_size), optional=True
+        ),
+        Column(
+            "b",
+            "per-replica batch size",
+            lambda row: format_count(row.per_replica_batch_size),
+            optional=True,
+        ),
         Column("lr", "learning rate", lambda row: format_value(row.learning_rate), optional=True),
-        Column("step", "median step time, steady", lambda row: format_seconds(row.steady_step_seconds), optional=True),
-        Column("start-up", "start, queue and download", lambda row: format_seconds(row.startup_seconds), optional=True),
-        Column("data wait", "share of train time", lambda row: format_percent(row.data_wait_share), optional=True),
-        Column(metric_heading, "final metric, median", lambda row: metric_cell(row.final_metric), optional=True),
-        Column("to target", "time to the target metric", lambda row: format_seconds(row.seconds_to_target), True),
-        Column("T from", "where the train time is from", partial(row_source, report), optional=True, is_text=True),
+        Column(
+            "step",
+            "median step time, steady",
+            lambda row: format_seconds(row.steady_step_seconds),
+            optional=True,
+        ),
+        Column(
+            "start-up",
+            "start, queue and download",
+            lambda row: format_seconds(row.startup_seconds),
+            optional=True,
+        ),
+        Column(
+            "data wait",
+            "share of train time",
+            lambda row: format_percent(row.data_wait_share),
+            optional=True,
+        ),
+        Column(
+            metric_heading,
+            "final metric, median",
+            lambda row: metric_cell(row.final_metric),
+            optional=True,
+        ),
+        Column(
+            "to target",
+            "time to the target metric",
+            lambda row: format_seconds(row.seconds_to_target),
+            True,
+        ),
+        Column(
+            "T from",
+            "where the train time is from",
+            partial(row_source, report),
+            optional=True,
+            is_text=True,
+        ),
     ]

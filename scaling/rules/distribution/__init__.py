@@ -1,4 +1,5 @@
-"""How a training job is distributed: per option what is sent, what must be true, and what is known to be wrong with it.
+"""How a training job is distributed: per option what is sent, what must be true, and what is known
+to be wrong with it.
 
     distribution_hyperparameters(config.training.distribution, instance)    # before JSON-encoding
     findings = kind_fits(facts)
@@ -31,15 +32,21 @@ def option_of(distribution: DistributionConfig) -> Option:
     return _BY_KIND[distribution.kind]
 
 
-def distribution_hyperparameters(distribution: DistributionConfig, instance: InstanceType) -> dict[str, Value]:
-    """What the option adds to the user's hyperparameters, as the SDK v2 would, before JSON-encoding."""
+def distribution_hyperparameters(
+    distribution: DistributionConfig, instance: InstanceType
+) -> dict[str, Value]:
+    """What the option adds to the user's hyperparameters, as the SDK v2 would, before
+    JSON-encoding.
+    """
     return option_of(distribution).hyperparameters(distribution, instance)
 
 
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else one.
+    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else
+    one.
 
-    One as well where the number of devices is unknown; such a job is refused (`rules.processes_are_known`).
+    One as well where the number of devices is unknown; such a job is refused
+    (`rules.processes_are_known`).
     """
     given = getattr(distribution, "processes_per_node", None)
     if given is not None:
@@ -48,7 +55,9 @@ def processes_per_node(distribution: DistributionConfig, instance: InstanceType)
 
 
 def kind_fits(facts: Facts) -> Findings:
-    """What the rules of the chosen kind find; whatever a launcher starts, it must know how many processes."""
+    """What the rules of the chosen kind find; whatever a launcher starts, it must know how many
+    processes.
+    """
     option = option_of(facts.distribution)
     launched = () if option.launcher == "plain" else (rules.processes_are_known,)
     return together(judge(facts) for judge in (*option.rules, *launched))

@@ -1,7 +1,9 @@
-"""Rules about an AWS container and the instance type that it is to run on, for every kind of distribution.
+"""Rules about an AWS container and the instance type that it is to run on, for every kind of
+distribution.
 
-A rule refuses where what is in the image is known: an AWS container that runs as it is, or the shipped program on one.
-Where somebody has built more on it, the same sentence is a hint. Images of other names are unknown: nothing is said.
+A rule refuses where what is in the image is known: an AWS container that runs as it is, or the
+shipped program on one. Where somebody has built more on it, the same sentence is a hint. Images of
+other names are unknown: nothing is said.
 """
 
 from __future__ import annotations
@@ -47,15 +49,17 @@ GPUS = {
 }
 """The catalogue's GPUs. Sources:
 
-- capability: developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus; K80: the comment in AWS's Dockerfiles of PyTorch
-  2.5 and 2.6 ("older archs are not supported on CUDA12.1 like 3.7 for P2 instance").
-- first CUDA: release notes of CUDA 9.0 (Volta), 11.0 (Ampere), 11.8 (Hopper), 12.8 (Blackwell). Code for a capability
-  runs on later ones of the same first number (CUDA C++ programming guide, "Binary compatibility"): an A10G (8.6) runs
-  what was compiled for an A100 (8.0).
-- last CUDA: CUDA 12.0 dropped Kepler. CUDA 13.0 dropped Maxwell, Pascal and Volta, but AWS's containers of PyTorch 2.7
-  and 2.8 install PyTorch's own wheels of CUDA 12.8 and 12.9 (aws/deep-learning-containers, their Dockerfile.gpu), which
-  have no code for Volta already (pytorch/pytorch#147607; release notes of 2.8, "Removed support for Maxwell, Pascal,
-  and Volta architectures with CUDA 12.8 and 12.9 builds"). A job ends with "no kernel image is available".
+- capability: developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus; K80: the comment in AWS's
+  Dockerfiles of PyTorch 2.5 and 2.6 ("older archs are not supported on CUDA12.1 like 3.7 for P2
+  instance").
+- first CUDA: release notes of CUDA 9.0 (Volta), 11.0 (Ampere), 11.8 (Hopper), 12.8 (Blackwell).
+  Code for a capability runs on later ones of the same first number (CUDA C++ programming guide,
+  "Binary compatibility"): an A10G (8.6) runs what was compiled for an A100 (8.0).
+- last CUDA: CUDA 12.0 dropped Kepler. CUDA 13.0 dropped Maxwell, Pascal and Volta, but AWS's
+  containers of PyTorch 2.7 and 2.8 install PyTorch's own wheels of CUDA 12.8 and 12.9
+  (aws/deep-learning-containers, their Dockerfile.gpu), which have no code for Volta already
+  (pytorch/pytorch#147607; release notes of 2.8, "Removed support for Maxwell, Pascal, and Volta
+  architectures with CUDA 12.8 and 12.9 builds"). A job ends with "no kernel image is available".
 - containers: the folders of aws/deep-learning-containers, pytorch/training/docker.
 """
 
@@ -81,8 +85,11 @@ def gpu_runs_the_cuda(facts: Facts) -> Findings:
     else:
         return Findings()
     said = (
-        f"{image.field}: {image.uri} holds CUDA {_text(cuda)}, which has no code for the {instance.accelerator} of "
-        f"{instance.instance_type} (compute capability {gpu.capability}); {remedy}, or another instance type",
+        (
+            f"{image.field}: {image.uri} holds CUDA {_text(cuda)}, which has no code for the"
+            f" {instance.accelerator} of {instance.instance_type} (compute capability"
+            f" {gpu.capability}); {remedy}, or another instance type"
+        ),
     )
     return Findings(hints=said) if image.extended else Findings(said)
 
@@ -95,16 +102,17 @@ def cuda_is_known(facts: Facts) -> list[str]:
         return []
     if instance.accelerator is None:
         return [
-            f"training.instance_type: which GPUs {instance.instance_type} has is unknown, so it is not checked whether "
-            f"the CUDA of {image.uri} has code for them"
+            f"training.instance_type: which GPUs {instance.instance_type} has is unknown, so it is"
+            f" not checked whether the CUDA of {image.uri} has code for them"
         ]
     gpu = GPUS.get(instance.accelerator)
     if image.cuda is not None or gpu is None:
         return []
     allowed = f"CUDA {_text(gpu.first)}" + (f" to {_text(gpu.last)}" if gpu.last else " or later")
     return [
-        f"{image.field}: the name {image.uri} does not tell its CUDA, and the {instance.accelerator} of "
-        f"{instance.instance_type} needs {allowed}; name the container with its CUDA (…-cu124-…)"
+        f"{image.field}: the name {image.uri} does not tell its CUDA, and the"
+        f" {instance.accelerator} of {instance.instance_type} needs {allowed}; name the container"
+        " with its CUDA (…-cu124-…)"
     ]
 
 
@@ -112,22 +120,33 @@ def cuda_is_known(facts: Facts) -> list[str]:
 def processor_runs_the_container(facts: Facts) -> Iterator[str]:
     """AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
 
-    Those for Arm are repositories of their own, pytorch-training-arm64. Nothing built on an x86 container changes that.
+    Those for Arm are repositories of their own, pytorch-training-arm64. Nothing built on an x86
+    container changes that.
     """
     if facts.image is not None and facts.instance.architecture == "arm64":
         yield (
-            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and "
-            f"{facts.instance.instance_type} has Arm ones, on which it does not start; use an image for "
-            "arm64, or another instance type"
+            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and"
+            f" {facts.instance.instance_type} has Arm ones, on which it does not start; use an"
+            " image for arm64, or another instance type"
         )
 
 
 @advises
 def smddp_came_later(facts: Facts) -> Iterator[str]:
-    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image; see `SMDDP_BY_PATCH` for the sources."""
+    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image; see `SMDDP_BY_PATCH` for
+    the sources.
+    """
     image = facts.image
-    asked = facts.distribution.kind == "smddp" or facts.training.hyperparameters.get("backend") == "smddp"
-    if asked and image is not None and image.repository in PYTORCH and image.version in SMDDP_BY_PATCH:
+    asked = (
+        facts.distribution.kind == "smddp"
+        or facts.training.hyperparameters.get("backend") == "smddp"
+    )
+    if (
+        asked
+        and image is not None
+        and image.repository in PYTORCH
+        and image.version in SMDDP_BY_PATCH
+    ):
         yield (
             f"{image.field}: the container of PyTorch {image.version_text} came without SMDDP, "
             "which later patches of it have; see that yours does (pip list, "
@@ -137,7 +156,9 @@ def smddp_came_later(facts: Facts) -> Iterator[str]:
 
 @advises
 def device_is_used(facts: Facts) -> list[str]:
-    """A container for another device starts (its PyTorch falls back to the CPU) and leaves the accelerators idle."""
+    """A container for another device starts (its PyTorch falls back to the CPU) and leaves the
+    accelerators idle.
+    """
     image, instance = facts.image, facts.instance
     if image is None or instance.emulated:
         return []
@@ -147,17 +168,19 @@ def device_is_used(facts: Facts) -> list[str]:
         return []
     if has == "cpu":
         return [
-            f"{image.field}: {image.uri} is made for {made_for}, and {instance.instance_type} has none; a CPU "
-            "container is smaller and starts sooner"
+            f"{image.field}: {image.uri} is made for {made_for}, and {instance.instance_type} has"
+            " none; a CPU container is smaller and starts sooner"
         ]
     return [
-        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} of {instance.instance_type} "
-        "stay idle, and are paid for; use the container for them"
+        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} of"
+        f" {instance.instance_type} stay idle, and are paid for; use the container for them"
     ]
 
 
 def _device_of(facts: Facts, image: ImageFacts) -> str | None:
-    """gpu, cpu or neuron; None where it is unknown, and where another rule says it already (`image_is`)."""
+    """gpu, cpu or neuron; None where it is unknown, and where another rule says it already
+    (`image_is`).
+    """
     instance = facts.instance
     if facts.distribution.kind == "trainium" and image.repository not in NEURON:
         return None

@@ -1,8 +1,9 @@
-"""The Elastic Fabric Adapter: which settings it wants, who gives them, and mpirun's arguments with them.
+"""The Elastic Fabric Adapter: which settings it wants, who gives them, and mpirun's arguments with
+them.
 
-Sources: sagemaker-training 5.1.4 (lists of instance types, what its runners export), AWS developer guide, "Run a
-distributed model parallel training job" (the three settings), libfabric prov/efa (a process that asks an adapter
-without RDMA read for it is aborted).
+Sources: sagemaker-training 5.1.4 (lists of instance types, what its runners export), AWS developer
+guide, "Run a distributed model parallel training job" (the three settings), libfabric prov/efa (a
+process that asks an adapter without RDMA read for it is aborted).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _NO_RDMA_FAMILIES = frozenset({"p3dn", "g4dn", "g5", "c5n"})
 
 
 def has_device_rdma(instance: InstanceType) -> bool | None:
-    """Whether the adapter reads device memory over RDMA: p3dn, g4dn, g5 and c5n can't. None: unknown."""
+    """Whether the adapter reads device memory over RDMA: p3dn, g4dn, g5 and c5n can't. None:
+    unknown.
+    """
     if instance.efa is False or instance.family in _NO_RDMA_FAMILIES:
         return False
     return True if instance.efa and instance.family in _RDMA_FAMILIES else None
@@ -29,7 +32,8 @@ def has_device_rdma(instance: InstanceType) -> bool | None:
 def efa_settings(instance: InstanceType) -> dict[str, str]:
     """The environment that a rank on this instance type wants; empty where no adapter is known of.
 
-    RDMA is demanded only where it is known to be there; unset, libfabric uses it where the adapter has it (fi_efa(7)).
+    RDMA is demanded only where it is known to be there; unset, libfabric uses it where the adapter
+    has it (fi_efa(7)).
     """
     if not instance.efa:
         return {}
@@ -38,7 +42,11 @@ def efa_settings(instance: InstanceType) -> dict[str, str]:
 
 
 def mpi_options(custom: str, efa_flags: bool, instance: InstanceType) -> str:
-    """The user's arguments, then `-x NAME=value` of every EFA setting that they don't give themselves."""
+    """The user's arguments, then `-x NAME=value` of every EFA setting that they don't give
+    themselves.
+    """
     given = {argument.partition("=")[0] for argument in custom.split()}
     settings = efa_settings(instance) if efa_flags else {}
-    return " ".join([custom, *(f"-x {name}={value}" for name, value in settings.items() if name not in given)]).strip()
+    return " ".join(
+        [custom, *(f"-x {name}={value}" for name, value in settings.items() if name not in given)]
+    ).strip()

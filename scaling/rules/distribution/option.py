@@ -18,8 +18,8 @@ Launcher = Literal["plain", "torchrun", "mpirun"]
 class Option:
     """One way of distributing a training job, with the rules that hold for it alone.
 
-    `hyperparameters` takes the typed config of this kind and the instance type, and gives what the SDK v2 sends beside
-    the user's own, before JSON-encoding.
+    `hyperparameters` takes the typed config of this kind and the instance type, and gives what the
+    SDK v2 sends beside the user's own, before JSON-encoding.
     """
 
     kind: str
@@ -37,12 +37,15 @@ class Option:
 def ranks_per_replica(distribution: DistributionConfig) -> int:
     """Ranks that work on the same samples: 1, except where a model is split.
 
-    SMP v1: partitions, times the tensor-parallel degree where the batch is prescaled (without, ranks that share a layer
-    get different samples); SMP v2: tensor x context degree (sharding and experts are over different samples).
+    SMP v1: partitions, times the tensor-parallel degree where the batch is prescaled (without,
+    ranks that share a layer get different samples); SMP v2: tensor x context degree (sharding and
+    experts are over different samples).
     """
     if isinstance(distribution, SmpV1):
         shared = (distribution.tensor_parallel_degree or 1) if distribution.prescaled_batch else 1
         return distribution.partitions * shared
     if isinstance(distribution, SmpV2):
-        return (distribution.tensor_parallel_degree or 1) * (distribution.context_parallel_degree or 1)
+        return (distribution.tensor_parallel_degree or 1) * (
+            distribution.context_parallel_degree or 1
+        )
     return 1

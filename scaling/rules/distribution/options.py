@@ -1,5 +1,7 @@
-"""The ten options. Sources: SageMaker SDK 2.257.7 (what is sent; tests/scaling/golden_requests holds recordings of it),
-sagemaker-training 5.1.4 and sagemaker-pytorch-training 3.0.0 (what runs), AWS developer guide (what is supported)."""
+"""The ten options. Sources: SageMaker SDK 2.257.7 (what is sent; tests/scaling/golden_requests
+holds recordings of it), sagemaker-training 5.1.4 and sagemaker-pytorch-training 3.0.0 (what runs),
+AWS developer guide (what is supported).
+"""
 
 from __future__ import annotations
 
@@ -30,31 +32,42 @@ SDK_SMDDP_VERSIONS = frozenset(
      (1, 10, 0), (1, 10, 2), (1, 11), (1, 11, 0), (1, 12), (1, 12, 0), (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1),
      (2, 1, 0), (2, 1, 2), (2, 2, 0)}
 )  # fmt: skip
-"""SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS: PyTorch for smddp, and for pytorchddp, which the SDK turns
-into smddp before it checks. tests/scaling/sdk_tables.json holds a recording of it."""
+"""SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS: PyTorch for smddp, and for pytorchddp,
+which the SDK turns into smddp before it checks. tests/scaling/sdk_tables.json holds a recording of
+it.
+"""
 SMDDP_VERSIONS = SDK_SMDDP_VERSIONS | {(2, 3, 0)}
 """With 2.3.0 of AWS's table of containers with SMDDP."""
 _MP_ARGUMENT = (
-    "The toolkit hands the parameters on to the program too, as one argument `--mp_parameters name=value,…`: take it, "
-    "or ignore what you don't know (parse_known_args)."
+    "The toolkit hands the parameters on to the program too, as one argument `--mp_parameters"
+    " name=value,…`: take it, or ignore what you don't know (parse_known_args)."
 )
-_MPI_TAIL = "A job of mpirun ends with a fixed wait of 30 s: it is billed, and no part of the train clock."
+_MPI_TAIL = (
+    "A job of mpirun ends with a fixed wait of 30 s: it is billed, and no part of the train clock."
+)
 _MPI_HOST = "SM_CURRENT_HOST is the first node's on every rank (sagemaker-training-toolkit#158)."
 _MPI_MASTER = (
-    "MASTER_ADDR and MASTER_PORT reach other nodes only where sshd reads /etc/environment through PAM; without it add "
-    "`-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options."
+    "MASTER_ADDR and MASTER_PORT reach other nodes only where sshd reads /etc/environment through"
+    " PAM; without it add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options."
 )
-_MPI_RANKS = "Take rank and world size from OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK; RANK and WORLD_SIZE are not set."
+_MPI_RANKS = (
+    "Take rank and world size from OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK; RANK and WORLD_SIZE"
+    " are not set."
+)
 _MPI4PY = (
-    "CUDA containers of PyTorch 2.11 and later have no mpi4py, which the launcher starts: add it to requirements.txt."
+    "CUDA containers of PyTorch 2.11 and later have no mpi4py, which the launcher starts: add it to"
+    " requirements.txt."
 )
-_MPI_IMAGE = "any with Open MPI 4, an SSH server, mpi4py and the SageMaker toolkits, e.g. …/pytorch-training"
+_MPI_IMAGE = (
+    "any with Open MPI 4, an SSH server, mpi4py and the SageMaker toolkits, e.g. …/pytorch-training"
+)
 _TORCHRUN_PROGRAM = (
-    "Call init_process_group(); torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT."
+    "Call init_process_group(); torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and"
+    " MASTER_PORT."
 )
 _NEEDS_TOOLKIT = (
-    "Only sagemaker-pytorch-training starts torchrun: an image with the bare sagemaker-training toolkit ignores the "
-    "flag and runs one plain process per node."
+    "Only sagemaker-pytorch-training starts torchrun: an image with the bare sagemaker-training"
+    " toolkit ignores the flag and runs one plain process per node."
 )
 
 
@@ -68,7 +81,8 @@ def _torchrun(config: TorchDistributed | Trainium, instance: InstanceType) -> di
         "sagemaker_instance_type": instance.instance_type,
     }
     if config.processes_per_node is not None:
-        # sagemaker-training reads this one for every runner, torchrun included; it has no own key for it.
+        # sagemaker-training reads this one for every runner, torchrun included; it has no own key
+        # for it.
         sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
     if isinstance(config, TorchDistributed) and config.smddp:
         sent["sagemaker_distributed_dataparallel_enabled"] = True
@@ -88,7 +102,9 @@ def _mpi(config: Mpi | Horovod | SmpV1, instance: InstanceType) -> dict[str, Val
     sent: dict[str, Value] = {"sagemaker_mpi_enabled": True}
     if config.processes_per_node is not None:
         sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
-    sent["sagemaker_mpi_custom_mpi_options"] = mpi_options(config.custom_mpi_options, config.efa_flags, instance)
+    sent["sagemaker_mpi_custom_mpi_options"] = mpi_options(
+        config.custom_mpi_options, config.efa_flags, instance
+    )
     return sent
 
 
@@ -117,18 +133,26 @@ def _has_torchrun(image: ImageFacts) -> bool:
 
 
 def _has_pytorchddp(image: ImageFacts) -> bool:
-    """The SDK's documents name containers of 1.11 and later. Its table begins earlier and ends at 2.2.0, but the launch
-    works without SMDDP too."""
+    """The SDK's documents name containers of 1.11 and later. Its table begins earlier and ends at
+    2.2.0, but the launch works without SMDDP too.
+    """
     return image.version >= (1, 11)
 
 
 def _has_smddp(image: ImageFacts) -> bool:
-    """SMDDP comes with some PyTorch containers and with the SMP v2 ones of 2.1 and later; the SDK refuses one tag."""
+    """SMDDP comes with some PyTorch containers and with the SMP v2 ones of 2.1 and later; the SDK
+    refuses one tag.
+    """
     if image.repository in MODEL_PARALLEL:
         return image.version >= (2, 1)
     refused = image.version == (2, 0, 1) and image.cuda == "121"
     versions = SMDDP_VERSIONS | SMDDP_BY_PATCH
-    return image.repository in PYTORCH and image.device == "gpu" and image.version in versions and not refused
+    return (
+        image.repository in PYTORCH
+        and image.device == "gpu"
+        and image.version in versions
+        and not refused
+    )
 
 
 def _has_smp_v1(image: ImageFacts) -> bool:
@@ -147,18 +171,24 @@ def _has_neuron(image: ImageFacts) -> bool:
 _TORCHRUN_NEEDS = "PyTorch 1.13 or later"
 _PYTORCHDDP_NEEDS = "PyTorch 1.11 or later"
 _SMDDP_NEEDS = (
-    "a container with SMDDP: …/pytorch-training for GPU, 1.6 to 2.2.0, 2.3.0 or a late patch of 2.4.0 and 2.5.1, or "
-    "…/smdistributed-modelparallel of 2.1 or later"
+    "a container with SMDDP: …/pytorch-training for GPU, 1.6 to 2.2.0, 2.3.0 or a late patch of"
+    " 2.4.0 and 2.5.1, or …/smdistributed-modelparallel of 2.1 or later"
 )
-_SMP_V1_NEEDS = "a container with smdistributed.modelparallel 1.x: …/pytorch-training 1.6 to 2.0 with CUDA 11"
-_SMP_V2_NEEDS = "the SMP container: 658645717510.dkr.ecr.REGION.amazonaws.com/smdistributed-modelparallel:…"
+_SMP_V1_NEEDS = (
+    "a container with smdistributed.modelparallel 1.x: …/pytorch-training 1.6 to 2.0 with CUDA 11"
+)
+_SMP_V2_NEEDS = (
+    "the SMP container: 658645717510.dkr.ecr.REGION.amazonaws.com/smdistributed-modelparallel:…"
+)
 _NEURON_NEEDS = "a Neuron container: …/pytorch-training-neuronx:…"
 LIBRARIES = {
     ("backend", "smddp"): (_has_smddp, _SMDDP_NEEDS),
     ("backend", "xla"): (_has_neuron, _NEURON_NEEDS),
     ("strategy", "smp"): (_has_smp_v2, _SMP_V2_NEEDS),
 }
-"""Arguments of the shipped program -> whether a container holds the library they import, and which one does."""
+"""Arguments of the shipped program -> whether a container holds the library they import, and which
+one does.
+"""
 _MPI_RULES = (
     rules.mca_given_once,
     rules.options_without_quotes,
@@ -175,10 +205,15 @@ OPTIONS = (
         instances="any",
         image_family="any with the SageMaker toolkits, or one that brings its own entry point",
         program_must=(
-            "Set up its own process group: nodes are SM_HOSTS in sorted order, this one is SM_CURRENT_HOST.",
+            (
+                "Set up its own process group: nodes are SM_HOSTS in sorted order, this one is"
+                " SM_CURRENT_HOST."
+            ),
             "Start further processes itself to use more than one accelerator of a node.",
         ),
-        known_wrong=("MASTER_ADDR and MASTER_PORT are set, by sagemaker-pytorch-training alone; no rank is.",),
+        known_wrong=(
+            "MASTER_ADDR and MASTER_PORT are set, by sagemaker-pytorch-training alone; no rank is.",
+        ),
         hyperparameters=_none,
         rules=(
             *_ALWAYS,
@@ -191,17 +226,28 @@ OPTIONS = (
         sdk_argument='{"torch_distributed": {"enabled": True}}',
         launcher="torchrun",
         runs_as="`torchrun --nnodes N --nproc_per_node P … train.py …` on every node",
-        instances="any; the SDK takes CPU instances only with an image of your own, which is what is sent here",
-        image_family="…/pytorch-training 1.13 or later, …/pytorch, or any with sagemaker-pytorch-training",
+        instances=(
+            "any; the SDK takes CPU instances only with an image of your own, which is what is sent"
+            " here"
+        ),
+        image_family=(
+            "…/pytorch-training 1.13 or later, …/pytorch, or any with sagemaker-pytorch-training"
+        ),
         program_must=(_TORCHRUN_PROGRAM, "Be a .py file."),
         known_wrong=(
             _NEEDS_TOOLKIT,
             "The toolkit forces NCCL_PROTO=simple, on one node too, and port 7777.",
-            "The SDK has no key for processes_per_node; the toolkit reads mpirun's for torchrun too.",
-            'With smddp: true the SDK\'s two options go together (beside it `"smdistributed": {"dataparallel": '
-            '{"enabled": True}}`) and SMDDP\'s keys are sent too. The toolkit starts torchrun all the same and reads '
-            'none of them: the program\'s init_process_group("smddp") is what counts. The SDK takes p5 then, which is '
-            "not on AWS's list.",
+            (
+                "The SDK has no key for processes_per_node; the toolkit reads mpirun's for torchrun"
+                " too."
+            ),
+            (
+                'With smddp: true the SDK\'s two options go together (beside it `"smdistributed":'
+                ' {"dataparallel": {"enabled": True}}`) and SMDDP\'s keys are sent too. The toolkit'
+                " starts torchrun all the same and reads none of them: the program's"
+                ' init_process_group("smddp") is what counts. The SDK takes p5 then, which is not'
+                " on AWS's list."
+            ),
         ),
         hyperparameters=_torchrun,
         rules=(
@@ -220,18 +266,28 @@ OPTIONS = (
         kind="pytorchddp",
         sdk_argument='{"pytorchddp": {"enabled": True, "custom_mpi_options": …}}',
         launcher="mpirun",
-        runs_as="`mpirun … python -m mpi4py train.py …` from the first node, one process per accelerator",
+        runs_as=(
+            "`mpirun … python -m mpi4py train.py …` from the first node, one process per"
+            " accelerator"
+        ),
         instances="any but Trainium",
         image_family="…/pytorch-training 1.11 or later",
         program_must=(
-            "Wrap the model in DistributedDataParallel and call init_process_group(); nothing else changes where "
-            "smddprun sets RANK, WORLD_SIZE and LOCAL_RANK.",
-            "Without SMDDP in the image (PyTorch containers after 2.3.0) take them from OMPI_COMM_WORLD_RANK, _SIZE "
-            "and _LOCAL_RANK.",
+            (
+                "Wrap the model in DistributedDataParallel and call init_process_group(); nothing"
+                " else changes where smddprun sets RANK, WORLD_SIZE and LOCAL_RANK."
+            ),
+            (
+                "Without SMDDP in the image (PyTorch containers after 2.3.0) take them from"
+                " OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_RANK."
+            ),
         ),
         known_wrong=(
-            "The SDK v2 sends smddp's keys for it: the launch is SMDDP's, with smddprun where that is installed. The "
-            "toolkit's own path for it (sagemaker_pytorch_ddp_enabled) is never sent.",
+            (
+                "The SDK v2 sends smddp's keys for it: the launch is SMDDP's, with smddprun where"
+                " that is installed. The toolkit's own path for it (sagemaker_pytorch_ddp_enabled)"
+                " is never sent."
+            ),
             "FI_PROVIDER=efa is exported on every instance type, also on those without EFA.",
             "SDK v3 has nothing for it.",
             _MPI_TAIL,
@@ -249,23 +305,37 @@ OPTIONS = (
     ),
     Option(
         kind="smddp",
-        sdk_argument='{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": …}}}',
+        sdk_argument=(
+            '{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": …}}}'
+        ),
         launcher="mpirun",
-        runs_as="`mpirun … smddprun python -m mpi4py train.py …` from the first node, one process per GPU; smddprun "
-        "where it is installed",
+        runs_as=(
+            "`mpirun … smddprun python -m mpi4py train.py …` from the first node, one process per"
+            " GPU; smddprun where it is installed"
+        ),
         instances=", ".join(SMDDP_TYPES),
         image_family=_SMDDP_NEEDS,
         program_must=(
-            "`import smdistributed.dataparallel.torch.torch_smddp`, guarded where it must run without.",
-            'init_process_group("smddp"); Lightning: DDPStrategy(process_group_backend="smddp") with an environment '
-            "whose world_size and global_rank read WORLD_SIZE and RANK.",
+            (
+                "`import smdistributed.dataparallel.torch.torch_smddp`, guarded where it must run"
+                " without."
+            ),
+            (
+                'init_process_group("smddp"); Lightning: DDPStrategy(process_group_backend="smddp")'
+                " with an environment whose world_size and global_rank read WORLD_SIZE and RANK."
+            ),
             "One process per GPU, torch.cuda.set_device(LOCAL_RANK).",
         ),
         known_wrong=(
             "Neither SDK checks the instance type; only p5.48xlarge is refused by the SDK v2.",
-            "p3.16xlarge is in the SDK's list and no longer in AWS's; on P3 the library is not developed further. Its "
-            "AllGather is for P4 alone.",
-            "No PyTorch container after 2.3.0 has it but late patches of 2.4.0 and 2.5.1; the SMP ones have.",
+            (
+                "p3.16xlarge is in the SDK's list and no longer in AWS's; on P3 the library is not"
+                " developed further. Its AllGather is for P4 alone."
+            ),
+            (
+                "No PyTorch container after 2.3.0 has it but late patches of 2.4.0 and 2.5.1; the"
+                " SMP ones have."
+            ),
             "Never together with model parallelism.",
             _MPI_TAIL,
             _MPI4PY,
@@ -284,24 +354,38 @@ OPTIONS = (
     ),
     Option(
         kind="smp_v1",
-        sdk_argument='{"smdistributed": {"modelparallel": {"enabled": True, "parameters": {…}}}, "mpi": {…}}',
+        sdk_argument=(
+            '{"smdistributed": {"modelparallel": {"enabled": True, "parameters": {…}}}, "mpi": {…}}'
+        ),
         launcher="mpirun",
-        runs_as="`mpirun … smddpmprun -i TYPE --allow-bypass python -m mpi4py train.py …` from the first node; "
-        "smddpmprun where it is installed",
+        runs_as=(
+            "`mpirun … smddpmprun -i TYPE --allow-bypass python -m mpi4py train.py …` from the"
+            " first node; smddpmprun where it is installed"
+        ),
         instances=", ".join(SMP_V1_TYPES),
         image_family=_SMP_V1_NEEDS,
         program_must=(
             "smp.init(), torch.cuda.set_device(smp.local_rank()): one process per GPU.",
-            "Wrap model and optimiser (smp.DistributedModel, smp.DistributedOptimizer); step inside @smp.step.",
+            (
+                "Wrap model and optimiser (smp.DistributedModel, smp.DistributedOptimizer); step"
+                " inside @smp.step."
+            ),
             "Read its share of the data by smp.dp_rank() and smp.dp_size().",
         ),
         known_wrong=(
             "Archived by AWS in favour of 2.x; needs CUDA 11.",
-            "partitions × data-parallel degree must be the processes; the SDK checks neither that nor the processes "
-            "against the GPUs.",
-            "The toolkit gives `-mca btl_vader_single_copy_mechanism none` itself; mpirun ends where it stands twice.",
-            "AWS's text recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter can't: libfabric aborts. It is "
-            "set only where the adapter can.",
+            (
+                "partitions × data-parallel degree must be the processes; the SDK checks neither"
+                " that nor the processes against the GPUs."
+            ),
+            (
+                "The toolkit gives `-mca btl_vader_single_copy_mechanism none` itself; mpirun ends"
+                " where it stands twice."
+            ),
+            (
+                "AWS's text recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter can't:"
+                " libfabric aborts. It is set only where the adapter can."
+            ),
             _MP_ARGUMENT,
             "horovod and contiguous are for TensorFlow; the SDK sends them for PyTorch too.",
             "SDK v3 has nothing for it.",
@@ -323,22 +407,32 @@ OPTIONS = (
     ),
     Option(
         kind="smp_v2",
-        sdk_argument='{"smdistributed": {"modelparallel": {"enabled": True, "parameters": {…}}}, '
-        '"torch_distributed": {"enabled": True}}',
+        sdk_argument=(
+            '{"smdistributed": {"modelparallel": {"enabled": True, "parameters": {…}}}, '
+            '"torch_distributed": {"enabled": True}}'
+        ),
         launcher="torchrun",
         runs_as="`torchrun … train.py …` on every node, one process per GPU",
         instances=", ".join(SMP_V2_TYPES),
         image_family=_SMP_V2_NEEDS,
         program_must=(
             "`import torch.sagemaker as tsm; tsm.init()`, then PyTorch FSDP as usual.",
-            "For tensor parallelism tsm.transform(model); ranks that share a layer must read the same samples.",
+            (
+                "For tensor parallelism tsm.transform(model); ranks that share a layer must read"
+                " the same samples."
+            ),
             _TORCHRUN_PROGRAM,
         ),
         known_wrong=(
-            "The SDK changes the image to the SMP container when no image is given; here image.framework does, and "
-            "image.uri or image.base_image may name it.",
+            (
+                "The SDK changes the image to the SMP container when no image is given; here"
+                " image.framework does, and image.uri or image.base_image may name it."
+            ),
             _MP_ARGUMENT,
-            "Both SMDDP's flag (false) and torchrun's (true) are sent; torchrun wins in the toolkit.",
+            (
+                "Both SMDDP's flag (false) and torchrun's (true) are sent; torchrun wins in the"
+                " toolkit."
+            ),
         ),
         hyperparameters=_smp_v2,
         rules=(
@@ -407,13 +501,22 @@ OPTIONS = (
         instances="ml.trn1.*, ml.trn1n.*",
         image_family=_NEURON_NEEDS,
         program_must=(
-            'Import torch_xla and init_process_group("xla"); step with xm.optimizer_step or mark_step.',
+            (
+                'Import torch_xla and init_process_group("xla"); step with xm.optimizer_step or'
+                " mark_step."
+            ),
             _TORCHRUN_PROGRAM,
         ),
         known_wrong=(
-            "Graphs compile in the first steps, which is no steady state: environment RUN_NEURON_PARALLEL_COMPILE=1 "
-            "makes the toolkit compile them ahead (`neuron_parallel_compile torchrun …`) in a job of its own.",
-            "The SDK's list of Neuron images ends at 1.13.1 and 2.0.0; newer containers need their full URI.",
+            (
+                "Graphs compile in the first steps, which is no steady state: environment"
+                " RUN_NEURON_PARALLEL_COMPILE=1 makes the toolkit compile them ahead"
+                " (`neuron_parallel_compile torchrun …`) in a job of its own."
+            ),
+            (
+                "The SDK's list of Neuron images ends at 1.13.1 and 2.0.0; newer containers need"
+                " their full URI."
+            ),
             "The toolkit's EFA list does not hold trn1n.",
         ),
         hyperparameters=_torchrun,
@@ -436,7 +539,10 @@ OPTIONS = (
         instances="any but Trainium",
         image_family=_MPI_IMAGE + ", and Horovod built with MPI for its PyTorch",
         program_must=(
-            "hvd.init(), torch.cuda.set_device(hvd.local_rank()), hvd.DistributedOptimizer; broadcast rank 0's state.",
+            (
+                "hvd.init(), torch.cuda.set_device(hvd.local_rank()), hvd.DistributedOptimizer;"
+                " broadcast rank 0's state."
+            ),
         ),
         known_wrong=(
             "Neither toolkit knows Horovod: the request is mpi's, and the image must hold it.",

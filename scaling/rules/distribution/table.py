@@ -10,7 +10,14 @@ from configs.catalogue import InstanceType, load_catalogue
 from configs.distribution import DistributionConfig
 from scaling.rules.distribution.option import Option
 from scaling.rules.distribution.options import OPTIONS
-from scaling.rules.distribution.trials import LAUNCH_EVIDENCE, PROGRAM_ON_GLOO, REQUEST_EVIDENCE, TRIALS, Run, Trials
+from scaling.rules.distribution.trials import (
+    LAUNCH_EVIDENCE,
+    PROGRAM_ON_GLOO,
+    REQUEST_EVIDENCE,
+    TRIALS,
+    Run,
+    Trials,
+)
 
 _HEAD = """\
 # Distribution options
@@ -81,7 +88,8 @@ _SAMPLE_VALUES: dict[str, dict[str, Any]] = {
 def distribution_document() -> str:
     """The whole file as Markdown."""
     rows = [
-        f"| [`{option.kind}`](#{option.kind}) | {option.launcher} | {option.instances} | {_cell(option.image_family)} |"
+        f"| [`{option.kind}`](#{option.kind}) | {option.launcher} | {option.instances} |"
+        f" {_cell(option.image_family)} |"
         for option in OPTIONS
     ]
     table = ["| kind | launcher | instances | image |", "|---|---|---|---|", *rows]
@@ -97,7 +105,13 @@ def runs_table() -> str:
 
 
 def _trial_row(kind: str, trials: Trials) -> str:
-    cells = [_versions(trials.request), _versions(trials.launch), _runs(trials.gloo), _runs(trials.full), trials.never]
+    cells = [
+        _versions(trials.request),
+        _versions(trials.launch),
+        _runs(trials.gloo),
+        _runs(trials.full),
+        trials.never,
+    ]
     return f"| [`{kind}`](#{kind}) | {' | '.join(map(_cell, cells))} |"
 
 
@@ -106,13 +120,17 @@ def _versions(versions: tuple[str, ...]) -> str:
 
 
 def _runs(runs: tuple[Run, ...]) -> str:
-    return "; ".join(f"{', '.join(run.versions)}: {run.what} (`{run.evidence}`)" for run in runs) or "never"
+    return (
+        "; ".join(f"{', '.join(run.versions)}: {run.what} (`{run.evidence}`)" for run in runs)
+        or "never"
+    )
 
 
 def config_models() -> dict[str, type[BaseModel]]:
     """Kind -> its config model."""
     return {
-        get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(DistributionConfig)[0])
+        get_args(model.model_fields["kind"].annotation)[0]: model
+        for model in get_args(get_args(DistributionConfig)[0])
     }
 
 
@@ -120,7 +138,11 @@ def _section(option: Option) -> str:
     lines = [
         f"## {option.kind}",
         "",
-        f"SDK v2: `distribution={option.sdk_argument}`" if option.kind != "none" else "SDK v2: no `distribution`.",
+        (
+            f"SDK v2: `distribution={option.sdk_argument}`"
+            if option.kind != "none"
+            else "SDK v2: no `distribution`."
+        ),
         "",
         f"- Runs as {option.runs_as}.",
         f"- Sends {_sent(option)}.",
@@ -134,10 +156,17 @@ def _section(option: Option) -> str:
         *(f"- {text}" for text in option.known_wrong),
         "",
     ]
-    fields = [(name, field) for name, field in config_models()[option.kind].model_fields.items() if name != "kind"]
+    fields = [
+        (name, field)
+        for name, field in config_models()[option.kind].model_fields.items()
+        if name != "kind"
+    ]
     if fields:
         lines += ["| field | meaning |", "|---|---|"]
-        lines += [f"| `{name}`{_required(field)} | {_cell(str(field.description))} |" for name, field in fields]
+        lines += [
+            f"| `{name}`{_required(field)} | {_cell(str(field.description))} |"
+            for name, field in fields
+        ]
         lines.append("")
     return "\n".join(lines)
 

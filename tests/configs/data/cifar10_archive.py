@@ -1,4 +1,6 @@
-"""Small archives of CIFAR-10's published form: tar, gzip, and in it dictionaries as Python 2 pickled them."""
+"""Small archives of CIFAR-10's published form: tar, gzip, and in it dictionaries as Python 2
+pickled them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 def python2_pickle(images: np.ndarray, labels: list[int], kind: str = "u1") -> bytes:
-    """Protocol 2 as Python 2 wrote it, opcode by opcode: Python 3's pickle can't write its strings of bytes."""
+    """Protocol 2 as Python 2 wrote it, opcode by opcode: Python 3's pickle can't write its strings
+    of bytes.
+    """
     rows, pixels = images.shape
     data = images.tobytes()
     return b"".join(
@@ -45,7 +49,8 @@ def write_archive(path: Path, members: Mapping[str, bytes], folder: str = FOLDER
 
 
 def small_batches(rows: int, seed: int = 0) -> tuple[np.ndarray, list[int], dict[str, bytes]]:
-    """(all training images, their labels, the archive's members): five batches of `rows` rows, and the test batch.
+    """(all training images, their labels, the archive's members): five batches of `rows` rows, and
+    the test batch.
 
     A class is a brightness with noise on it, so that a model has something to learn.
     """
@@ -53,7 +58,9 @@ def small_batches(rows: int, seed: int = 0) -> tuple[np.ndarray, list[int], dict
     labels = random.permutation(np.arange(5 * rows) % 10)
     images = (labels[:, None] * 22 + random.integers(0, 20, (5 * rows, 3072))).astype(np.uint8)
     parts = zip(BATCHES, np.split(images, 5), np.split(labels, 5), strict=True)
-    members = {name: python2_pickle(shard, [int(one) for one in numbers]) for name, shard, numbers in parts}
+    members = {
+        name: python2_pickle(shard, [int(one) for one in numbers]) for name, shard, numbers in parts
+    }
     members["test_batch"] = python2_pickle(images[:rows], [int(one) for one in labels[:rows]])
     members["batches.meta"] = b"\x80\x02}."
     return images, [int(one) for one in labels], members

@@ -1,4 +1,6 @@
-"""The CIFAR-10 archive becomes the ResNet-18 example's dataset, and no file that somebody else made is trusted."""
+"""The CIFAR-10 archive becomes the ResNet-18 example's dataset, and no file that somebody else made
+is trusted.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ from configs.load import load_config
 from tasks.dataset.validation import validate_dataset
 from tests.configs.data.cifar10_archive import BATCHES, python2_pickle, small_batches, write_archive
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"
+EXAMPLE = (
+    Path(__file__).resolve().parents[3] / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"
+)
 ONE = np.full((3, 3072), 7, np.uint8)
 
 
 def make(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "configs.data.make_cifar10", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=EXAMPLE.parents[2])
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=EXAMPLE.parents[2]
+    )
 
 
 def refusal(path: Path) -> str:
@@ -52,7 +58,9 @@ def test_the_published_form_becomes_files_of_equal_length(tmp_path: Path) -> Non
     tables = [pq.read_table(path) for path in paths]
     assert {table.num_rows for table in tables} == {10}
     assert [str(kind) for kind in tables[0].schema.types] == ["fixed_size_binary[3072]", "uint8"]
-    assert b"".join(row for table in tables for row in table["pixels"].to_pylist()) == images.tobytes()
+    assert (
+        b"".join(row for table in tables for row in table["pixels"].to_pylist()) == images.tobytes()
+    )
     assert [label for table in tables for label in table["label"].to_pylist()] == labels
 
 
@@ -65,13 +73,21 @@ def test_what_is_made_is_what_the_example_expects(tmp_path: Path) -> None:
     repeated = dataset.model_copy(update={"unique_columns": ("pixels",)})
     assert validate_dataset(paths, repeated, now=datetime.now(UTC)).problems == ()
     [twice] = validate_dataset([*paths, *paths[:1]], repeated, now=datetime.now(UTC)).problems
-    assert "10 of 90 rows repeat another row's values" in twice.message and len(twice.message) < 1000
+    assert (
+        "10 of 90 rows repeat another row's values" in twice.message and len(twice.message) < 1000
+    )
 
 
 def test_python_3_pickles_of_the_same_form_are_read(tmp_path: Path) -> None:
-    members = {name: pickle.dumps({b"data": ONE, b"labels": [1, 2, 3]}, protocol=2) for name in BATCHES}
+    members = {
+        name: pickle.dumps({b"data": ONE, b"labels": [1, 2, 3]}, protocol=2) for name in BATCHES
+    }
     images, labels = read_archive(write_archive(tmp_path / "a.tar.gz", members))
-    assert images.shape == (15, 3072) and set(images.ravel()) == {7} and labels.tolist() == [1, 2, 3] * 5
+    assert (
+        images.shape == (15, 3072)
+        and set(images.ravel()) == {7}
+        and labels.tolist() == [1, 2, 3] * 5
+    )
 
 
 class Evil:
@@ -92,7 +108,14 @@ def test_a_pickle_with_code_runs_none_of_it(tmp_path: Path, protocol: int) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["builtins\neval", "os\nsystem", "numpy\nload", "numpy.core.multiarray\nscalar", "_codecs\ndecode"]
+    "name",
+    [
+        "builtins\neval",
+        "os\nsystem",
+        "numpy\nload",
+        "numpy.core.multiarray\nscalar",
+        "_codecs\ndecode",
+    ],
 )
 def test_names_that_no_batch_needs_are_refused(tmp_path: Path, name: str) -> None:
     message = refusal(with_batch(tmp_path / "a.tar.gz", b"\x80\x02c" + name.encode() + b"\n."))
@@ -110,14 +133,26 @@ def test_names_that_no_batch_needs_are_refused(tmp_path: Path, name: str) -> Non
         (b"\x80\x02]q\x00h\x00a.", "holds no b'data' and b'labels'"),
         (pickle.dumps({b"fine_labels": [1]}, 2), "holds no b'data' and b'labels'"),
         (pickle.dumps({b"data": [1], b"labels": [1]}, 2), "its data is no array"),
-        (pickle.dumps({b"data": np.array([1, "a"], object), b"labels": [1]}, 2), "its data has type 'O8'"),
-        (pickle.dumps({b"data": ONE.astype(np.float32), b"labels": [1]}, 2), "its data has type 'f4'"),
+        (
+            pickle.dumps({b"data": np.array([1, "a"], object), b"labels": [1]}, 2),
+            "its data has type 'O8'",
+        ),
+        (
+            pickle.dumps({b"data": ONE.astype(np.float32), b"labels": [1]}, 2),
+            "its data has type 'f4'",
+        ),
         (pickle.dumps({b"data": np.asfortranarray(ONE), b"labels": [1]}, 2), "row by row"),
-        (pickle.dumps({b"data": ONE[:, :100], b"labels": [1, 2, 3]}, 2), "images are rows of 3072 bytes"),
+        (
+            pickle.dumps({b"data": ONE[:, :100], b"labels": [1, 2, 3]}, 2),
+            "images are rows of 3072 bytes",
+        ),
         (python2_pickle(ONE[:0], []), "images are rows of 3072 bytes"),
         (python2_pickle(ONE, [1, 2]), "holds 3 images and 2 labels"),
         (python2_pickle(ONE, [1, 2, 10]), "no list of numbers from 0 to 9"),
-        (pickle.dumps({b"data": ONE, b"labels": ["1", "2", "3"]}, 2), "no list of numbers from 0 to 9"),
+        (
+            pickle.dumps({b"data": ONE, b"labels": ["1", "2", "3"]}, 2),
+            "no list of numbers from 0 to 9",
+        ),
     ],
 )
 def test_a_batch_that_is_none_is_named(tmp_path: Path, batch: bytes, says: str) -> None:
@@ -136,7 +171,9 @@ def test_a_batch_that_is_none_is_named(tmp_path: Path, batch: bytes, says: str) 
         ("cifar-10-batches-py", {}, "it holds nothing"),
     ],
 )  # fmt: skip
-def test_another_archive_is_named(tmp_path: Path, folder: str, members: dict[str, bytes], says: str) -> None:
+def test_another_archive_is_named(
+    tmp_path: Path, folder: str, members: dict[str, bytes], says: str
+) -> None:
     assert says in refusal(write_archive(tmp_path / "a.tar.gz", members, folder))
 
 
@@ -149,10 +186,14 @@ def test_a_truncated_archive_says_so_at_any_length(tmp_path: Path) -> None:
 
 
 def test_damage_inside_is_found(tmp_path: Path) -> None:
-    whole = bytearray(write_archive(tmp_path / "whole.tar.gz", small_batches(rows=2)[2]).read_bytes())
+    whole = bytearray(
+        write_archive(tmp_path / "whole.tar.gz", small_batches(rows=2)[2]).read_bytes()
+    )
     for place in range(20, len(whole), len(whole) // 23):
         damaged = tmp_path / "damaged.tar.gz"
-        damaged.write_bytes(bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]))
+        damaged.write_bytes(
+            bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        )
         assert "download it again" in refusal(damaged), place
 
 
@@ -161,7 +202,9 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(make_cifar10, "MAX_BATCH_BYTES", 1 << 20)
     monkeypatch.setattr(make_cifar10, "MAX_ARCHIVE_BYTES", 4 << 20)
     zeros = bytes(2 << 20)
-    assert "a batch has 31 MB" in refusal(write_archive(tmp_path / "a.tar.gz", {"data_batch_1": zeros}))
+    assert "a batch has 31 MB" in refusal(
+        write_archive(tmp_path / "a.tar.gz", {"data_batch_1": zeros})
+    )
     many = write_archive(tmp_path / "b.tar.gz", {"a": zeros, "b": zeros, "c": zeros})
     assert "unpacks to more than 4 MiB" in refusal(many)
     with tarfile.open(tmp_path / "c.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:

@@ -19,7 +19,10 @@ def shipped() -> list[Path]:
 def test_making_them_again_gives_the_shipped_tables(shipped: list[Path], tmp_path: Path) -> None:
     made = write_shards(tmp_path, digits_tables())
     assert [path.name for path in made] == [path.name for path in shipped]
-    assert all(pq.read_table(new).equals(pq.read_table(old)) for new, old in zip(made, shipped, strict=True))
+    assert all(
+        pq.read_table(new).equals(pq.read_table(old))
+        for new, old in zip(made, shipped, strict=True)
+    )
     assert sorted(tmp_path.iterdir()) == made, "no temporary file stays behind"
 
 

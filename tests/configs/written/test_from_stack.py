@@ -36,9 +36,13 @@ def test_outputs_become_the_platform_and_the_image(tmp_path: Path) -> None:
         "prefix": "sweeps-of-mine",
         "role_arn": "arn:aws-cn:iam::210987654321:role/stack-ExecutionRole-1A",
     }
-    assert (config.image.repository, config.image.codebuild_project) == ("team/trainer", "trainer-image")
-    assert config.image.base_image == (
-        "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/pytorch:2.14-cpu-amzn2023-sagemaker"
+    assert (config.image.repository, config.image.codebuild_project) == (
+        "team/trainer",
+        "trainer-image",
+    )
+    assert (
+        config.image.base_image
+        == "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/pytorch:2.14-cpu-amzn2023-sagemaker"
     )
     assert config.training.vpc is config.training.output_kms_key_id is None
 
@@ -57,7 +61,10 @@ def test_paths_lead_from_the_new_file_to_the_same_places(tmp_path: Path, place: 
     folder.mkdir(parents=True)
     (folder / "my.yaml").write_text(filled(folder))
     config, original = load_config(folder / "my.yaml"), load_config(TEMPLATE)
-    assert (config.dataset.source, config.image.context) == (original.dataset.source, original.image.context)
+    assert (config.dataset.source, config.image.context) == (
+        original.dataset.source,
+        original.image.context,
+    )
 
 
 def test_what_the_stack_has_beside_is_used(tmp_path: Path) -> None:
@@ -77,9 +84,12 @@ def test_endpoint_is_called_with_placeholder_keys(tmp_path: Path) -> None:
 
 
 def test_stack_of_another_template_is_refused_by_what_it_lacks() -> None:
-    outputs = {key: value for key, value in OUTPUTS.items() if key not in ("Prefix", "RepositoryName")}
+    outputs = {
+        key: value for key, value in OUTPUTS.items() if key not in ("Prefix", "RepositoryName")
+    }
     with pytest.raises(
-        ConfigError, match="the stack mine in cn-north-1 has no output Prefix, RepositoryName; name one"
+        ConfigError,
+        match="the stack mine in cn-north-1 has no output Prefix, RepositoryName; name one",
     ):
         Stack.from_outputs("mine", "cn-north-1", outputs)
 

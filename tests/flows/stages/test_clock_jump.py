@@ -1,4 +1,6 @@
-"""This machine's clock is set in the middle of a sweep: no deadline moves, and what was measured is the platform's."""
+"""This machine's clock is set in the middle of a sweep: no deadline moves, and what was measured is
+the platform's.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,15 @@ class MachineClock:
 
 
 @pytest.mark.usefixtures("prefect", "quiet")
-@pytest.mark.parametrize("jump_seconds", [HOUR_SECONDS, pytest.param(-HOUR_SECONDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "jump_seconds", [HOUR_SECONDS, pytest.param(-HOUR_SECONDS, marks=pytest.mark.slow)]
+)
 def test_clock_that_is_set_by_an_hour_stops_no_job(
     simulated: Platform, sweep_config: Configs, monkeypatch: pytest.MonkeyPatch, jump_seconds: float
 ) -> None:
-    """Set at the third description, while the first job trains; jobs may take 900 s, and take 110 at most."""
+    """Set at the third description, while the first job trains; jobs may take 900 s, and take 110
+    at most.
+    """
     clock = MachineClock(monkeypatch)
 
     def strike(label: str, number: int, moment: Moment) -> bool:
@@ -66,7 +72,9 @@ def test_clock_that_is_set_by_an_hour_stops_no_job(
         training = {"max_runtime_seconds": MAX_RUNTIME_SECONDS}
         sweep = {"queue_deadline_seconds": 60}
         began = time.monotonic()
-        result = scaling_benchmark(sweep_config(through(proxy, served), training=training, sweep=sweep))
+        result = scaling_benchmark(
+            sweep_config(through(proxy, served), training=training, sweep=sweep)
+        )
         assert ledger(served) == COMPLETED
     assert clock.set_forward_seconds == jump_seconds
     assert time.monotonic() - began < HOUR_SECONDS / 10

@@ -1,4 +1,6 @@
-"""SIGTERM to `nodesweep run` as service managers and CI send it: the command's exit code, and the platform's list."""
+"""SIGTERM to `nodesweep run` as service managers and CI send it: the command's exit code, and the
+platform's list.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[3]
 SECONDS = 120.0
-ENDLESS = {"t_compute_seconds": 3600, "startup_seconds": 0, "download_seconds": 0, "setup_seconds": 0}
+ENDLESS = {
+    "t_compute_seconds": 3600,
+    "startup_seconds": 0,
+    "download_seconds": 0,
+    "setup_seconds": 0,
+}
 
 
 @pytest.mark.slow
@@ -76,7 +83,9 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
     """As CI systems send them. A detached sweep is struck between its jobs."""
     with simulated(model=ENDLESS, time_scale=1.0) as served:
         jobs = 8
-        config = sweep_config(served, sweep={"node_counts": [1], "repeats": jobs, "max_parallel_jobs": jobs})
+        config = sweep_config(
+            served, sweep={"node_counts": [1], "repeats": jobs, "max_parallel_jobs": jobs}
+        )
         command = nodesweep_command("run", str(write_config(config, tmp_path)), *options)
         enough = 3 if options else jobs
         try:

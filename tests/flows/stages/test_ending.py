@@ -1,4 +1,6 @@
-"""What becomes of the jobs when a run ends badly: docs/ending.md, what needs no server and worker of its own."""
+"""What becomes of the jobs when a run ends badly: docs/ending.md, what needs no server and worker
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ from tests.infra.local.platform_client import wait_until
 Configs = Callable[..., BenchmarkConfig]
 REPOSITORY = Path(__file__).resolve().parents[3]
 TERMINATED = TerminationSignal(15)
-EXPIRED = ClientError({"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}, "ListTrainingJobs")
+EXPIRED = ClientError(
+    {"Error": {"Code": "ExpiredTokenException", "Message": "expired"}}, "ListTrainingJobs"
+)
 UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker")
 
 
@@ -74,13 +78,16 @@ def test_sigterm_to_a_command_is_a_cancel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "cancelled"), [(Cancelling(), True), (CancelledState(), True), (Running(), False), (None, False)]
+    ("state", "cancelled"),
+    [(Cancelling(), True), (CancelledState(), True), (Running(), False), (None, False)],
 )
 def test_sigterm_under_a_worker_is_what_the_server_says(
     monkeypatch: pytest.MonkeyPatch, state: Any, cancelled: bool
 ) -> None:
     monkeypatch.setattr(flows.stages.ending, "deployment", SimpleNamespace(id=str(uuid4())))
-    monkeypatch.setattr(flows.stages.ending, "flow_run", SimpleNamespace(get_id=lambda: str(uuid4())))
+    monkeypatch.setattr(
+        flows.stages.ending, "flow_run", SimpleNamespace(get_id=lambda: str(uuid4()))
+    )
     monkeypatch.setattr(flows.stages.ending, "get_client", Server(state))
     assert is_cancel(TERMINATED) is cancelled
 
@@ -95,7 +102,11 @@ def test_sigterm_under_a_worker_is_what_the_server_says(
     ],
 )
 def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
-    make_config: Configs, monkeypatch: pytest.MonkeyPatch, policy: str, error: BaseException, done: str | None
+    make_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    error: BaseException,
+    done: str | None,
 ) -> None:
     calls: list[str] = []
 
@@ -105,16 +116,28 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
 
     monkeypatch.setattr(flows.stages.ending, "stop_sweep_jobs_now", stop)
     owner: Any = SimpleNamespace(leave=lambda: calls.append("marked"))
-    end_sweep(make_config(sweep={"on_cancel": policy}), "bench-20260102030405-0a1b2c3d", ["job"], error, owner)
+    end_sweep(
+        make_config(sweep={"on_cancel": policy}),
+        "bench-20260102030405-0a1b2c3d",
+        ["job"],
+        error,
+        owner,
+    )
     assert calls == ([] if done is None else [done])
 
 
 def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]]:
-    """(nodes, attempt, status) of every job of the benchmark that the platform lists, once all have ended."""
+    """(nodes, attempt, status) of every job of the benchmark that the platform lists, once all have
+    ended.
+    """
 
     def ended() -> list[tuple[int, int, str]] | None:
-        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-")["TrainingJobSummaries"]
-        places = [(names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs]
+        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-")[
+            "TrainingJobSummaries"
+        ]
+        places = [
+            (names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs
+        ]
         found = [(place[0], place[2], status) for place, status in places if place is not None]
         return sorted(found) if all(status != "InProgress" for *_, status in found) else None
 
@@ -126,7 +149,9 @@ ALL_COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
 
 @pytest.fixture
 def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], None]:
-    """failing_watch(error, times): so many watches of the sweep's jobs fail, without pauses between the tries."""
+    """failing_watch(error, times): so many watches of the sweep's jobs fail, without pauses between
+    the tries.
+    """
 
     def install(error: Exception, times: int) -> None:
         left, real = [error] * times, tasks.jobs.training_jobs.watch
@@ -144,7 +169,9 @@ def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int],
 
 
 @pytest.mark.usefixtures("prefect")
-@pytest.mark.parametrize(("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 1 + PATIENT_TASK_OPTIONS["retries"])])
+@pytest.mark.parametrize(
+    ("error", "tries"), [(EXPIRED, 1), (UNREACHABLE, 1 + PATIENT_TASK_OPTIONS["retries"])]
+)
 def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
     pipeline_config: Configs,
     served: SimpleNamespace,
@@ -164,7 +191,9 @@ def test_platform_that_is_lost_leaves_jobs_that_the_next_run_takes_over(
 
 @pytest.mark.usefixtures("prefect")
 def test_connection_that_comes_back_in_time_costs_nothing(
-    pipeline_config: Configs, served: SimpleNamespace, failing_watch: Callable[[Exception, int], None]
+    pipeline_config: Configs,
+    served: SimpleNamespace,
+    failing_watch: Callable[[Exception, int], None],
 ) -> None:
     failing_watch(UNREACHABLE, 3)
     result = scaling_benchmark(pipeline_config("scaling", name="flaky"))
@@ -173,7 +202,9 @@ def test_connection_that_comes_back_in_time_costs_nothing(
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Files called report.html find the disk full as they are written; the returned call makes room."""
+    """Files called report.html find the disk full as they are written; the returned call makes
+    room.
+    """
     real = os.fsync
 
     def fsync(handle: int) -> None:
@@ -189,7 +220,9 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_disk_that_is_full_at_the_report_loses_nothing(
     pipeline_config: Configs, served: SimpleNamespace, full_disk: Callable[[], None], tmp_path: Path
 ) -> None:
-    """Exit code 1 and a message that names the file; report and history are in the bucket, the copy here follows."""
+    """Exit code 1 and a message that names the file; report and history are in the bucket, the copy
+    here follows.
+    """
     config = pipeline_config("scaling", name="full")
     done = nodesweep_run(config, tmp_path)
     (sweep,) = {names.sweep_of_job(job) for job in jobs_named(served, "full-")}
@@ -219,7 +252,11 @@ def test_every_test_that_the_table_names_is_there() -> None:
     table = (REPOSITORY / "docs" / "ending.md").read_text(encoding="utf-8")
     files = list((REPOSITORY / "tests").rglob("test_*.py"))
     known = [path.name for path in files]
-    known += [name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)]
+    known += [
+        name
+        for path in files
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+    ]
     named = [name.split("[")[0] for name in re.findall(r"`((?:test|…)_[^`]*)`", table)]
     assert len(named) > 50
     patterns = [re.compile(".*".join(map(re.escape, name.split("…")))) for name in named]

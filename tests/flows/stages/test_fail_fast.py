@@ -1,4 +1,6 @@
-"""A program that can't run costs two small jobs; code that never ran is tried small; nothing done is lost."""
+"""A program that can't run costs two small jobs; code that never ran is tried small; nothing done
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Steps:
         """Jobs of the sweep that the platform knows."""
         return len(nodes_of_jobs(self._served, str(names.sweep_of_job(job.job_name))))
 
-    def train(self, job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    def train(
+        self, job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+    ) -> None:
         if not self.first_nodes:
             self.first_nodes = job.instance_count
             time.sleep(1.5)
@@ -50,31 +54,51 @@ class Steps:
 
 
 def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
-    jobs = served.sagemaker.list_training_jobs(NameContains=f"{sweep}-n", SortBy="CreationTime", SortOrder="Ascending")[
-        "TrainingJobSummaries"
-    ]
+    jobs = served.sagemaker.list_training_jobs(
+        NameContains=f"{sweep}-n", SortBy="CreationTime", SortOrder="Ascending"
+    )["TrainingJobSummaries"]
     return [int(job["TrainingJobName"].removeprefix(f"{sweep}-n").split("-")[0]) for job in jobs]
 
 
-def test_program_that_can_not_run_costs_two_small_jobs(served: SimpleNamespace, pipeline_config: Configs) -> None:
+def test_program_that_can_not_run_costs_two_small_jobs(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
     served.engine.programs['"broken"'] = broken
     config = pipeline_config(
         "broken",
-        sweep={"node_counts": [1, 2, 4], "repeats": 2, "order": "descending", "smoke": "auto", "min_points": 1},
+        sweep={
+            "node_counts": [1, 2, 4],
+            "repeats": 2,
+            "order": "descending",
+            "smoke": "auto",
+            "min_points": 1,
+        },
     )
     result = measure(config)
     assert nodes_of_jobs(served, result.sweep_id) == [1, 1]
     assert (result.folder / "report.html").is_file() and result.missing_points == 6
-    assert any("4 of 6 planned points were not run: the program failed twice" in text for text in result.report.caveats)
-    with pytest.raises(PointsMissing, match=r"^the sweep was given up: the program failed twice in a row .*--epochs 3"):
+    assert any(
+        "4 of 6 planned points were not run: the program failed twice" in text
+        for text in result.report.caveats
+    )
+    with pytest.raises(
+        PointsMissing,
+        match=r"^the sweep was given up: the program failed twice in a row .*--epochs 3",
+    ):
         check_points(config, result)
     again = measure(config, resume=True)
-    assert len(nodes_of_jobs(served, result.sweep_id)) == 4, "a resume tries anew, and gives up again"
+    assert len(nodes_of_jobs(served, result.sweep_id)) == 4, (
+        "a resume tries anew, and gives up again"
+    )
     assert again.given_up
 
 
-def test_running_jobs_are_stopped_and_completed_ones_kept(served: SimpleNamespace, pipeline_config: Configs) -> None:
-    """Everything at once: 1 node completes, 2 and 4 fail of one cause while 8 would run for ever."""
+def test_running_jobs_are_stopped_and_completed_ones_kept(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    """Everything at once: 1 node completes, 2 and 4 fail of one cause while 8 would run for
+    ever.
+    """
 
     done = threading.Event()
 
@@ -90,7 +114,12 @@ def test_running_jobs_are_stopped_and_completed_ones_kept(served: SimpleNamespac
             broken(job, node, say, stop)
 
     served.engine.programs['"mixed"'] = mixed
-    sweep = {"node_counts": [1, 2, 4, 8], "repeats": 1, "order": "ascending", "max_parallel_jobs": 4}
+    sweep = {
+        "node_counts": [1, 2, 4, 8],
+        "repeats": 1,
+        "order": "ascending",
+        "max_parallel_jobs": 4,
+    }
     result = measure(pipeline_config("mixed", sweep=sweep))
     status = {point.nodes: point.status for point in result.report.points}
     assert status == {1: "Completed", 2: "Failed", 4: "Failed", 8: "Stopped"}
@@ -102,7 +131,12 @@ def test_new_code_is_tried_small_until_its_first_step_and_known_code_is_not(
 ) -> None:
     steps = Steps(served)
     served.engine.programs['"steps"'] = steps.train
-    sweep = {"node_counts": [1, 2, 4], "order": "descending", "smoke": "auto", "max_parallel_jobs": 3}
+    sweep = {
+        "node_counts": [1, 2, 4],
+        "order": "descending",
+        "smoke": "auto",
+        "max_parallel_jobs": 3,
+    }
     first = scaling_benchmark(pipeline_config("steps", sweep=sweep))
     assert (first.missing_points, steps.first_nodes) == (0, 1)
     assert (steps.sent_before_step, steps.sent_after_step) == (1, 3)
@@ -117,7 +151,9 @@ def test_detached_sweep_of_new_code_starts_no_large_job_before_a_small_one_ran(
 ) -> None:
     served.engine.programs['"broken"'] = broken
     sweep = {"node_counts": [1, 4], "order": "descending", "smoke": "auto", "max_parallel_jobs": 2}
-    with pytest.raises(RunFailed, match=r"its first job, .*-n1-r1-a1-.* failed, and no further one .*--epochs 3"):
+    with pytest.raises(
+        RunFailed, match=r"its first job, .*-n1-r1-a1-.* failed, and no further one .*--epochs 3"
+    ):
         start_detached_sweep(pipeline_config("broken", name="detached", sweep=sweep))
     good = start_detached_sweep(pipeline_config("scaling", name="detachedgood", sweep=sweep))
     assert [name.split("-n")[1][0] for name in good.job_names] == ["1", "4"]

@@ -1,4 +1,5 @@
-"""Whole runs against endpoints that give answers which are not AWS's, or none: what the command says, and what is left.
+"""Whole runs against endpoints that give answers which are not AWS's, or none: what the command
+says, and what is left.
 
 Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries each call once.
 """
@@ -31,7 +32,9 @@ STRUCK_AT_DESCRIPTION = 3
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """short_waits(times): every pause between tries is so many times shorter; calls wait for 1 s, runs for 3 s."""
+    """short_waits(times): every pause between tries is so many times shorter; calls wait for 1 s,
+    runs for 3 s.
+    """
 
     def install(times: float) -> None:
         once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
@@ -41,7 +44,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = task.retry_delay_seconds
-            monkeypatch.setattr(task, "retry_delay_seconds", [seconds / times for seconds in delays])
+            monkeypatch.setattr(
+                task, "retry_delay_seconds", [seconds / times for seconds in delays]
+            )
         monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 1.5)
         monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 3.0)
 
@@ -49,7 +54,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 class Spoiler:
-    """From the third description of a job on every call meets the fault: so many calls, or until it is lifted."""
+    """From the third description of a job on every call meets the fault: so many calls, or until it
+    is lifted.
+    """
 
     def __init__(self, fault: CallFault, calls: float) -> None:
         self._fault, self._left, self._is_on = fault, calls, False
@@ -84,7 +91,9 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
     ("fault", "message"),
     [
         ("page", "an answer that is not AWS's: HTTP 403, text/html, "),
-        pytest.param("unanswered", " has not answered anything for 3 s; given up at ", marks=pytest.mark.slow),
+        pytest.param(
+            "unanswered", " has not answered anything for 3 s; given up at ", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
@@ -97,11 +106,17 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
 ) -> None:
     short_waits(1000)
     spoiler = Spoiler(fault, float("inf"))
-    with simulated(model=MODEL, time_scale=TIME_SCALE) as served, Proxy(served.endpoint, spoiler) as proxy:
+    with (
+        simulated(model=MODEL, time_scale=TIME_SCALE) as served,
+        Proxy(served.endpoint, spoiler) as proxy,
+    ):
         config = sweep_config(through(proxy, served))
         lost = nodesweep_run(config, tmp_path)
         assert lost.exit_code == 1 and isinstance(lost.exception, SystemExit), lost.output
-        assert f"nodesweep: AWS call failed: {proxy.endpoint}" in lost.output and message in lost.output
+        assert (
+            f"nodesweep: AWS call failed: {proxy.endpoint}" in lost.output
+            and message in lost.output
+        )
         assert "1 jobs run on: `nodesweep run CONFIG --resume " in lost.output
         if fault == "unanswered":
             assert f"no answer from {proxy.endpoint} for " in lost.output
@@ -134,8 +149,13 @@ def test_run_against_something_else_ends_with_what_it_said(
     with hostile_server(lambda path: words) as endpoint:
         served: Any = type("Served", (), {"endpoint": endpoint})
         config = sweep_config(served)
-        own = config.model_copy(update={"platform": config.platform.model_copy(update={"credentials": "chain"})})
+        own = config.model_copy(
+            update={"platform": config.platform.model_copy(update={"credentials": "chain"})}
+        )
         done = nodesweep_run(own, tmp_path)
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
-    said = f"nodesweep: AWS call failed: {endpoint} gave ListObjectsV2 an answer that is not AWS's: HTTP {words.status}"
+    said = (
+        f"nodesweep: AWS call failed: {endpoint} gave ListObjectsV2 an answer that is not AWS's:"
+        f" HTTP {words.status}"
+    )
     assert said in done.output

@@ -16,24 +16,36 @@ pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
 
 
-def test_warm_pool_is_reused_recorded_and_released(served: SimpleNamespace, pipeline_config: Configs) -> None:
+def test_warm_pool_is_reused_recorded_and_released(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
     config = pipeline_config(
-        "scaling", training={"keep_alive_seconds": 600}, sweep={"node_counts": [1], "repeats": 2, "order": "ascending"}
+        "scaling",
+        training={"keep_alive_seconds": 600},
+        sweep={"node_counts": [1], "repeats": 2, "order": "ascending"},
     )
     report = scaling_benchmark(config).report
     assert [point.start for point in report.points] == ["cold", "warm"]
     assert report.conditions.start == "mixed"
     for point in report.points:
-        pool = served.sagemaker.describe_training_job(TrainingJobName=point.job_name)["WarmPoolStatus"]
-        assert pool["Status"] in ("Reused", "Terminated"), "nothing is kept once the sweep has ended"
+        pool = served.sagemaker.describe_training_job(TrainingJobName=point.job_name)[
+            "WarmPoolStatus"
+        ]
+        assert pool["Status"] in ("Reused", "Terminated"), (
+            "nothing is kept once the sweep has ended"
+        )
         assert point.costs.warm_pool_usd is None, "an emulated node has no price"
 
 
 def test_spot_runs_are_kept_and_left_out(pipeline_config: Configs) -> None:
     spot = {"spot": {"max_wait_seconds": 7200}, "max_runtime_seconds": 600}
-    report = scaling_benchmark(pipeline_config("scaling", training=spot, sweep={"node_counts": [1, 2]})).report
+    report = scaling_benchmark(
+        pipeline_config("scaling", training=spot, sweep={"node_counts": [1, 2]})
+    ).report
     assert [(point.spot, point.used) for point in report.points] == [(True, False)] * 2
-    assert report.headline.startswith("On emulated nodes") or "Nothing to compare" in report.headline
+    assert (
+        report.headline.startswith("On emulated nodes") or "Nothing to compare" in report.headline
+    )
     assert any("on spot capacity" in caveat for caveat in report.caveats)
 
 

@@ -1,4 +1,6 @@
-"""Whatever was accepted is watched, counted and ended, though the platform's lists and descriptions are behind."""
+"""Whatever was accepted is watched, counted and ended, though the platform's lists and descriptions
+are behind.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,16 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 class Late:
-    """SageMaker, whose lists, descriptions and tags know a job only so many seconds after this client made it."""
+    """SageMaker, whose lists, descriptions and tags know a job only so many seconds after this
+    client made it.
+    """
 
     def __init__(self, sagemaker: Any, list_seconds: float, known_seconds: float) -> None:
-        self._sagemaker, self._list_seconds, self._known_seconds = sagemaker, list_seconds, known_seconds
+        self._sagemaker, self._list_seconds, self._known_seconds = (
+            sagemaker,
+            list_seconds,
+            known_seconds,
+        )
         self._made_at: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -56,7 +64,9 @@ class Late:
 
     def _only_known(self, job_name: str, operation: str) -> None:
         if self._is_young(job_name, self._known_seconds):
-            missing: Any = {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}}
+            missing: Any = {
+                "Error": {"Code": "ValidationException", "Message": "Requested resource not found."}
+            }
             raise ClientError(missing, operation)
 
     def describe_training_job(self, TrainingJobName: str) -> Any:
@@ -80,7 +90,9 @@ class Late:
 
     def _older(self, page: dict[str, Any]) -> dict[str, Any]:
         jobs = page["TrainingJobSummaries"]
-        shown = [job for job in jobs if not self._is_young(job["TrainingJobName"], self._list_seconds)]
+        shown = [
+            job for job in jobs if not self._is_young(job["TrainingJobName"], self._list_seconds)
+        ]
         return {**page, "TrainingJobSummaries": shown}
 
 
@@ -107,7 +119,9 @@ def statuses(served: SimpleNamespace, benchmark: str) -> list[str]:
     """Of the benchmark's jobs, once none of them is Stopping."""
 
     def settled() -> list[str] | None:
-        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)["TrainingJobSummaries"]
+        jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)[
+            "TrainingJobSummaries"
+        ]
         found = sorted(job["TrainingJobStatus"] for job in jobs)
         return None if "Stopping" in found else [*found, ""]
 
@@ -115,8 +129,13 @@ def statuses(served: SimpleNamespace, benchmark: str) -> list[str]:
 
 
 def pools(served: SimpleNamespace, benchmark: str) -> set[str]:
-    jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)["TrainingJobSummaries"]
-    described = (served.sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"]) for job in jobs)
+    jobs = served.sagemaker.list_training_jobs(NameContains=f"{benchmark}-", MaxResults=100)[
+        "TrainingJobSummaries"
+    ]
+    described = (
+        served.sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"])
+        for job in jobs
+    )
     return {job["WarmPoolStatus"]["Status"] for job in described}
 
 
@@ -141,14 +160,21 @@ def test_sweep_whose_jobs_are_known_late_runs_to_its_report(
 
 
 @pytest.fixture
-def running(pipeline_config: Configs, served: SimpleNamespace) -> Iterator[Callable[..., tuple[BenchmarkConfig, str]]]:
-    """running(name): two jobs of a sweep that a thread runs, which take two seconds to stop; (config, sweep)."""
+def running(
+    pipeline_config: Configs, served: SimpleNamespace
+) -> Iterator[Callable[..., tuple[BenchmarkConfig, str]]]:
+    """running(name): two jobs of a sweep that a thread runs, which take two seconds to stop;
+    (config, sweep).
+    """
     threads: list[threading.Thread] = []
     ended: list[BaseException] = []
 
     def start(name: str, **training: Any) -> tuple[BenchmarkConfig, str]:
         config = pipeline_config(
-            "lingering", name=name, training=training, sweep={"node_counts": [1, 2], "max_parallel_jobs": 2}
+            "lingering",
+            name=name,
+            training=training,
+            sweep={"node_counts": [1, 2], "max_parallel_jobs": 2},
         )
         sweep = f"{name}-20261120000001-{names.config_digest(config)[:8]}"
 
@@ -194,7 +220,10 @@ def test_cancel_releases_the_warm_pools(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = pipeline_config(
-        "lingering", name="poolcancel", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+        "lingering",
+        name="poolcancel",
+        training={"keep_alive_seconds": 3600},
+        sweep={"max_parallel_jobs": 3},
     )
     interrupt_at(monkeypatch, flows.stages.sweep, "watch_training_jobs", 1)
     with pytest.raises(KeyboardInterrupt):
@@ -206,7 +235,10 @@ def test_cancel_releases_the_warm_pools(
 def test_detached_sweep_keeps_no_pool_once_it_is_stopped_or_collected(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> None:
-    sections: dict[str, Any] = {"training": {"keep_alive_seconds": 3600}, "sweep": {"max_parallel_jobs": 3}}
+    sections: dict[str, Any] = {
+        "training": {"keep_alive_seconds": 3600},
+        "sweep": {"max_parallel_jobs": 3},
+    }
     stopped = start_detached_sweep(pipeline_config("lingering", name="poolstopped", **sections))
     config = pipeline_config("scaling", name="poolcollected", **sections)
     stop_sweep(stopped.sweep_id, config)
@@ -227,11 +259,16 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
     """The flow's own process was killed; the hook knows only the run."""
     late(30.0, 3.0)
     config = pipeline_config(
-        "lingering", name="hooked", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 3}
+        "lingering",
+        name="hooked",
+        training={"keep_alive_seconds": 3600},
+        sweep={"max_parallel_jobs": 3},
     )
     sweep = start_detached_sweep(config).sweep_id
     monkeypatch.setattr(flows.stages.ending, "config_of_run", lambda parameters: config)
-    run: Any = SimpleNamespace(parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC))
+    run: Any = SimpleNamespace(
+        parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC)
+    )
     cancelled: Any = None
     flows.stages.ending.stop_jobs_of_run(scaling_benchmark, run, cancelled)
     assert statuses(served, "hooked") == ["Stopped"] * 3
@@ -242,7 +279,10 @@ def test_resume_after_a_crash_leaves_no_pool_of_either_run(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = pipeline_config(
-        "scaling", name="poolresume", training={"keep_alive_seconds": 3600}, sweep={"max_parallel_jobs": 2}
+        "scaling",
+        name="poolresume",
+        training={"keep_alive_seconds": 3600},
+        sweep={"max_parallel_jobs": 2},
     )
     crashed = start_crashed_sweep(config, monkeypatch)
     for name in crashed:
@@ -252,7 +292,9 @@ def test_resume_after_a_crash_leaves_no_pool_of_either_run(
 
 
 def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Its first two jobs run, and the run that started them is gone: as kill -9 leaves it, nothing was tidied up."""
+    """Its first two jobs run, and the run that started them is gone: as kill -9 leaves it, nothing
+    was tidied up.
+    """
     with monkeypatch.context() as patches:
         patches.setattr(flows.stages.sweep, "release_pools_now", lambda *_: [])
 
@@ -263,9 +305,15 @@ def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(RuntimeError, match="killed"):
             scaling_benchmark(config)
     s3 = aws_client("s3", config.platform)
-    listed = s3.list_objects_v2(Bucket=config.platform.bucket, Prefix=names.sweeps_prefix(config.platform.prefix))
+    listed = s3.list_objects_v2(
+        Bucket=config.platform.bucket, Prefix=names.sweeps_prefix(config.platform.prefix)
+    )
     claims = [entry["Key"] for entry in listed["Contents"] if "/claims/" in entry["Key"]]
-    return sorted(names.job_of_claim(key) for key in claims if names.job_of_claim(key).startswith(f"{config.name}-"))
+    return sorted(
+        names.job_of_claim(key)
+        for key in claims
+        if names.job_of_claim(key).startswith(f"{config.name}-")
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,7 +361,9 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
         scaling_benchmark(config, sweep_id=sweep)
     assert statuses(served, "restopped") == []
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", preflight)
-    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0, "an earlier stop does not hold a resume"
+    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0, (
+        "an earlier stop does not hold a resume"
+    )
 
 
 def test_the_resume_of_another_configs_sweep_leaves_that_one_alone(
@@ -344,7 +394,9 @@ def test_resume_whose_first_look_at_the_mark_failed_goes_on(
 def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stop has looked at everything by the time the job is accepted, after pauses of a throttled create."""
+    """The stop has looked at everything by the time the job is accepted, after pauses of a
+    throttled create.
+    """
     config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
     submit = flows.stages.sweep.submit_training_job
 
@@ -367,13 +419,19 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
     caplog: pytest.LogCaptureFixture,
     policy: str,
 ) -> None:
-    config = pipeline_config("endless", name=f"cut{policy}", sweep={"max_parallel_jobs": 3, "on_cancel": policy})
+    config = pipeline_config(
+        "endless", name=f"cut{policy}", sweep={"max_parallel_jobs": 3, "on_cancel": policy}
+    )
     interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 3)
     caplog.set_level("INFO", "nodesweep")
     with pytest.raises(KeyboardInterrupt):
         start_detached_sweep(config)
-    assert statuses(served, f"cut{policy}") == (["Stopped"] * 2 if policy == "stop" else ["InProgress"] * 2)
-    [said] = {record.getMessage() for record in caplog.records if "`nodesweep stop" in record.getMessage()}
+    assert statuses(served, f"cut{policy}") == (
+        ["Stopped"] * 2 if policy == "stop" else ["InProgress"] * 2
+    )
+    [said] = {
+        record.getMessage() for record in caplog.records if "`nodesweep stop" in record.getMessage()
+    }
     sweep = said.split("`nodesweep stop ")[1].split("`")[0]
     sign = read_owner_sign(served.s3, config.platform, sweep)
     assert names.is_sweep_id(sweep) and sign is not None
@@ -383,7 +441,9 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
 def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = pipeline_config("scaling", name="stubborn", sweep={"max_parallel_jobs": 3, "max_attempts": 3})
+    config = pipeline_config(
+        "scaling", name="stubborn", sweep={"max_parallel_jobs": 3, "max_attempts": 3}
+    )
     watch, stubborn = flows.stages.sweep.watch_training_jobs, list[str]()
 
     def given_up(platform: Any, sweep: str, jobs: list[str], *rest: Any) -> Any:
@@ -397,26 +457,42 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
     result = measure(config)
     assert result.missing_points == 1
     points = {point["job_name"]: point for point in result.report.to_dict()["points"]}
-    assert [point["status"] for name, point in points.items() if name != stubborn[0]] == ["Completed"] * 2
-    assert points[stubborn[0]]["status"] == "Failed" and "did not stop within 300 s" in points[stubborn[0]]["reason"]
-    assert len(statuses(served, "stubborn")) == 3, "no further attempt beside a job that may still run"
+    assert [point["status"] for name, point in points.items() if name != stubborn[0]] == [
+        "Completed"
+    ] * 2
+    assert (
+        points[stubborn[0]]["status"] == "Failed"
+        and "did not stop within 300 s" in points[stubborn[0]]["reason"]
+    )
+    assert len(statuses(served, "stubborn")) == 3, (
+        "no further attempt beside a job that may still run"
+    )
 
 
 def test_two_runs_of_one_sweep_are_one_budget(
     pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun (0.17); two are 0.33."""
+    """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun
+    (0.17); two are 0.33.
+    """
     config = pipeline_config(
         "scaling",
         name="shared",
         training={"max_runtime_seconds": 480},
-        sweep={"node_counts": [1, 2], "order": "ascending", "budget_usd": 0.95, "max_parallel_jobs": 2},
+        sweep={
+            "node_counts": [1, 2],
+            "order": "ascending",
+            "budget_usd": 0.95,
+            "max_parallel_jobs": 2,
+        },
     )
     plan_of = flows.scaling_benchmark.preflight
     sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
 
     def at_a_price(config: BenchmarkConfig) -> Any:
-        unbounded = config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
+        unbounded = config.model_copy(
+            update={"sweep": config.sweep.model_copy(update={"budget_usd": None})}
+        )
         return replace(plan_of(unbounded), usd_per_hour=1.0)
 
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", at_a_price)
@@ -429,12 +505,17 @@ def test_two_runs_of_one_sweep_are_one_budget(
 
     monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
     report = begin_as(config, sweep).report.to_dict()
-    assert [(point["nodes"], point["status"]) for point in report["points"]] == [(1, "Completed"), (2, "Failed")]
+    assert [(point["nodes"], point["status"]) for point in report["points"]] == [
+        (1, "Completed"),
+        (2, "Failed"),
+    ]
     assert "sweep.budget_usd: 0.95 USD" in report["points"][1]["reason"]
     claims = served.s3.list_objects_v2(
         Bucket=config.platform.bucket, Prefix=names.claims_prefix(config.platform.prefix, sweep)
     )
-    claimed = {names.parse_job_name(names.job_of_claim(entry["Key"])) for entry in claims["Contents"]}
+    claimed = {
+        names.parse_job_name(names.job_of_claim(entry["Key"])) for entry in claims["Contents"]
+    }
     assert claimed == {(1, 1, 1), (4, 1, 2)}, "what was refused is claimed no longer"
 
 
@@ -442,4 +523,6 @@ def test_claims_and_lists_are_of_this_sweep_alone(pipeline_config: Configs, tmp_
     config = pipeline_config("scaling", name="claims", sweep={"node_counts": [1]})
     first = scaling_benchmark(config)
     [job] = json.loads((first.folder / "report.json").read_text())["points"]
-    assert tasks.jobs.training_jobs.list_training_jobs(config.platform, first.sweep_id) == [job["job_name"]]
+    assert tasks.jobs.training_jobs.list_training_jobs(config.platform, first.sweep_id) == [
+        job["job_name"]
+    ]

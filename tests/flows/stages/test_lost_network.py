@@ -1,4 +1,5 @@
-"""Minutes without a way to the platform in the middle of a sweep: what a proxy that hangs up leaves of it.
+"""Minutes without a way to the platform in the middle of a sweep: what a proxy that hangs up leaves
+of it.
 
 Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries each call once.
 """
@@ -32,7 +33,13 @@ from tests.flows.simulated_sweep import COMPLETED, ledger
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 PATIENT_TASKS = (submit_training_job, is_sweep_stopped, put_objects)
-PATIENT_CALLS = (describe_training_job, watch_training_jobs, read_job_log, read_job_metrics, claim_job)
+PATIENT_CALLS = (
+    describe_training_job,
+    watch_training_jobs,
+    read_job_log,
+    read_job_metrics,
+    claim_job,
+)
 FIVE_MINUTES = 300.0
 MODEL = {"t_compute_seconds": 100, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
 TIME_SCALE = 0.02  # jobs of 2.4, 1.4 and 0.9 s
@@ -43,7 +50,9 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """compress(times): every pause of the patient tasks is so many times shorter."""
 
     def install(times: float) -> None:
-        once = tasks.platform._CLIENT_CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
+        once = tasks.platform._CLIENT_CONFIG.merge(
+            Config(retries={"mode": "standard", "total_max_attempts": 1})
+        )
         monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
         pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
@@ -89,7 +98,9 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
     compress: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No second job, and none that failed: the first one ends during the outage, and is found at its end."""
+    """No second job, and none that failed: the first one ends during the outage, and is found at
+    its end.
+    """
     caplog.set_level(logging.WARNING, "nodesweep")
     compress(100)
     with (
@@ -101,14 +112,18 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
         assert ledger(served) == COMPLETED
         assert sum(call.label == "CreateTrainingJob" for call in proxy.calls) == len(COMPLETED)
     assert result.missing_points == 0
-    assert sum("watch training jobs: " in record.getMessage() for record in caplog.records) >= 5, "tries in vain"
+    assert sum("watch training jobs: " in record.getMessage() for record in caplog.records) >= 5, (
+        "tries in vain"
+    )
 
 
 @pytest.mark.usefixtures("prefect", "quiet")
 def test_sweep_that_waited_in_vain_leaves_its_jobs_to_the_next_run(
     simulated: Platform, sweep_config: Configs, compress: Callable[[float], None]
 ) -> None:
-    """An outage that outlasts every pause: the run fails with what boto3 said, the next one finds its job."""
+    """An outage that outlasts every pause: the run fails with what boto3 said, the next one finds
+    its job.
+    """
     compress(2000)
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,

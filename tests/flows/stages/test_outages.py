@@ -1,4 +1,6 @@
-"""Whole sweeps through outages of a fault plan, on the simulated engine: what the platform lists in the end."""
+"""Whole sweeps through outages of a fault plan, on the simulated engine: what the platform lists in
+the end.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,20 @@ FOREIGN = job_request(
 
 
 def test_throttled_sweep_runs_one_job_per_point(simulated: Platform, sweep_config: Configs) -> None:
-    """A throttled call is repeated, and no job is there twice for it; nor for one that was made and not described."""
+    """A throttled call is repeated, and no job is there twice for it; nor for one that was made and
+    not described.
+    """
     throttled = [
         {"fault": "throttle", "operation": "CreateTrainingJob", "calls": [2, 2]},
         {"fault": "throttle", "operation": "DescribeTrainingJob", "calls": [2, 2]},
         {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 1]},
-        {"fault": "error", "operation": "ListTags", "calls": [1, 1], "code": "InternalFailure", "http_status": 500},
+        {
+            "fault": "error",
+            "operation": "ListTags",
+            "calls": [1, 1],
+            "code": "InternalFailure",
+            "http_status": 500,
+        },
     ]
     with simulated(*throttled) as served:
         result = scaling_benchmark(sweep_config(served, sweep={"node_counts": [1, 2]}))
@@ -45,7 +55,9 @@ def test_throttled_sweep_runs_one_job_per_point(simulated: Platform, sweep_confi
         assert ledger(served) == [(1, 1, "Completed"), (2, 1, "Completed")]
 
 
-def test_starved_sweep_finishes_with_another_attempt(simulated: Platform, sweep_config: Configs) -> None:
+def test_starved_sweep_finishes_with_another_attempt(
+    simulated: Platform, sweep_config: Configs
+) -> None:
     """2 nodes are long Pending, 4 nodes fail for lack of capacity once."""
     starved = (
         {"fault": "pending", "jobs": "*-n2-*", "seconds": 600},
@@ -63,11 +75,22 @@ def test_starved_sweep_finishes_with_another_attempt(simulated: Platform, sweep_
 def test_quota_limited_sweep_never_runs_above_it(
     simulated: Platform, sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """3 jobs of up to 4 nodes at once under a quota of 4, of which somebody else's job has 3 until one is refused."""
-    quick = {"t_compute_seconds": 30, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+    """3 jobs of up to 4 nodes at once under a quota of 4, of which somebody else's job has 3 until
+    one is refused.
+    """
+    quick = {
+        "t_compute_seconds": 30,
+        "startup_seconds": 5,
+        "download_seconds": 5,
+        "setup_seconds": 0,
+    }
 
     def refusals() -> list[str]:
-        return [text for record in caplog.records if (text := record.getMessage()).startswith("quota reached")]
+        return [
+            text
+            for record in caplog.records
+            if (text := record.getMessage()).startswith("quota reached")
+        ]
 
     with simulated(model=quick, time_scale=0.01, **{"ml.local.small": 4}) as served:
         served.sagemaker.create_training_job(**FOREIGN)
@@ -82,12 +105,16 @@ def test_quota_limited_sweep_never_runs_above_it(
 
 @contextmanager
 def watched(served: SimpleNamespace, refusals: Callable[[], list[str]]) -> Iterator[list[int]]:
-    """The instances in use, again and again, each from one answer of ListTrainingJobs; ends FOREIGN at a refusal."""
+    """The instances in use, again and again, each from one answer of ListTrainingJobs; ends FOREIGN
+    at a refusal.
+    """
     seen, over = [0], threading.Event()
 
     def watch() -> None:
         while not over.wait(0.01):
-            jobs = served.sagemaker.list_training_jobs(StatusEquals="InProgress")["TrainingJobSummaries"]
+            jobs = served.sagemaker.list_training_jobs(StatusEquals="InProgress")[
+                "TrainingJobSummaries"
+            ]
             places = [names.parse_job_name(job["TrainingJobName"]) for job in jobs]
             seen.append(sum(place[0] if place else FOREIGN_NODES for place in places))
             if None in places and refusals():
@@ -102,13 +129,20 @@ def watched(served: SimpleNamespace, refusals: Callable[[], list[str]]) -> Itera
         thread.join()
 
 
-def test_algorithm_error_is_not_tried_again(simulated: Platform, sweep_config: Configs, tmp_path: Path) -> None:
+def test_algorithm_error_is_not_tried_again(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path
+) -> None:
     """One job of that point, all jobs of the others, exit code 1, and the reason in the report.
 
     Its second description, the first one after its start, is late: it has failed by then.
     """
     broken = {"fault": "algorithm_error", "jobs": "*-n2-*", "after_seconds": 60, "node": "algo-2"}
-    late = {"fault": "throttle", "operation": "DescribeTrainingJob", "jobs": "*-n2-*", "calls": [2, 2]}
+    late = {
+        "fault": "throttle",
+        "operation": "DescribeTrainingJob",
+        "jobs": "*-n2-*",
+        "calls": [2, 2],
+    }
     with simulated(broken, late) as served:
         done = nodesweep_run(sweep_config(served, sweep={"max_attempts": 3}), tmp_path)
         assert ledger(served) == [COMPLETED[0], (2, 1, "Failed"), COMPLETED[2]]
@@ -122,10 +156,26 @@ def test_algorithm_error_is_not_tried_again(simulated: Platform, sweep_config: C
 def test_expired_credentials_leave_jobs_that_new_ones_find(
     simulated: Platform, sweep_config: Configs, tmp_path: Path
 ) -> None:
-    """The third look is refused: no further try, exit code 1, a word on what to do; the job goes on, and is adopted."""
-    code = {"code": "ExpiredTokenException", "message": "The security token included in the request is expired"}
-    expired = {"fault": "error", "operation": "DescribeTrainingJob", "calls": [4, 4], "http_status": 400, **code}
-    model = {"t_compute_seconds": 700, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}
+    """The third look is refused: no further try, exit code 1, a word on what to do; the job goes
+    on, and is adopted.
+    """
+    code = {
+        "code": "ExpiredTokenException",
+        "message": "The security token included in the request is expired",
+    }
+    expired = {
+        "fault": "error",
+        "operation": "DescribeTrainingJob",
+        "calls": [4, 4],
+        "http_status": 400,
+        **code,
+    }
+    model = {
+        "t_compute_seconds": 700,
+        "startup_seconds": 5,
+        "download_seconds": 5,
+        "setup_seconds": 0,
+    }
     with simulated(expired, model=model, time_scale=0.02) as served:
         config = sweep_config(served, sweep={"max_attempts": 3})
         lost = nodesweep_run(config, tmp_path)
@@ -139,10 +189,14 @@ def test_expired_credentials_leave_jobs_that_new_ones_find(
     assert resumed.exit_code == 0, resumed.output
 
 
-def test_internal_error_is_tried_again_as_often_as_allowed(simulated: Platform, sweep_config: Configs) -> None:
+def test_internal_error_is_tried_again_as_often_as_allowed(
+    simulated: Platform, sweep_config: Configs
+) -> None:
     """2 nodes fail once, 4 nodes always."""
     internal = {"fault": "internal_error", "after_seconds": 60}
-    with simulated({**internal, "jobs": "*-n2-*", "max_jobs": 1}, {**internal, "jobs": "*-n4-*"}) as served:
+    with simulated(
+        {**internal, "jobs": "*-n2-*", "max_jobs": 1}, {**internal, "jobs": "*-n4-*"}
+    ) as served:
         result = measure(sweep_config(served, sweep={"max_attempts": 2}))
         assert result.missing_points == 1
         assert ledger(served) == [

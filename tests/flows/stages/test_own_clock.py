@@ -1,4 +1,6 @@
-"""A program of one's own, in real processes without torch: its own clock counts, and its own word of its world size."""
+"""A program of one's own, in real processes without torch: its own clock counts, and its own word
+of its world size.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +39,25 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
     engines: list[ProcessEngine] = []
 
     def make(config: ServerConfig, endpoint: str) -> Backend:
-        engines.append(ProcessEngine(config.state_dir / "engine", OneImage(image), endpoint, times=TIMES))
+        engines.append(
+            ProcessEngine(config.state_dir / "engine", OneImage(image), endpoint, times=TIMES)
+        )
         images = FakeImageStore()
         images.resolve = OneImage(image).resolve
         return with_real_nodes(config, engines[0], images)
 
     with running(ServerConfig(0, state), make) as endpoint:
         yield SimpleNamespace(
-            endpoint=endpoint, program=lambda said: write_train(image, SLOW_TO_START.replace("{SAID}", said))
+            endpoint=endpoint,
+            program=lambda said: write_train(image, SLOW_TO_START.replace("{SAID}", said)),
         )
     engines[0].close()
 
 
 @pytest.fixture
-def config(platform: SimpleNamespace, pipeline_config: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
+def config(
+    platform: SimpleNamespace, pipeline_config: Callable[..., BenchmarkConfig]
+) -> BenchmarkConfig:
     counts = {"node_counts": [1, 2], "order": "ascending"}
     return pipeline_config("own", platform={"endpoint_url": platform.endpoint}, sweep=counts)
 
@@ -69,7 +76,9 @@ def test_a_program_that_is_slow_to_start_is_timed_by_its_own_line(
     assert report.recommendation is not None
 
 
-def test_nodes_that_each_trained_alone_are_no_world_of_two(platform: SimpleNamespace, config: BenchmarkConfig) -> None:
+def test_nodes_that_each_trained_alone_are_no_world_of_two(
+    platform: SimpleNamespace, config: BenchmarkConfig
+) -> None:
     platform.program("1 processes")
     report = scaling_benchmark(config).report
     assert [row.world_size for row in report.summary] == [1, None]
@@ -82,21 +91,25 @@ def test_nodes_that_say_that_they_trained_alone_fail_the_point(
     platform.program("world_size=1;")
     report = measure(config).report
     assert [point.status for point in report.points] == ["Completed", "Failed"]
-    assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in (report.points[1].reason or "")
+    assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in (
+        report.points[1].reason or ""
+    )
     assert report.summary[1].world_size == 1
     assert report.summary[1].train.speedup is None
 
 
-def test_the_platforms_final_metrics_are_the_programs_word(platform: SimpleNamespace, config: BenchmarkConfig) -> None:
+def test_the_platforms_final_metrics_are_the_programs_word(
+    platform: SimpleNamespace, config: BenchmarkConfig
+) -> None:
     """Any wording, by a metric definition."""
     platform.program("It took 4.5 s")
     defined = {"train_seconds": r"It took (\S+) s"}
     training = config.training.model_copy(update={"metric_definitions": defined})
     report = scaling_benchmark(config.model_copy(update={"training": training})).report
     assert [point.clocks.train_seconds for point in report.points] == [4.5, 4.5]
-    [metric] = client(platform.endpoint, "sagemaker").describe_training_job(TrainingJobName=report.points[0].job_name)[
-        "FinalMetricDataList"
-    ]
+    [metric] = client(platform.endpoint, "sagemaker").describe_training_job(
+        TrainingJobName=report.points[0].job_name
+    )["FinalMetricDataList"]
     assert (metric["MetricName"], metric["Value"]) == ("train_seconds", 4.5)
 
 

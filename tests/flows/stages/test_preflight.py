@@ -27,7 +27,9 @@ Configs = Callable[..., BenchmarkConfig]
 LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
 
 
-def at_two_dollars(platform: PlatformConfig, instance: InstanceType) -> tuple[InstanceType, tuple[str, ...]]:
+def at_two_dollars(
+    platform: PlatformConfig, instance: InstanceType
+) -> tuple[InstanceType, tuple[str, ...]]:
     return with_price(instance, platform.region, 2.0, date(2026, 11, 20)), ("priced",)
 
 
@@ -62,18 +64,27 @@ def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this release built requests that the installed sagemaker-core does not take."""
     build = stage.build_request
 
-    def wrong(config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs) -> dict[str, Any]:
+    def wrong(
+        config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
+    ) -> dict[str, Any]:
         request = build(config, point, inputs)
         return {**request, "StoppingCondition": {"MaxRuntimeInSeconds": "an hour"}}
 
     monkeypatch.setattr(stage, "build_request", wrong)
 
 
-def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with_wrong_request(monkeypatch)
     result = CliRunner().invoke(main, ["plan", LOCAL])
     assert result.exit_code == 3
-    assert result.output.count("CreateTrainingJob request: stopping_condition.max_runtime_in_seconds: Input") == 1
+    assert (
+        result.output.count(
+            "CreateTrainingJob request: stopping_condition.max_runtime_in_seconds: Input"
+        )
+        == 1
+    )
 
 
 def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
@@ -81,11 +92,15 @@ def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
 ) -> None:
     with_wrong_request(monkeypatch)
     account.append(Findings())
-    with pytest.raises(PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: Input should be"):
+    with pytest.raises(
+        PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: Input should be"
+    ):
         stage.preflight(make_config())
 
 
-def test_account_is_asked_for_the_container_that_runs_as_it_is(make_config: Configs, tmp_path: Path) -> None:
+def test_account_is_asked_for_the_container_that_runs_as_it_is(
+    make_config: Configs, tmp_path: Path
+) -> None:
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-cpu-py311-ubuntu22.04-sagemaker"
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("")
@@ -99,29 +114,51 @@ def test_account_is_asked_for_the_container_that_runs_as_it_is(make_config: Conf
 
     assert stage.check_account(plan_of(config), at_two_dollars, ask).findings.problems == ()
     assert asked[0].config.image.uri == base
-    repositories = [need.resource for need in needs_of(asked[0].config) if ":repository/" in need.resource]
+    repositories = [
+        need.resource for need in needs_of(asked[0].config) if ":repository/" in need.resource
+    ]
     assert repositories == ["arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"]
 
 
 def test_container_that_runs_as_it_is_must_carry_the_option(make_config: Configs) -> None:
     """One that is built upon may be given what it lacks; this one is final."""
-    image = {"base_image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker"}
-    training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}, "source_dir": "code"}
+    image = {
+        "base_image": (
+            "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker"
+        )
+    }
+    training = {
+        "instance_type": "ml.p4d.24xlarge",
+        "distribution": {"kind": "smddp"},
+        "source_dir": "code",
+    }
     built = plan_of(make_config(image={"context": "image", **image}, training=training))
     as_it_is = plan_of(make_config(image={"context": None, **image}, training=training))
-    assert [problem for problem in built.findings.problems if "needs a container with SMDDP" in problem] == []
-    assert [problem for problem in as_it_is.findings.problems if "needs a container with SMDDP" in problem] != []
+    assert [
+        problem for problem in built.findings.problems if "needs a container with SMDDP" in problem
+    ] == []
+    assert [
+        problem
+        for problem in as_it_is.findings.problems
+        if "needs a container with SMDDP" in problem
+    ] != []
 
 
-def test_current_price_may_break_the_budget_beside_what_the_account_lacks(make_config: Configs) -> None:
+def test_current_price_may_break_the_budget_beside_what_the_account_lacks(
+    make_config: Configs,
+) -> None:
     config = make_config(sweep={"budget_usd": 11.0})
     assert plan_of(config).findings.problems == ()
-    found = stage.check_account(plan_of(config), at_two_dollars, answer("no bucket", "no role")).findings
+    found = stage.check_account(
+        plan_of(config), at_two_dollars, answer("no bucket", "no role")
+    ).findings
     assert found.problems[0].startswith("sweep.budget_usd: 11.0 is less than the 12.40 USD")
     assert found.problems[1:] == ("no bucket", "no role")
 
 
-def test_preflight_asks_nothing_where_an_offline_rule_is_broken(make_config: Configs, account: list[Findings]) -> None:
+def test_preflight_asks_nothing_where_an_offline_rule_is_broken(
+    make_config: Configs, account: list[Findings]
+) -> None:
     with pytest.raises(PreflightRefused, match="does not divide by 3"):
         stage.preflight(make_config(sweep={"node_counts": [3]}))  # the account has no answer ready
 
@@ -130,7 +167,10 @@ def test_preflight_refuses_with_every_online_problem(
     make_config: Configs, account: list[Findings], caplog: pytest.LogCaptureFixture
 ) -> None:
     account += [Findings(("no bucket", "no role"), ("the quota was not checked",)), Findings()]
-    with caplog.at_level(logging.INFO, "nodesweep.preflight"), pytest.raises(PreflightRefused) as refused:
+    with (
+        caplog.at_level(logging.INFO, "nodesweep.preflight"),
+        pytest.raises(PreflightRefused) as refused,
+    ):
         stage.preflight(make_config())
     assert refused.value.problems == ("no bucket", "no role")
     assert "notice: the quota was not checked" in caplog.text
@@ -146,8 +186,14 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
     assert "notice" not in plan_command(served.endpoint).output
     online = plan_command(served.endpoint, "--online")
     assert online.exit_code == 0
-    assert "notice: quota, network, role and price were not asked for: ml.local.small is an emulated" in online.output
-    assert "notice: platform.bucket: nodesweep-local does not exist yet; the run creates it" in online.output
+    assert (
+        "notice: quota, network, role and price were not asked for: ml.local.small is an emulated"
+        in online.output
+    )
+    assert (
+        "notice: platform.bucket: nodesweep-local does not exist yet; the run creates it"
+        in online.output
+    )
 
 
 def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
@@ -159,13 +205,23 @@ def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
 
 def test_plan_with_a_broken_offline_rule_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "check_account", lambda *_: pytest.fail("the account was asked"))
-    assert plan_command("http://127.0.0.1:9", "--online", "--set", "sweep.node_counts=[3]").exit_code == 3
+    assert (
+        plan_command("http://127.0.0.1:9", "--online", "--set", "sweep.node_counts=[3]").exit_code
+        == 3
+    )
 
 
 def test_plan_refuses_an_image_that_mpirun_could_not_start(tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM python:3.11-slim\nRUN pip install -r requirements.txt\n")
+    (tmp_path / "Dockerfile").write_text(
+        "FROM python:3.11-slim\nRUN pip install -r requirements.txt\n"
+    )
     (tmp_path / "requirements.txt").write_text("torch\n")
-    mpi = ["--set", f"image.context={tmp_path}", "--set", "training.distribution={kind: mpi, processes_per_node: 1}"]
+    mpi = [
+        "--set",
+        f"image.context={tmp_path}",
+        "--set",
+        "training.distribution={kind: mpi, processes_per_node: 1}",
+    ]
     command = ["plan", LOCAL, *mpi]
     refused = CliRunner().invoke(main, command)
     assert refused.exit_code == 3
@@ -175,26 +231,40 @@ def test_plan_refuses_an_image_that_mpirun_could_not_start(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("prefect")
-def test_flow_begins_with_the_online_rules(pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = pipeline_config("scaling", platform={"create_missing": False, "bucket": "nowhere-at-all"})
-    monkeypatch.setattr("flows.scaling_benchmark.ensure_bucket", lambda _: pytest.fail("the flow went on"))
+def test_flow_begins_with_the_online_rules(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config(
+        "scaling", platform={"create_missing": False, "bucket": "nowhere-at-all"}
+    )
+    monkeypatch.setattr(
+        "flows.scaling_benchmark.ensure_bucket", lambda _: pytest.fail("the flow went on")
+    )
     with pytest.raises(PreflightRefused, match=r"platform\.bucket: nowhere-at-all does not exist"):
         scaling_benchmark(config)
 
 
 @pytest.mark.usefixtures("prefect")
-def test_report_is_at_the_current_price(pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_is_at_the_current_price(
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("flows.report.look_up_price", at_two_dollars)
     report = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]})).report
     price = report.price
-    assert (price.usd_per_hour, price.source, price.date) == (2.0, "AWS Price List Query API", "2026-11-20")
+    assert (price.usd_per_hour, price.source, price.date) == (
+        2.0,
+        "AWS Price List Query API",
+        "2026-11-20",
+    )
 
 
 def test_the_rules_see_the_container_that_the_framework_stands_for(make_config: Configs) -> None:
     training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}}
     image = {"framework": {"version": "2.6.0", "python": "py312"}}
     hints = plan_of(make_config(training=training, image=image)).findings.hints
-    assert any("pytorch-training:2.6.0-gpu-py312 has nothing for kind smddp" in hint for hint in hints)
+    assert any(
+        "pytorch-training:2.6.0-gpu-py312 has nothing for kind smddp" in hint for hint in hints
+    )
 
 
 def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
@@ -204,5 +274,7 @@ def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
     monkeypatch.setattr(stage, "ask_platform", None)  # nothing is asked
     config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
     assert plan_of(config).findings.problems == ()
-    with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN is .*TOKEN_OF_MINE is not set"):
+    with pytest.raises(
+        PreflightRefused, match=r"training\.environment\.HF_TOKEN is .*TOKEN_OF_MINE is not set"
+    ):
         stage.preflight(config)

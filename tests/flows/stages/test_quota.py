@@ -22,7 +22,9 @@ LIMIT = "test-instances"
 @pytest.fixture
 def limit_of_four(prefect: None) -> Iterator[str]:
     with get_client(sync_client=True) as client:
-        client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=LIMIT, limit=4, active=True))
+        client.create_global_concurrency_limit(
+            GlobalConcurrencyLimitCreate(name=LIMIT, limit=4, active=True)
+        )
         yield LIMIT
         client.delete_global_concurrency_limit_by_name(LIMIT)
 
@@ -31,7 +33,9 @@ def test_two_sweeps_never_hold_more_nodes_than_the_limit(limit_of_four: str) -> 
     first, second = NodeSlots(limit_of_four), NodeSlots(limit_of_four)
     first.take("a", 3)
     first.take("a", 3)  # adopted again: it holds its slots already
-    with pytest.raises(QuotaReached, match="b: 2 slots of the global concurrency limit test-instances are not free"):
+    with pytest.raises(
+        QuotaReached, match="b: 2 slots of the global concurrency limit test-instances are not free"
+    ):
         second.take("b", 2)
     second.take("c", 1)
     first.give_back("a")
@@ -51,7 +55,9 @@ def test_a_sweep_without_a_limit_asks_nobody(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_limit_that_cannot_work_is_refused_before_anything_is_sent(limit_of_four: str) -> None:
     check_limit(limit_of_four, 4)
-    with pytest.raises(PreflightRefused, match="test-instances has 4 slots, and the largest job needs 8"):
+    with pytest.raises(
+        PreflightRefused, match="test-instances has 4 slots, and the largest job needs 8"
+    ):
         check_limit(limit_of_four, 8)
     with pytest.raises(PreflightRefused, match="prefect gcl create nowhere --limit INSTANCES"):
         check_limit("nowhere", 1)
@@ -72,7 +78,12 @@ def test_a_sweep_holds_its_jobs_nodes_and_gives_them_back(
         return watch(*arguments)
 
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", spy)
-    sweep = {"node_counts": [1, 4], "max_parallel_jobs": 1, "concurrency_limit": LIMIT, "order": "ascending"}
+    sweep = {
+        "node_counts": [1, 4],
+        "max_parallel_jobs": 1,
+        "concurrency_limit": LIMIT,
+        "order": "ascending",
+    }
     scaling_benchmark(pipeline_config("scaling", sweep=sweep))
     assert taken == [1, 4]
     with get_client(sync_client=True) as client:

@@ -33,7 +33,9 @@ class Bucket:
         return names.sweep_id(self.config, datetime(2026, 1, day, 3, tzinfo=UTC))
 
     def night(self, day: int, slower: float = 1.0, **changes: Any) -> ScalingReport:
-        """The report of that day's sweep, kept: five runs each at 1 and 2 nodes, the latter `slower` times as long."""
+        """The report of that day's sweep, kept: five runs each at 1 and 2 nodes, the latter
+        `slower` times as long.
+        """
         report = report_of(self.config, self.sweep(day), slower, **changes)
         self.files[report.sweep_id, names.REPORT_JSON] = names.pretty_json(report.to_dict())
         return report
@@ -47,7 +49,12 @@ class Bucket:
 def report_of(
     config: BenchmarkConfig, sweep: str, slower: float, lost: int | None = None, **changes: Any
 ) -> ScalingReport:
-    facts: dict[str, Any] = {"platform_kind": "aws", "instance_type": "ml.m5.xlarge", "region": "us-east-1", **changes}
+    facts: dict[str, Any] = {
+        "platform_kind": "aws",
+        "instance_type": "ml.m5.xlarge",
+        "region": "us-east-1",
+        **changes,
+    }
     outcomes = [
         JobOutcome(
             nodes=nodes, repeat=repeat, attempt=1, job_name=names.job_name(sweep, nodes, repeat, 1, "abcd"),
@@ -58,11 +65,15 @@ def report_of(
         for repeat, seconds in enumerate(TIMES, start=1)
     ]  # fmt: skip
     provenance = {"image_uri": changes.get("image_uri", "image@sha256:1")}
-    return analyse(sweep, config, None, outcomes, None, provenance, datetime(2026, 1, 20, tzinfo=UTC))
+    return analyse(
+        sweep, config, None, outcomes, None, provenance, datetime(2026, 1, 20, tzinfo=UTC)
+    )
 
 
 @pytest.fixture
-def bucket(make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(
+    make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bucket]:
     made = Bucket(make_config(sweep={"node_counts": [1, 2], "repeats": 5}))
     fakes = {
         "list_sweeps_of": lambda config: sorted({sweep for sweep, _ in made.files}),
@@ -139,17 +150,24 @@ def test_only_earlier_sweeps_count(bucket: Bucket) -> None:
 
 def test_last_improvement_is_a_good_night(bucket: Bucket) -> None:
     first, second = bucket.night(1, slower=1.2), bucket.night(2)
-    bucket.files[second.sweep_id, names.COMPARISON_JSON] = compare(first, second).model_dump_json().encode()
+    bucket.files[second.sweep_id, names.COMPARISON_JSON] = (
+        compare(first, second).model_dump_json().encode()
+    )
     found = last_good_report(bucket.config, bucket.sweep(3))
     assert found is not None and found.sweep_id == bucket.sweep(2)
 
 
 def test_new_image_is_what_a_night_is_there_to_judge(bucket: Bucket) -> None:
     bucket.night(1, image_uri="image@sha256:1")
-    assert alarm_on_regression(bucket.config, bucket.night(2, image_uri="image@sha256:2"), 0.05) is not None
+    assert (
+        alarm_on_regression(bucket.config, bucket.night(2, image_uri="image@sha256:2"), 0.05)
+        is not None
+    )
 
 
-def test_other_conditions_are_a_warning_and_no_alarm(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_conditions_are_a_warning_and_no_alarm(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
     bucket.night(1)
     night = bucket.night(2, slower=1.5, instance_type="ml.m5.2xlarge")
     assert alarm_on_regression(bucket.config, night, 0.05) is None

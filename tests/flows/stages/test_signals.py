@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM: the first one ends in order, a second Ctrl-C at once, and no SIGTERM cuts an ending off."""
+"""Ctrl-C and SIGTERM: the first one ends in order, a second Ctrl-C at once, and no SIGTERM cuts an
+ending off.
+"""
 
 from __future__ import annotations
 
@@ -67,15 +69,25 @@ def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on() -> None:
         (("SIGTERM", "SIGTERM", "of a worker"), "Terminated"),
     ],
 )
-def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(arguments: tuple[str, ...], raised: str) -> None:
+def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(
+    arguments: tuple[str, ...], raised: str
+) -> None:
     """As CI systems send them; `Terminated` is what Prefect's handler raises in a flow."""
     done = run(FLOW, *arguments)
-    assert done.stdout.splitlines() == [raised, "all jobs are stopped", "the run is over"], done.stderr
+    assert done.stdout.splitlines() == [
+        raised,
+        "all jobs are stopped",
+        "the run is over",
+    ], done.stderr
 
 
 def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already() -> None:
     done = run(FLOW, "SIGTERM", "SIGINT")
-    assert done.stdout.splitlines() == ["Terminated", "all jobs are stopped", "the run is over"], done.stderr
+    assert done.stdout.splitlines() == [
+        "Terminated",
+        "all jobs are stopped",
+        "the run is over",
+    ], done.stderr
     assert "Ctrl-C again ends at once" in done.stderr
 
 

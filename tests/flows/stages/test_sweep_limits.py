@@ -1,4 +1,6 @@
-"""sweep.budget_usd and sweep.max_retries over a sweep and its resumes, on the simulated engine with a price."""
+"""sweep.budget_usd and sweep.max_retries over a sweep and its resumes, on the simulated engine with
+a price.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 USD_PER_NODE_SECOND = 0.001
-BOUND = {1: 3.6, 2: 7.2, 4: 14.4}  # USD of an attempt that runs for its whole 3480 s and 120 s to stop
+BOUND = {
+    1: 3.6,
+    2: 7.2,
+    4: 14.4,
+}  # USD of an attempt that runs for its whole 3480 s and 120 s to stop
 ALL_BOUNDS = 25.2
 EACH_NEARLY_AN_HOUR = {"t_compute_seconds": 3300, "serial_share": 1, "noise_sigma": 0}
 NO_CAPACITY = {"fault": "capacity_error", "jobs": "*"}
@@ -41,7 +47,12 @@ def price(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogue = load_catalogue()
 
     def get(instance_type: str) -> InstanceType:
-        return with_price(catalogue.get(instance_type), "us-east-1", USD_PER_NODE_SECOND * 3600, date(2026, 11, 20))
+        return with_price(
+            catalogue.get(instance_type),
+            "us-east-1",
+            USD_PER_NODE_SECOND * 3600,
+            date(2026, 11, 20),
+        )
 
     monkeypatch.setattr(flows.stages.preflight, "load_catalogue", lambda: SimpleNamespace(get=get))
 
@@ -51,7 +62,8 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The events that were sent."""
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "tasks.report.publish.emit_event", lambda event, **members: sent.append({"event": event, **members})
+        "tasks.report.publish.emit_event",
+        lambda event, **members: sent.append({"event": event, **members}),
     )
     return sent
 
@@ -71,7 +83,9 @@ def simulated(tmp_path: Path) -> Platform:
 
 @pytest.fixture
 def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.MonkeyPatch) -> Configs:
-    """sweep_config(platform, budget_usd=…): 1, 2 and 4 nodes, ascending, one attempt each, no image to build."""
+    """sweep_config(platform, budget_usd=…): 1, 2 and 4 nodes, ascending, one attempt each, no image
+    to build.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     pd.DataFrame({"label": [0, 1, 2]}).to_parquet(tmp_path / "data" / "a.parquet")
@@ -80,7 +94,12 @@ def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.Monke
         "max_runtime_seconds": 3480,
         "hyperparameters": {"batch-size": "{per_replica_batch_size}", "lr": "{learning_rate}"},
     }
-    limits = {"node_counts": [1, 2, 4], "order": "ascending", "poll_interval_seconds": 0.2, "max_attempts": 1}
+    limits = {
+        "node_counts": [1, 2, 4],
+        "order": "ascending",
+        "poll_interval_seconds": 0.2,
+        "max_attempts": 1,
+    }
 
     def make(served: SimpleNamespace, **sweep: Any) -> BenchmarkConfig:
         platform = {
@@ -108,22 +127,33 @@ def jobs_of(served: SimpleNamespace) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def spent_usd(served: SimpleNamespace) -> float:
-    return sum((billed_node_seconds(job) or 0) * USD_PER_NODE_SECOND for job in jobs_of(served).values())
+    return sum(
+        (billed_node_seconds(job) or 0) * USD_PER_NODE_SECOND for job in jobs_of(served).values()
+    )
 
 
 def rows(result: SweepResult) -> dict[tuple[int, int], tuple[str, str]]:
     """(nodes, attempt) -> (status, reason) of the report's points."""
-    return {(point.nodes, point.attempt): (point.status, str(point.reason)) for point in result.report.points}
+    return {
+        (point.nodes, point.attempt): (point.status, str(point.reason))
+        for point in result.report.points
+    }
 
 
 def failing_once(nodes: int, after_seconds: float) -> dict[str, Any]:
-    return {"fault": "algorithm_error", "jobs": f"*-n{nodes}-*", "after_seconds": after_seconds, "max_jobs": 1}
+    return {
+        "fault": "algorithm_error",
+        "jobs": f"*-n{nodes}-*",
+        "after_seconds": after_seconds,
+        "max_jobs": 1,
+    }
 
 
 def test_budget_holds_all_attempts_of_all_runs(
     simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]
 ) -> None:
-    """The first run loses all three points, 4 nodes after nearly an hour. A budget for 1 and 2 nodes more is left.
+    """The first run loses all three points, 4 nodes after nearly an hour. A budget for 1 and 2
+    nodes more is left.
 
     All may run at once, and 2 nodes fit only once 1 node has cost less than it could.
     """
@@ -135,8 +165,14 @@ def test_budget_holds_all_attempts_of_all_runs(
         budget = spent + BOUND[1] + BOUND[2] - 0.02
         assert budget > ALL_BOUNDS, "else preflight refuses it"
 
-        resumed = measure(sweep_config(served, budget_usd=budget, max_parallel_jobs=3), sweep_id=first.sweep_id)
-        assert {place for place, job in jobs_of(served).items() if job["TrainingJobStatus"] == "Completed"} == {
+        resumed = measure(
+            sweep_config(served, budget_usd=budget, max_parallel_jobs=3), sweep_id=first.sweep_id
+        )
+        assert {
+            place
+            for place, job in jobs_of(served).items()
+            if job["TrainingJobStatus"] == "Completed"
+        } == {
             (1, 2),
             (2, 2),
         }
@@ -159,7 +195,10 @@ def test_budget_holds_all_attempts_of_all_runs(
 
 
 def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
-    simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    simulated: Platform,
+    sweep_config: Configs,
+    events: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It comes first, whatever the order says, and counts in full until it has ended."""
 
@@ -175,7 +214,8 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
         assert set(jobs_of(served)) == {(4, 1)}
         patch.undo()
         monkeypatch.setattr(
-            "scaling.planning.queue.Allowance.budget_problem", lambda *_: "sweep.budget_usd: none is left"
+            "scaling.planning.queue.Allowance.budget_problem",
+            lambda *_: "sweep.budget_usd: none is left",
         )
         resumed = measure(config, sweep_id=sweep)
     assert {place: status for place, (status, _) in rows(resumed).items()} == {
@@ -198,31 +238,45 @@ def test_retries_are_counted_over_resumes(simulated: Platform, sweep_config: Con
         again = measure(config, sweep_id=first.sweep_id)
         assert set(jobs_of(served)) == made
         assert rows(again) == rows(first)
-        measure(sweep_config(served, node_counts=[1, 2], max_attempts=1, max_retries=2), sweep_id=first.sweep_id)
+        measure(
+            sweep_config(served, node_counts=[1, 2], max_attempts=1, max_retries=2),
+            sweep_id=first.sweep_id,
+        )
         assert len(jobs_of(served)) == 4
 
 
 @pytest.mark.parametrize(
-    ("min_points", "missing", "enough"), [(None, 0, True), (None, 1, False), (2, 1, True), (2, 2, False)]
+    ("min_points", "missing", "enough"),
+    [(None, 0, True), (None, 1, False), (2, 1, True), (2, 2, False)],
 )
 def test_min_points_decides_whether_a_run_with_gaps_is_done(
     min_points: int | None, missing: int, enough: bool, make_config: Configs
 ) -> None:
     config = make_config(sweep={"min_points": min_points})
     result = SweepResult(
-        "bench-20261120000000-01234567", cast(ScalingReport, SimpleNamespace(points=())), Path(), 3, missing
+        "bench-20261120000000-01234567",
+        cast(ScalingReport, SimpleNamespace(points=())),
+        Path(),
+        3,
+        missing,
     )
     if enough:
         check_points(config, result)
     else:
-        with pytest.raises(PointsMissing, match=f"^{missing} of the planned points have no completed run"):
+        with pytest.raises(
+            PointsMissing, match=f"^{missing} of the planned points have no completed run"
+        ):
             check_points(config, result)
 
 
-def test_refused_budget_is_an_event(simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]) -> None:
+def test_refused_budget_is_an_event(
+    simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]
+) -> None:
     with simulated() as served:
         config = sweep_config(served, budget_usd=25.1)
-        with pytest.raises(PreflightRefused, match=r"sweep.budget_usd: 25.1 is less than the 25.20 USD"):
+        with pytest.raises(
+            PreflightRefused, match=r"sweep.budget_usd: 25.1 is less than the 25.20 USD"
+        ):
             scaling_benchmark(config)
         assert jobs_of(served) == {}
     [event] = events

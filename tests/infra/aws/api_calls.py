@@ -1,4 +1,6 @@
-"""The API calls of this process's pipeline, and what each needs according to the service authorization reference."""
+"""The API calls of this process's pipeline, and what each needs according to the service
+authorization reference.
+"""
 
 from __future__ import annotations
 
@@ -61,21 +63,31 @@ def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
         botocore.client.BaseClient._make_api_call = real
 
 
-def _as_who_may_not_list(real: Callable[..., Any], client: Any, operation: str, parameters: dict[str, Any]) -> Any:
-    """S3 tells only those that an object is missing who may list the whole bucket, which the pipeline role may not."""
+def _as_who_may_not_list(
+    real: Callable[..., Any], client: Any, operation: str, parameters: dict[str, Any]
+) -> Any:
+    """S3 tells only those that an object is missing who may list the whole bucket, which the
+    pipeline role may not.
+    """
     try:
         return real(client, operation, parameters)
     except ClientError as error:
-        if operation in ("GetObject", "HeadObject") and error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+        if operation in ("GetObject", "HeadObject") and error.response["Error"]["Code"] in (
+            "NoSuchKey",
+            "404",
+        ):
             code = "AccessDenied" if operation == "GetObject" else "403"
-            raise ClientError({"Error": {"Code": code, "Message": "Access Denied"}}, operation) from error
+            raise ClientError(
+                {"Error": {"Code": code, "Message": "Access Denied"}}, operation
+            ) from error
         raise
 
 
 def needed(call: ApiCall, account: str) -> list[Access]:
     """The accesses that a call needs.
 
-    Raises KeyError for a call that is not known here: add it, with what AWS's reference says it needs.
+    Raises KeyError for a call that is not known here: add it, with what AWS's reference says it
+    needs.
     """
     return _NEEDED[call.name](call.parameters, _Place(call.region, account))
 
@@ -108,7 +120,9 @@ def _repository(action: str) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         repositories = request.get("repositoryNames") or [request["repositoryName"]]
         account = request.get("registryId")
-        return [Access(action, place.arn("ecr", f"repository/{name}", account)) for name in repositories]
+        return [
+            Access(action, place.arn("ecr", f"repository/{name}", account)) for name in repositories
+        ]
 
     return need
 
@@ -116,7 +130,9 @@ def _repository(action: str) -> Need:
 def _project(action: str) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         projects = request.get("names") or [request["projectName"]]
-        return [Access(action, place.arn("codebuild", f"project/{project}")) for project in projects]
+        return [
+            Access(action, place.arn("codebuild", f"project/{project}")) for project in projects
+        ]
 
     return need
 
@@ -128,21 +144,34 @@ _OVERRIDE_KEYS = {
     "serviceRoleOverride": "codebuild:serviceRole",
 }
 """Member of StartBuild -> its condition key."""
-_OTHER_MEMBERS = frozenset({"projectName", "idempotencyToken", "sourceTypeOverride", "timeoutInMinutesOverride"})
+_OTHER_MEMBERS = frozenset(
+    {"projectName", "idempotencyToken", "sourceTypeOverride", "timeoutInMinutesOverride"}
+)
 
 
 def _start_build(request: Mapping[str, Any], place: _Place) -> list[Access]:
     variables = tuple(item["name"] for item in request["environmentVariablesOverride"])
-    context: dict[str, str | tuple[str, ...]] = {"codebuild:environment.environmentVariables.name": variables}
+    context: dict[str, str | tuple[str, ...]] = {
+        "codebuild:environment.environmentVariables.name": variables
+    }
     for member in request.keys() - _OTHER_MEMBERS - {"environmentVariablesOverride"}:
         context[_OVERRIDE_KEYS[member]] = str(request[member])
-    return [Access("codebuild:StartBuild", place.arn("codebuild", f"project/{request['projectName']}"), context)]
+    return [
+        Access(
+            "codebuild:StartBuild",
+            place.arn("codebuild", f"project/{request['projectName']}"),
+            context,
+        )
+    ]
 
 
 def _builds(action: str, key: str) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         ids = request[key] if isinstance(request[key], list) else [request[key]]
-        return [Access(action, place.arn("codebuild", f"project/{one.partition(':')[0]}")) for one in ids]
+        return [
+            Access(action, place.arn("codebuild", f"project/{one.partition(':')[0]}"))
+            for one in ids
+        ]
 
     return need
 
@@ -159,7 +188,11 @@ def _job(action: str, tagged: bool = False) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         name = request["TrainingJobName"]
         # Every job of a sweep carries its id; see the recorded CreateTrainingJob.
-        tags = {f"aws:ResourceTag/{names.TAG_SWEEP_ID}": str(names.sweep_of_job(name))} if tagged else {}
+        tags = (
+            {f"aws:ResourceTag/{names.TAG_SWEEP_ID}": str(names.sweep_of_job(name))}
+            if tagged
+            else {}
+        )
         return [Access(action, place.arn("sagemaker", f"training-job/{name}"), tags)]
 
     return need
@@ -176,14 +209,25 @@ def _create_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
     return [
         Access("sagemaker:CreateTrainingJob", job, tags | limits),
         Access("sagemaker:AddTags", job, tags),
-        Access("iam:PassRole", request["RoleArn"], {"iam:PassedToService": "sagemaker.amazonaws.com"}),
+        Access(
+            "iam:PassRole", request["RoleArn"], {"iam:PassedToService": "sagemaker.amazonaws.com"}
+        ),
     ]
 
 
 def _role(action: str) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         named = request.get("RoleName")
-        return [Access(action, f"arn:aws:iam::{place.account}:role/{named}" if named else request["PolicySourceArn"])]
+        return [
+            Access(
+                action,
+                (
+                    f"arn:aws:iam::{place.account}:role/{named}"
+                    if named
+                    else request["PolicySourceArn"]
+                ),
+            )
+        ]
 
     return need
 
@@ -238,6 +282,9 @@ _NEEDED: dict[str, Need] = {
     "pricing:GetProducts": _anything("pricing:GetProducts"),
     "servicequotas:ListServiceQuotas": _anything("servicequotas:ListServiceQuotas"),
     "cloudformation:DescribeStacks": lambda request, place: [
-        Access("cloudformation:DescribeStacks", place.arn("cloudformation", f"stack/{request['StackName']}/id"))
+        Access(
+            "cloudformation:DescribeStacks",
+            place.arn("cloudformation", f"stack/{request['StackName']}/id"),
+        )
     ],
 }

@@ -1,4 +1,6 @@
-"""A local platform with the simulated engine, the stack deployed into it, and the pipeline run against what it made."""
+"""A local platform with the simulated engine, the stack deployed into it, and the pipeline run
+against what it made.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,16 @@ from tests.infra.local.platform_client import serve_simulated
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A served platform; `stack` is the deployed one, with the template's defaults."""
-    model = {"t_compute_seconds": 60, "startup_seconds": 1, "download_seconds": 1, "setup_seconds": 1}
+    model = {
+        "t_compute_seconds": 60,
+        "startup_seconds": 1,
+        "download_seconds": 1,
+        "setup_seconds": 1,
+    }
     # A virtual second takes 2 ms, so that a job can be caught while it runs.
-    for served in serve_simulated(tmp_path_factory.mktemp("platform"), model=model, time_scale=0.002):
+    for served in serve_simulated(
+        tmp_path_factory.mktemp("platform"), model=model, time_scale=0.002
+    ):
         served.stack = deploy(served.endpoint, "nodesweep")
         make_project(served.endpoint, served.stack)
         yield served

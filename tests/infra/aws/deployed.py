@@ -19,7 +19,9 @@ NOT_IN_MOTO = frozenset(
     {"AWS::Budgets::Budget", "AWS::CodeBuild::Project", "AWS::EC2::SecurityGroupEgress",
      "AWS::FSx::DataRepositoryAssociation", "AWS::FSx::FileSystem", "AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"}
 )  # fmt: skip
-"""Types that moto's CloudFormation passes over; what depends on them is checked on the template only."""
+"""Types that moto's CloudFormation passes over; what depends on them is checked on the template
+only.
+"""
 
 
 @cache
@@ -31,7 +33,9 @@ def template() -> dict[str, Any]:
 
 
 def taken(value: Any, branch: int) -> Any:
-    """The value with every Fn::If replaced: by its first branch (1: all conditions on), or its second (2: off)."""
+    """The value with every Fn::If replaced: by its first branch (1: all conditions on), or its
+    second (2: off).
+    """
     if isinstance(value, dict):
         if "Fn::If" in value:
             return taken(value["Fn::If"][branch], branch)
@@ -52,13 +56,17 @@ class DeployedStack:
 
 
 def deploy(endpoint: str, name: str, **parameters: str) -> DeployedStack:
-    """Create the stack as `aws cloudformation deploy` does, with these parameters and else the defaults."""
+    """Create the stack as `aws cloudformation deploy` does, with these parameters and else the
+    defaults.
+    """
     cloudformation = client(endpoint, "cloudformation")
     cloudformation.create_stack(
         StackName=name,
         TemplateBody=TEMPLATE.read_text(),
         Capabilities=["CAPABILITY_IAM"],
-        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+        Parameters=[
+            {"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()
+        ],
     )
     stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
     assert stack["StackStatus"] == "CREATE_COMPLETE"
@@ -76,14 +84,20 @@ def deploy(endpoint: str, name: str, **parameters: str) -> DeployedStack:
 
 
 def make_project(endpoint: str, stack: DeployedStack) -> None:
-    """The stack's CodeBuild project, which moto's CloudFormation passes over: its name, type and buildspec."""
+    """The stack's CodeBuild project, which moto's CloudFormation passes over: its name, type and
+    buildspec.
+    """
     source = template()["Resources"]["BuildProject"]["Properties"]["Source"]
     client(endpoint, "codebuild").create_project(
         name=stack.outputs["CodeBuildProjectName"],
         # moto wants a location with every type; a build brings its own.
         source={"type": source["Type"], "buildspec": source["BuildSpec"], "location": "none/none"},
         artifacts={"type": "NO_ARTIFACTS"},
-        environment={"type": "LINUX_CONTAINER", "image": "i", "computeType": "BUILD_GENERAL1_MEDIUM"},
+        environment={
+            "type": "LINUX_CONTAINER",
+            "image": "i",
+            "computeType": "BUILD_GENERAL1_MEDIUM",
+        },
         serviceRole=f"arn:aws:iam::000000000001:role/{stack.resources['BuildRole']}",
     )
 
@@ -92,7 +106,9 @@ def policies_of(endpoint: str, role: str) -> list[dict[str, Any]]:
     """A role's inline policies, as they were deployed: every reference resolved."""
     iam = client(endpoint, "iam")
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
-    documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
+    documents = [
+        iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names
+    ]
     return [_cleaned(_read(document)) for document in documents]
 
 
@@ -105,4 +121,6 @@ def _cleaned(value: Any) -> Any:
     """Without the nulls that moto leaves where AWS::NoValue removes an item."""
     if isinstance(value, dict):
         return {key: _cleaned(item) for key, item in value.items() if item is not None}
-    return [_cleaned(item) for item in value if item is not None] if isinstance(value, list) else value
+    return (
+        [_cleaned(item) for item in value if item is not None] if isinstance(value, list) else value
+    )

@@ -1,7 +1,8 @@
 """IAM's evaluation of identity policies, as far as the stack's policies need it.
 
-After "Policy evaluation logic" of the IAM user guide: an action is allowed by a statement that matches action, resource
-and every condition, unless a Deny matches too. Conditions that are not known here are an error, never a match.
+After "Policy evaluation logic" of the IAM user guide: an action is allowed by a statement that
+matches action, resource and every condition, unless a Deny matches too. Conditions that are not
+known here are an error, never a match.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Access:
-    """What one API call needs: an action on a resource, with the condition keys that the call carries."""
+    """What one API call needs: an action on a resource, with the condition keys that the call
+    carries.
+    """
 
     action: str
     resource: str
@@ -80,8 +83,12 @@ def _parts(grants: Iterable[Grant]) -> set[str]:
     return {f"{grant.sid}: {part}" for grant in grants for part in (grant.action, grant.resource)}
 
 
-def conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str | tuple[str, ...]]) -> bool:
-    """Every operator on every key; a key that the call does not carry fails it, less with …IfExists."""
+def conditions_hold(
+    conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str | tuple[str, ...]]
+) -> bool:
+    """Every operator on every key; a key that the call does not carry fails it, less with
+    …IfExists.
+    """
     for operator, keys in conditions.items():
         if operator == "Null":
             if any((key not in context) != (wanted == "true") for key, wanted in keys.items()):
@@ -95,14 +102,18 @@ def conditions_hold(conditions: Mapping[str, Mapping[str, Any]], context: Mappin
                 continue
             found = context[key]
             values = found if isinstance(found, tuple) else (found,)
-            if not all(any(compare(str(one), value) for one in as_list(wanted)) for value in values):
+            if not all(
+                any(compare(str(one), value) for one in as_list(wanted)) for value in values
+            ):
                 return False
     return True
 
 
 def matches(pattern: str, text: str) -> bool:
     """`*` is any characters, `?` is one."""
-    expression = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern)
+    expression = "".join(
+        {"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern
+    )
     return re.fullmatch(expression, text, re.DOTALL) is not None
 
 

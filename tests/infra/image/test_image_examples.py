@@ -1,4 +1,6 @@
-"""Scripts written without this project in mind run unchanged as a job's own code: two nodes, the real toolkit."""
+"""Scripts written without this project in mind run unchanged as a job's own code: two nodes, the
+real toolkit.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,18 @@ def archive(files: dict[str, bytes]) -> bytes:
 class OwnCode:
     """Runs jobs of two nodes that bring their code."""
 
-    def __init__(self, folder: Path, images: ProcessImageStore, image_uri: str, endpoint: str) -> None:
+    def __init__(
+        self, folder: Path, images: ProcessImageStore, image_uri: str, endpoint: str
+    ) -> None:
         self.engine = ProcessEngine(folder, images, endpoint)
         self._image_uri, self._endpoint = image_uri, endpoint
 
     def run(
-        self, files: dict[str, bytes], program: str, hyperparameters: dict[str, str], data: dict[str, bytes]
+        self,
+        files: dict[str, bytes],
+        program: str,
+        hyperparameters: dict[str, str],
+        data: dict[str, bytes],
     ) -> tuple[RunResult, list[str], list[Node]]:
         self._upload(archive(files))
         toolkit = {
@@ -67,7 +75,9 @@ class OwnCode:
             for name, content in data.items():
                 (node.opt_ml / "input" / "data" / "training" / name).write_bytes(content)
         lines: list[str] = []
-        result = self.engine.run(job, nodes, lambda _host, text, _at: lines.append(text), threading.Event(), 120)
+        result = self.engine.run(
+            job, nodes, lambda _host, text, _at: lines.append(text), threading.Event(), 120
+        )
         return result, lines, nodes
 
     def _upload(self, content: bytes) -> None:
@@ -129,7 +139,9 @@ def test_a_lightning_script_under_torchrun(own_code: OwnCode) -> None:
 def test_a_plain_ddp_script_under_the_wrapper_without_torchrun(own_code: OwnCode) -> None:
     """Kind none: the toolkit starts one plain process per node, the wrapper one per rank."""
     names = ("__init__", "cluster", "errors", "wrap")
-    files = {f"training/{name}.py": (IMAGE / "training" / f"{name}.py").read_bytes() for name in names}
+    files = {
+        f"training/{name}.py": (IMAGE / "training" / f"{name}.py").read_bytes() for name in names
+    }
     files["plain_ddp.py"] = (EXAMPLES / "plain_ddp.py").read_bytes()
     files["start.py"] = (EXAMPLES / "start.py").read_bytes()
     result, lines, _nodes = own_code.run(files, "start.py", {"epochs": "1"}, {})

@@ -1,4 +1,6 @@
-"""The shipped program as a job on two nodes, taken away in the middle and started again with what it had saved."""
+"""The shipped program as a job on two nodes, taken away in the middle and started again with what
+it had saved.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def prepare(engine: ProcessEngine, spec: JobSpec, data: Path) -> list[Node]:
     return nodes
 
 
-def run(engine: ProcessEngine, spec: JobSpec, nodes: list[Node], stop: threading.Event) -> list[str]:
+def run(
+    engine: ProcessEngine, spec: JobSpec, nodes: list[Node], stop: threading.Event
+) -> list[str]:
     lines: list[str] = []
     engine.run(spec, nodes, lambda _host, text, _at: lines.append(text), stop, 120)
     return lines
@@ -75,7 +79,11 @@ def test_an_interrupted_job_ends_with_the_metric_of_one_that_was_not(
 ) -> None:
     spec = job(image_uri, "interrupted")
     nodes = prepare(engine, spec, digits)
-    last, stop, over = nodes[0].opt_ml / "checkpoints" / "last.ckpt", threading.Event(), threading.Event()
+    last, stop, over = (
+        nodes[0].opt_ml / "checkpoints" / "last.ckpt",
+        threading.Event(),
+        threading.Event(),
+    )
 
     def take_away() -> None:
         while not last.exists() and not over.wait(0.005):
@@ -102,4 +110,6 @@ def test_an_interrupted_job_ends_with_the_metric_of_one_that_was_not(
     assert (resumed["interruptions"], whole["interruptions"]) == (1, 0)
     assert resumed["steps"] == whole["steps"] == STEPS
     assert resumed["samples"] == whole["samples"]
-    assert resumed["final_metric"]["value"] == pytest.approx(whole["final_metric"]["value"], abs=TOLERANCE)
+    assert resumed["final_metric"]["value"] == pytest.approx(
+        whole["final_metric"]["value"], abs=TOLERANCE
+    )

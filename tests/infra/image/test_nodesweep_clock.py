@@ -1,4 +1,6 @@
-"""The helper that people copy beside their script: what it writes, follows the schema and is enough for a report."""
+"""The helper that people copy beside their script: what it writes, follows the schema and is enough
+for a report.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
 GUIDE = IMAGE.parents[1] / "docs" / "own-code.md"
-VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SM_HOSTS", "SM_CURRENT_HOST")
+VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "SM_HOSTS",
+    "SM_CURRENT_HOST",
+)
 TWO_NODES = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1"}
 LIBRARIES = ("torch", "torch.distributed", "horovod", "horovod.torch", "horovod.tensorflow", "mpi4py", "mpi4py.MPI",
              "jax", "tensorflow", "torch_xla", "smdistributed")  # fmt: skip
@@ -98,7 +107,9 @@ def test_what_the_simulated_program_writes_follows_the_schema() -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(simulated_metrics(work, 0.9, 1e9))
 
 
-def test_a_script_of_one_process(written: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_of_one_process(
+    written: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
     with clock():
         for _ in range(15):
             clock.step(32)
@@ -107,7 +118,11 @@ def test_a_script_of_one_process(written: Callable[[], dict[str, Any]], capsys: 
     metrics = written()
     assert 0 < metrics["train_seconds"] < 5
     assert metrics["world"] == {"world_size": 1}
-    assert (metrics["steps"], metrics["steady"]["steps"], metrics["steady"]["short_window"]) == (15, 5, True)
+    assert (metrics["steps"], metrics["steady"]["steps"], metrics["steady"]["short_window"]) == (
+        15,
+        5,
+        True,
+    )
     assert metrics["samples"] == {"processed": 480}
     assert metrics["final_metric"] == {"name": "accuracy", "value": 0.93, "goal": "maximize"}
     logged = read_logged({}, [LogLine(0, "algo-1", capsys.readouterr().out)])
@@ -116,15 +131,23 @@ def test_a_script_of_one_process(written: Callable[[], dict[str, Any]], capsys: 
     assert logged.numbers["final_metric"] == 0.93
 
 
-def test_without_a_step_or_a_metric_the_time_is_there(written: Callable[[], dict[str, Any]]) -> None:
+def test_without_a_step_or_a_metric_the_time_is_there(
+    written: Callable[[], dict[str, Any]],
+) -> None:
     train()
     metrics = written()
-    assert (metrics["steps"], metrics["final_metric"], metrics["samples"]) == (None, None, {"processed": None})
+    assert (metrics["steps"], metrics["final_metric"], metrics["samples"]) == (
+        None,
+        None,
+        {"processed": None},
+    )
     train(3)
     assert written()["samples"] == {"processed": None}, "steps without a number of samples"
 
 
-def test_the_report_takes_it(written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_takes_it(
+    written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch_group(monkeypatch, 2, 0)
     train(12, 8)
     at = datetime(2026, 1, 2, tzinfo=UTC)
@@ -164,7 +187,9 @@ def test_only_rank_0_writes_and_all_print(
 
 
 @pytest.mark.parametrize("library", ["horovod.torch", "horovod.tensorflow"])
-def test_horovod(library: str, written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_horovod(
+    library: str, written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     load(monkeypatch, library, is_initialized=lambda: True, size=lambda: 8, rank=lambda: 0)
     train()
     assert written()["world"] == {"world_size": 8}
@@ -172,7 +197,13 @@ def test_horovod(library: str, written: Callable[[], dict[str, Any]], monkeypatc
 
 def test_mpi4py(written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     world = types.SimpleNamespace(Get_size=lambda: 3, Get_rank=lambda: 0)
-    load(monkeypatch, "mpi4py.MPI", Is_initialized=lambda: True, Is_finalized=lambda: False, COMM_WORLD=world)
+    load(
+        monkeypatch,
+        "mpi4py.MPI",
+        Is_initialized=lambda: True,
+        Is_finalized=lambda: False,
+        COMM_WORLD=world,
+    )
     train()
     assert written()["world"] == {"world_size": 3}
 
@@ -190,7 +221,10 @@ def test_two_nodes_that_train_alone_say_so(
 
 @pytest.mark.parametrize(("library", "steps"), [("torch", 0), (None, 3), ("torch_xla", 3)])
 def test_what_can_not_be_told_is_unknown(
-    library: str | None, steps: int, written: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    library: str | None,
+    steps: int,
+    written: Callable[[], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in TWO_NODES.items():
         monkeypatch.setenv(name, value)
@@ -201,7 +235,9 @@ def test_what_can_not_be_told_is_unknown(
     assert written()["world"] == {"world_size": None}
 
 
-def test_the_second_node_of_a_plain_job_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_second_node_of_a_plain_job_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name, value in (TWO_NODES | {"SM_CURRENT_HOST": "algo-2"}).items():
         monkeypatch.setenv(name, value)
     train()
@@ -215,7 +251,9 @@ def test_the_launchers_rank(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not (tmp_path / "data").exists()
 
 
-def test_a_training_that_raised_has_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_raised_has_no_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(RuntimeError), clock():
         raise RuntimeError("out of memory")
     assert not (tmp_path / "data").exists()
@@ -223,14 +261,18 @@ def test_a_training_that_raised_has_no_time(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_goal_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="goal: got 'max'; allowed: 'maximize', 'minimize' or None"):
+    with pytest.raises(
+        ValueError, match="goal: got 'max'; allowed: 'maximize', 'minimize' or None"
+    ):
         clock.metric("accuracy", 1, goal="max")
 
 
 def test_a_gpu_is_waited_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[str] = []
     cuda = types.SimpleNamespace(
-        is_available=lambda: True, is_initialized=lambda: True, synchronize=lambda: waits.append("waited")
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        synchronize=lambda: waits.append("waited"),
     )
     load(monkeypatch, "torch", cuda=cuda)
     train()
@@ -245,6 +287,8 @@ def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
         "with clock():\n    time.sleep(0.2)\n    clock.metric('loss', 0.1, goal='minimize')\n"
     )
     environment = {"SM_OUTPUT_DATA_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
-    subprocess.run([sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=30)
+    subprocess.run(
+        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=30
+    )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert 0.2 <= metrics["train_seconds"] < 0.4

@@ -1,8 +1,9 @@
-"""Every shipped config's job, from its request through the real toolkit to the arguments that its program parses.
+"""Every shipped config's job, from its request through the real toolkit to the arguments that its
+program parses.
 
-The request is built as a run builds it, the files of /opt/ml are written as the platform writes them, and
-sagemaker-training with sagemaker-pytorch-training map them, choose the launcher and build its command. No command is
-executed: no GPU, no mpirun and none of AWS's own libraries is here.
+The request is built as a run builds it, the files of /opt/ml are written as the platform writes
+them, and sagemaker-training with sagemaker-pytorch-training map them, choose the launcher and build
+its command. No command is executed: no GPU, no mpirun and none of AWS's own libraries is here.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ KEY = AccessKey("LOCALNODE0", "of-the-node")
 
 @dataclass(frozen=True)
 class Launch:
-    """A config's job at one node count: what was planned, and what the first and the last node would execute."""
+    """A config's job at one node count: what was planned, and what the first and the last node
+    would execute.
+    """
 
     config: BenchmarkConfig
     point: PlannedPoint
@@ -74,7 +77,8 @@ def config_at(preset: str) -> BenchmarkConfig:
 def request_of(config: BenchmarkConfig, point: PlannedPoint, source: Path | None) -> dict[str, Any]:
     inputs = ResolvedInputs(
         sweep_id="bench-20260102030405-0a1b2c3d",
-        image_uri=config.image.uri or "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64,
+        image_uri=config.image.uri
+        or "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64,
         dataset_uri="s3://bucket/data/",
         source_uri=None if source is None else str(source),
     )
@@ -85,7 +89,9 @@ def job_of(request: Mapping[str, Any]) -> JobSpec:
     """The accepted request, as a node needs to know it."""
     return JobSpec(
         job_name=request["TrainingJobName"],
-        job_arn=f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{request['TrainingJobName']}",
+        job_arn=(
+            f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{request['TrainingJobName']}"
+        ),
         region="us-east-1",
         image_uri=request["AlgorithmSpecification"]["TrainingImage"],
         instance_type=request["ResourceConfig"]["InstanceType"],
@@ -98,13 +104,19 @@ def job_of(request: Mapping[str, Any]) -> JobSpec:
 
 
 def write_tools(folder: Path, instance: InstanceType) -> Path:
-    """What the toolkit asks a node for: its accelerators, and AWS's launchers that it starts ranks through."""
+    """What the toolkit asks a node for: its accelerators, and AWS's launchers that it starts ranks
+    through.
+    """
     folder.mkdir(parents=True)
     is_neuron = (instance.accelerator or "").startswith("Trainium")
     gpus = 0 if is_neuron else instance.devices
     scripts = {
-        "nvidia-smi": "".join(f"echo 'GPU {i}: (UUID: GPU-{i})'\n" for i in range(gpus)) or "exit 9\n",
-        "neuron-ls": f"echo '{json.dumps([{'nc_count': instance.devices}] if is_neuron else [])}'\n",
+        "nvidia-smi": (
+            "".join(f"echo 'GPU {i}: (UUID: GPU-{i})'\n" for i in range(gpus)) or "exit 9\n"
+        ),
+        "neuron-ls": (
+            f"echo '{json.dumps([{'nc_count': instance.devices}] if is_neuron else [])}'\n"
+        ),
         "smddprun": "exit 9\n",
         "smddpmprun": "exit 9\n",
     }
@@ -123,7 +135,9 @@ def own_image(folder: Path, program: str | None) -> Path:
 
 
 def packed_source(config: BenchmarkConfig, archive: Path) -> Path | None:
-    """The code as a run packs it. In place of S3 the toolkit takes it from a file, which it unpacks alike."""
+    """The code as a run packs it. In place of S3 the toolkit takes it from a file, which it unpacks
+    alike.
+    """
     if config.training.source_dir is None:
         return None
     archive.write_bytes(pack(Path(config.training.source_dir), config.training.entry_point))
@@ -147,10 +161,14 @@ def launches(
         assert check(Facts(config, instance, plan)).problems == (), preset
         source = packed_source(config, folder / f"{config.name}.tar.gz")
         is_shipped = shipped_program(preset)
-        baked = own_image(folder / "images" / preset, None if source else config.training.entry_point)
+        baked = own_image(
+            folder / "images" / preset, None if source else config.training.entry_point
+        )
         tools = write_tools(folder / "tools" / preset, instance)
         for count in NODE_COUNTS:
-            point = next(point for point in plan.points if (point.nodes, point.repeat) == (count, 1))
+            point = next(
+                point for point in plan.points if (point.nodes, point.repeat) == (count, 1)
+            )
             job = job_of(request_of(config, point, source))
             nodes = make_nodes(folder / preset, job, True, shipped if is_shipped else baked)
             image_environment = shipped_environment if is_shipped else AWS_ENVIRONMENT
@@ -164,10 +182,15 @@ def launches(
     (folder / "nodes.json").write_text(json.dumps(questions))
     python = str(shipped / "venv" / "bin" / "python")
     done = subprocess.run(
-        [python, str(COMMANDS), str(folder / "nodes.json")], capture_output=True, text=True, timeout=DEADLINE_SECONDS
+        [python, str(COMMANDS), str(folder / "nodes.json")],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    answers = dict(zip((q["key"] for q in questions), map(json.loads, done.stdout.splitlines()), strict=True))
+    answers = dict(
+        zip((q["key"] for q in questions), map(json.loads, done.stdout.splitlines()), strict=True)
+    )
     return {
         (preset, point.nodes): Launch(
             config,
@@ -205,13 +228,21 @@ def test_the_programs_parsed_arguments_are_the_points(launches, preset, count):
     assert arguments.data == Path(launch.first["environment"]["SM_CHANNEL_TRAINING"])
     assert arguments.per_replica_batch_size == point.per_replica_batch_size
     assert arguments.global_batch_size == point.global_batch_size
-    assert (arguments.learning_rate, arguments.seed) == (pytest.approx(point.learning_rate), point.seed)
+    assert (arguments.learning_rate, arguments.seed) == (
+        pytest.approx(point.learning_rate),
+        point.seed,
+    )
     assert arguments.model == training.hyperparameters["model"]
     for name in ("epochs", "layers", "strategy", "backend", "precision", "optimizer"):
         if name in training.hyperparameters:
             assert getattr(arguments, name) == training.hyperparameters[name], name
     replicas = point.world_size // ranks_per_replica(training.distribution)
-    plan_batch(replicas, arguments.per_replica_batch_size, arguments.accumulate_grad_batches, point.global_batch_size)
+    plan_batch(
+        replicas,
+        arguments.per_replica_batch_size,
+        arguments.accumulate_grad_batches,
+        point.global_batch_size,
+    )
 
 
 @every_config(lambda preset: not shipped_program(preset))
@@ -225,7 +256,11 @@ def test_the_users_own_program_gets_the_hyperparameters_of_the_config(launches, 
         unpacked = Path(launch.first["directory"]) / launch.config.training.entry_point
         own = Path(launch.config.training.source_dir) / launch.config.training.entry_point
         assert unpacked.read_text() == own.read_text()
-    names = {"{per_replica_batch_size}": launch.point.per_replica_batch_size, "{learning_rate}": 0.1, "{seed}": 1}
+    names = {
+        "{per_replica_batch_size}": launch.point.per_replica_batch_size,
+        "{learning_rate}": 0.1,
+        "{seed}": 1,
+    }
     for name, value in launch.config.training.hyperparameters.items():
         assert given[f"--{name}"] == str(names.get(value, value)), name
 
@@ -239,7 +274,10 @@ def test_one_plain_process_per_node(launches, preset, count):
         assert (options_end, program) == ("--", launch.config.training.entry_point)
         assert arguments == launch.program_arguments()
         environment = launch.nodes[host]["environment"]
-        assert (environment["SM_CURRENT_HOST"], len(json.loads(environment["SM_HOSTS"]))) == (host, count)
+        assert (environment["SM_CURRENT_HOST"], len(json.loads(environment["SM_HOSTS"]))) == (
+            host,
+            count,
+        )
 
 
 @every_config(launched_by("torchrun"))
@@ -249,7 +287,11 @@ def test_torchrun_on_every_node(launches, preset, count):
     assert launch.point.world_size == count * processes
     for rank, host in zip((0, count - 1), launch.nodes, strict=False):
         one_node = ["torchrun", "--nnodes", str(count), "--nproc_per_node", str(processes)]
-        places = ["--master_addr", "algo-1", "--master_port", "7777", "--node_rank", str(rank)] if count > 1 else []
+        places = (
+            ["--master_addr", "algo-1", "--master_port", "7777", "--node_rank", str(rank)]
+            if count > 1
+            else []
+        )
         program = launch.config.training.entry_point
         assert launch.command(host) == [*one_node, *places, program, *launch.program_arguments()]
 
@@ -260,13 +302,19 @@ def test_mpirun_from_the_first_node(launches, preset, count):
     command = launch.command("algo-1")
     processes = processes_per_node(launch.config.training.distribution, launch.instance)
     options, program = command[: command.index("-m")], command[command.index("-m") :]
-    assert options[0] == "mpirun" and options[options.index("-np") + 1] == str(launch.point.world_size)
+    assert options[0] == "mpirun" and options[options.index("-np") + 1] == str(
+        launch.point.world_size
+    )
     assert launch.point.world_size == count * processes
     assert program[:3] == ["-m", "mpi4py", launch.config.training.entry_point]
     hosts = options[options.index("--host") + 1].split(",")
-    assert len(hosts) == count and all(host.partition(":")[2] in ("", str(processes)) for host in hosts)
+    assert len(hosts) == count and all(
+        host.partition(":")[2] in ("", str(processes)) for host in hosts
+    )
     parameters = [value for name, value in pairwise(options) if name.lstrip("-") in ("mca", "gmca")]
-    assert len(parameters) == len(set(parameters)), "mpirun ends where an MCA parameter stands twice"
+    assert len(parameters) == len(set(parameters)), (
+        "mpirun ends where an MCA parameter stands twice"
+    )
     kind = launch.config.training.distribution.kind
     assert ("smddprun" in options) is (kind in ("smddp", "pytorchddp"))
     assert ("smddpmprun" in options) is (kind == "smp_v1")
@@ -275,5 +323,7 @@ def test_mpirun_from_the_first_node(launches, preset, count):
 
 
 def test_every_launcher_is_walked():
-    walked = {option_of(config_at(preset).training.distribution).launcher for preset in preset_names()}
+    walked = {
+        option_of(config_at(preset).training.distribution).launcher for preset in preset_names()
+    }
     assert walked == {"plain", "torchrun", "mpirun"}

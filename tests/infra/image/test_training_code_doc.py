@@ -1,4 +1,6 @@
-"""The guides to code of one's own: every block is what it says it is, what stands in files is in them word for word."""
+"""The guides to code of one's own: every block is what it says it is, what stands in files is in
+them word for word.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from infra.local.engine.process import dockerfile
 from tests.infra.image.training.processes import IMAGE
 
 DOCS = IMAGE.parents[1] / "docs"
-GUIDES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("training-code.md", "own-code.md")}
+GUIDES = {
+    name: (DOCS / name).read_text(encoding="utf-8") for name in ("training-code.md", "own-code.md")
+}
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", "\n".join(GUIDES.values()), re.MULTILINE | re.DOTALL)
 
 
@@ -100,12 +104,17 @@ def test_a_starter_gives_what_hyperparameters_can_not_say(tmp_path: Path) -> Non
     )
     given = [sys.executable, "start.py", "--optim.name", "adam", "-b", "8"]
     done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "{'model': 'resnet50', 'amp': True, 'optimizer': 'adam', 'b': 8} __main__\n"
+    assert (
+        done.stdout == "{'model': 'resnet50', 'amp': True, 'optimizer': 'adam', 'b': 8} __main__\n"
+    )
 
 
 def test_nothing_stands_in_both_guides() -> None:
     """Neither a heading nor a whole line of text or of a table."""
-    both = [{line for line in text.splitlines() if line.startswith("#") or len(line) > 60} for text in GUIDES.values()]
+    both = [
+        {line for line in text.splitlines() if line.startswith("#") or len(line) > 60}
+        for text in GUIDES.values()
+    ]
     assert both[0] & both[1] == set()
 
 
@@ -119,7 +128,9 @@ def test_hyperparameters_reach_a_program_as_the_table_says(image_python: str) ->
         "    given = {name: json.loads(value) for name, value in json.loads(text).items()}\n"
         "    print(*mapping.to_cmd_args(given))"
     )
-    done = subprocess.run([image_python, "-c", program, *sent], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [image_python, "-c", program, *sent], capture_output=True, text=True, check=True
+    )
     expected = ["--epochs 8", "-b 8", "--optim.name adam", "--amp True", "--name "]
     assert done.stdout.splitlines() == expected
     table = GUIDES["own-code.md"].split("A starter is")[0]
@@ -134,4 +145,6 @@ def test_links_lead_somewhere(guide: str) -> None:
         assert target.exists(), place
         if heading:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in [re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings]
+            assert heading in [
+                re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings
+            ]

@@ -1,10 +1,12 @@
-"""What the SageMaker toolkit would execute on a node, one line of JSON per node; run by an image's Python.
+"""What the SageMaker toolkit would execute on a node, one line of JSON per node; run by an image's
+Python.
 
     python toolkit_commands.py nodes.json       [{"environment": {…}}, …]
 
-Every node is a process of its own, whose environment is the node's. The toolkit's `train` runs whole: it reads /opt/ml,
-chooses the launcher and builds the command. Only what reaches beyond the process is replaced: names and SSH of other
-nodes, waiting, /etc/environment, and the execution of the command, which is noted.
+Every node is a process of its own, whose environment is the node's. The toolkit's `train` runs
+whole: it reads /opt/ml, chooses the launcher and builds the command. Only what reaches beyond the
+process is replaced: names and SSH of other nodes, waiting, /etc/environment, and the execution of
+the command, which is noted.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ from typing import Any
 
 
 def run_node(environment: dict[str, str]) -> dict[str, Any]:
-    """`train` in this environment: the command and the variables it would be executed with, or why there is none."""
+    """`train` in this environment: the command and the variables it would be executed with, or why
+    there is none.
+    """
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)  # read by Python itself when it starts
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(
+        os.pathsep
+    )  # read by Python itself when it starts
     from sagemaker_training import mpi, process, smdataparallel, trainer
 
     noted: dict[str, Any] = {"command": None, "environment": {}, "directory": None}
@@ -69,7 +75,9 @@ def in_child(environment: dict[str, str]) -> dict[str, Any]:
     with os.fdopen(reader) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    answer: dict[str, Any] = json.loads(text) if text else {"failure": "the node's process has died"}
+    answer: dict[str, Any] = (
+        json.loads(text) if text else {"failure": "the node's process has died"}
+    )
     return answer
 
 

@@ -1,6 +1,8 @@
-"""Names and signatures of packages as the Python sources in their wheels have them; nothing is imported or unpacked.
+"""Names and signatures of packages as the Python sources in their wheels have them; nothing is
+imported or unpacked.
 
-A name that only compiled code knows is found through the type stubs (.pyi) that torch's wheels hold beside it.
+A name that only compiled code knows is found through the type stubs (.pyi) that torch's wheels hold
+beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ FILLED_FROM = {"torch": ["torch._C", "torch._C._VariableFunctions"]}
 
 @dataclass(frozen=True)
 class Found:
-    """What a dotted name is: definitions (several where overloaded) in a module; none where the sources don't tell."""
+    """What a dotted name is: definitions (several where overloaded) in a module; none where the
+    sources don't tell.
+    """
 
     module: str
     definitions: tuple[ast.AST, ...] = ()
@@ -55,15 +59,21 @@ class Sources:
             if found is None:
                 return None
             if found.definitions:
-                found = self._member(found, part) if _class_of(found) else Found(dotted)  # of a value: no telling
+                found = (
+                    self._member(found, part) if _class_of(found) else Found(dotted)
+                )  # of a value: no telling
             else:
                 found = self._in_module(found.module, part, seen)
         return found
 
     def takes(self, found: Found, positional: int | None, keywords: frozenset[str]) -> str | None:
-        """What a call of `found` gives and it doesn't take; None where it takes all, or the sources don't tell."""
+        """What a call of `found` gives and it doesn't take; None where it takes all, or the sources
+        don't tell.
+        """
         signatures = list(self._signatures(found))
-        refused = [_refused(node, skip_self, positional, keywords) for node, skip_self in signatures]
+        refused = [
+            _refused(node, skip_self, positional, keywords) for node, skip_self in signatures
+        ]
         return None if None in refused or not refused else refused[-1]
 
     def _signatures(self, found: Found) -> Iterator[tuple[ast.FunctionDef, bool]]:
@@ -82,7 +92,9 @@ class Sources:
     def _module(self, module: str) -> Names | None:
         if module not in self._names:
             path = self._path(module)
-            self._names[module] = None if path is None else _bound(self.read(path), module, "__init__.py" in path)
+            self._names[module] = (
+                None if path is None else _bound(self.read(path), module, "__init__.py" in path)
+            )
         return self._names[module]
 
     def _in_module(self, module: str, name: str, seen: frozenset[str]) -> Found | None:
@@ -95,7 +107,9 @@ class Sources:
         if name in names.imports:
             target = names.imports[name]
             # From compiled code, or from another package: it's there, and nothing more is known.
-            return self.find(target, seen) or (Found(target) if self._is_outside(target) else self._own(dotted))
+            return self.find(target, seen) or (
+                Found(target) if self._is_outside(target) else self._own(dotted)
+            )
         if self._path(dotted):
             return Found(dotted)
         stars = [*names.stars, *FILLED_FROM.get(module, [])]
@@ -135,7 +149,9 @@ class Sources:
 
 
 def _class_of(found: Found) -> ast.ClassDef | None:
-    return next((node for node in reversed(found.definitions) if isinstance(node, ast.ClassDef)), None)
+    return next(
+        (node for node in reversed(found.definitions) if isinstance(node, ast.ClassDef)), None
+    )
 
 
 def dotted_name(node: ast.AST) -> str | None:
@@ -184,7 +200,9 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Those of a module or class, with the ones under its conditions; not those of its functions."""
+    """Those of a module or class, with the ones under its conditions; not those of its
+    functions.
+    """
     for node in body:
         yield node
         for block in ("body", "orelse", "finalbody"):
@@ -198,11 +216,15 @@ def _set_on_self(owner: ast.ClassDef) -> set[str]:
     return {
         node.attr
         for node in ast.walk(owner)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted_name(node.value) == "self"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and dotted_name(node.value) == "self"
     }
 
 
-def _refused(node: ast.FunctionDef, skip_self: bool, positional: int | None, keywords: frozenset[str]) -> str | None:
+def _refused(
+    node: ast.FunctionDef, skip_self: bool, positional: int | None, keywords: frozenset[str]
+) -> str | None:
     arguments = node.args
     by_place = [*arguments.posonlyargs, *arguments.args][1 if skip_self else 0 :]
     allowed = {argument.arg for argument in (*by_place, *arguments.kwonlyargs)}

@@ -29,14 +29,20 @@ def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
 
 
 def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
-    """A valid CreateTrainingJob request without input channels; `changes` replace top-level members."""
+    """A valid CreateTrainingJob request without input channels; `changes` replace top-level
+    members.
+    """
     return {
         "TrainingJobName": name,
         "AlgorithmSpecification": {"TrainingImage": IMAGE_URI, "TrainingInputMode": "File"},
         "RoleArn": ROLE_ARN,
         "HyperParameters": {"program": program},
         "OutputDataConfig": {"S3OutputPath": "s3://results/jobs"},
-        "ResourceConfig": {"InstanceType": "ml.local.small", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        "ResourceConfig": {
+            "InstanceType": "ml.local.small",
+            "InstanceCount": 1,
+            "VolumeSizeInGB": 1,
+        },
         "StoppingCondition": {"MaxRuntimeInSeconds": 60},
         **changes,
     }
@@ -65,7 +71,9 @@ def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
     return wait_until(over)
 
 
-def run_job(platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
+def run_job(
+    platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any
+) -> dict[str, Any]:
     """Create a job and wait for its end; its description."""
     platform.sagemaker.create_training_job(**job_request(name, program, **changes))
     return wait_for_end(platform.sagemaker, name)
@@ -76,7 +84,9 @@ def phases(job: dict[str, Any]) -> list[str]:
 
 
 def wait_for_phase(sagemaker: Any, name: str, phase: str) -> None:
-    wait_until(lambda: sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] == phase)
+    wait_until(
+        lambda: sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] == phase
+    )
 
 
 def serve_platform(

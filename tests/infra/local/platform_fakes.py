@@ -1,4 +1,6 @@
-"""An engine and an image store without processes: a node is a thread that runs a Python callable."""
+"""An engine and an image store without processes: a node is a thread that runs a Python
+callable.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from infra.local.interfaces import BuiltImage, ImageBuildError, JobSpec, LineSink, Node, NodeExit, NodeUsage, RunResult
+from infra.local.interfaces import (
+    BuiltImage,
+    ImageBuildError,
+    JobSpec,
+    LineSink,
+    Node,
+    NodeExit,
+    NodeUsage,
+    RunResult,
+)
 
 IMAGE_DIGEST = "sha256:" + "a" * 64
 IMAGE_URI = f"000000000000.dkr.ecr.us-east-1.amazonaws.com/trainer@{IMAGE_DIGEST}"
@@ -19,7 +30,9 @@ Program = Callable[[JobSpec, Node, Callable[[str], None], threading.Event], None
 """(job, node, print, stop); an exception is the node's failure. Waiting programs wait on `stop`."""
 
 
-def quick_program(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+def quick_program(
+    job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+) -> None:
     """Writes what a good training run leaves behind."""
     for step in range(3):
         say(f"train_loss={1.0 / (step + 1):.3f};")
@@ -28,17 +41,25 @@ def quick_program(job: JobSpec, node: Node, say: Callable[[str], None], stop: th
     (node.opt_ml / "output" / "data" / f"{node.host}.txt").write_text(node.host)
 
 
-def endless_program(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+def endless_program(
+    job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+) -> None:
     say("waiting")
     stop.wait()
 
 
 class FakeEngine:
-    """Keeps the protocol of `infra.local.interfaces.Engine`; the program is chosen by hyperparameter "program"."""
+    """Keeps the protocol of `infra.local.interfaces.Engine`; the program is chosen by
+    hyperparameter "program".
+    """
 
     def __init__(self, state_dir: Path, programs: Mapping[str, Program] | None = None) -> None:
         self._state_dir = state_dir
-        self.programs: dict[str, Program] = {"quick": quick_program, "endless": endless_program, **(programs or {})}
+        self.programs: dict[str, Program] = {
+            "quick": quick_program,
+            "endless": endless_program,
+            **(programs or {}),
+        }
         self.most_jobs_at_once = 0
         self.machine_is_free = threading.Event()
         self.machine_is_free.set()
@@ -67,16 +88,27 @@ class FakeEngine:
         return nodes
 
     @contextlib.contextmanager
-    def turn(self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]) -> Iterator[bool]:
+    def turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> Iterator[bool]:
         """Where `machine_is_free` is not set, another platform's job has the machine."""
         if not self.machine_is_free.is_set():
             on_wait()
-        while not self.machine_is_free.wait(0.01) and not stop.is_set() and time.monotonic() < deadline:
+        while (
+            not self.machine_is_free.wait(0.01)
+            and not stop.is_set()
+            and time.monotonic() < deadline
+        ):
             pass
         yield self.machine_is_free.is_set()
 
     def run(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
     ) -> RunResult:
         self._running += 1
         self.most_jobs_at_once = max(self.most_jobs_at_once, self._running)
@@ -86,7 +118,9 @@ class FakeEngine:
         def train(node: Node) -> None:
             try:
                 program = self.programs[job.hyperparameters.get("program", "quick")]
-                program(job, node, lambda line: on_line(node.host, line, int(time.time() * 1000)), over)
+                program(
+                    job, node, lambda line: on_line(node.host, line, int(time.time() * 1000)), over
+                )
             except Exception as error:
                 errors[node.host] = f"AlgorithmError: {error}"
                 over.set()
@@ -108,7 +142,10 @@ class FakeEngine:
         self._running -= 1
         del self._hosts[job.job_name]
         failed = next(iter(errors), None)
-        exits = [NodeExit(node.host, int(node.host in errors), time.time(), None, False) for node in nodes]
+        exits = [
+            NodeExit(node.host, int(node.host in errors), time.time(), None, False)
+            for node in nodes
+        ]
         return RunResult(exits, failed, errors.get(failed or ""), stop.is_set(), timed_out)
 
     def kill_node(self, job: JobSpec, host: str) -> None:
@@ -124,7 +161,9 @@ class FakeEngine:
 
 
 class FakeImageStore:
-    """Keeps the protocol of `infra.local.interfaces.ImageStore`; building only digests the Dockerfile."""
+    """Keeps the protocol of `infra.local.interfaces.ImageStore`; building only digests the
+    Dockerfile.
+    """
 
     def __init__(self) -> None:
         self.tags: dict[tuple[str, str], str] = {("trainer", "v1"): IMAGE_DIGEST}

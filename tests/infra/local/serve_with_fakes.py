@@ -1,4 +1,6 @@
-"""A platform with a fake engine as a process of its own: python serve_with_fakes.py STATE_DIR PORT [OWNER_PID]."""
+"""A platform with a fake engine as a process of its own: python serve_with_fakes.py STATE_DIR PORT
+[OWNER_PID].
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Calls that a reader can follow: at most five arguments by their place, the others by their names."""
+"""Calls that a reader can follow: at most five arguments by their place, the others by their
+names.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def crowded_calls(source: str) -> list[str]:
 
 
 def test_no_call_has_more_than_five_positional_arguments() -> None:
-    found = {path.relative_to(LOCAL): crowded_calls(path.read_text()) for path in LOCAL.rglob("*.py")}
+    found = {
+        path.relative_to(LOCAL): crowded_calls(path.read_text()) for path in LOCAL.rglob("*.py")
+    }
     assert not {path: calls for path, calls in found.items() if calls}
 
 

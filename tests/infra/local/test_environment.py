@@ -11,7 +11,13 @@ SECRETS = {
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "HF_TOKEN", "WANDB_API_KEY", "DBPASS",
                  "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_DATABASE_CONNECTION_URL", "GITHUB_TOKEN")
 }  # fmt: skip
-PLACES = {"PATH": "/bin", "HOME": "/root", "LC_ALL": "C", "HTTPS_PROXY": "http://proxy:3128", "PIP_NO_CACHE_DIR": "1"}
+PLACES = {
+    "PATH": "/bin",
+    "HOME": "/root",
+    "LC_ALL": "C",
+    "HTTPS_PROXY": "http://proxy:3128",
+    "PIP_NO_CACHE_DIR": "1",
+}
 
 
 def test_no_secret_of_the_caller_reaches_the_server() -> None:

@@ -1,4 +1,6 @@
-"""A node against the host that reads what it left: links, pipes, circles, and a folder that turns into a link."""
+"""A node against the host that reads what it left: links, pipes, circles, and a folder that turns
+into a link.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture
 def traps(node: Node, host_file: Path) -> list[Path]:
-    """In each folder that the platform reads: links out of the tree by every way, a pipe, a circle, a socket's kin."""
+    """In each folder that the platform reads: links out of the tree by every way, a pipe, a circle,
+    a socket's kin.
+    """
     folders = [node.opt_ml / name for name in ("model", "output/data", "checkpoints")]
     for folder in folders:
         (folder / "absolute").symlink_to(host_file)
@@ -64,7 +68,9 @@ def traps(node: Node, host_file: Path) -> list[Path]:
     return folders
 
 
-def test_artifacts_have_the_nodes_own_files_alone(node: Node, traps: list[Path], tmp_path: Path) -> None:
+def test_artifacts_have_the_nodes_own_files_alone(
+    node: Node, traps: list[Path], tmp_path: Path
+) -> None:
     s3 = RecordingS3()
     upload_model(s3, [node], "s3://b/model.tar.gz", tmp_path)
     upload_model(s3, [node], "s3://b/model/", tmp_path)
@@ -88,7 +94,9 @@ def test_a_folder_that_is_a_link_is_empty(node: Node, host_file: Path, tmp_path:
 
 def test_checkpoints_have_the_nodes_own_files_alone(node: Node, traps: list[Path]) -> None:
     s3 = RecordingS3()
-    FolderSync(s3, [SyncedFolder("checkpoints", S3Location("b", "cp/"), restored=False)], [node])._upload_changes()
+    FolderSync(
+        s3, [SyncedFolder("checkpoints", S3Location("b", "cp/"), restored=False)], [node]
+    )._upload_changes()
     assert s3.uploads == {"cp/honest": b"trained"}
 
 
@@ -129,7 +137,9 @@ def test_links_within_the_tree_are_followed_as_the_node_saw_them(node: Node) -> 
             assert file.read() == b"2"
 
 
-def test_a_folder_that_turns_into_a_link_between_two_looks_gives_nothing(node: Node, host_file: Path) -> None:
+def test_a_folder_that_turns_into_a_link_between_two_looks_gives_nothing(
+    node: Node, host_file: Path
+) -> None:
     """The swap races with the reading for a while; not once may the other file be read."""
     folder, away = node.opt_ml / "checkpoints" / "d", node.opt_ml / "checkpoints" / "away"
     folder.mkdir()

@@ -16,10 +16,16 @@ from infra.local.settings import SettingsError
 from infra.local.simulation.model import read_model
 
 BOMB = "\n".join(
-    ["a0: &a0 [x]", *(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 40))]
+    [
+        "a0: &a0 [x]",
+        *(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 40)),
+    ]
 )
 MERGES = "\n".join(
-    ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 40))]
+    [
+        "a0: &a0 {x: 1}",
+        *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 40)),
+    ]
 )
 HOSTILE = [
     (BOMB, "alias"),
@@ -51,9 +57,9 @@ def test_what_hurts_is_a_short_message(text: str, said: str, tmp_path: Path) -> 
 
 
 def test_everything_else_is_plain_yaml() -> None:
-    assert parse_plain_yaml("a: [1, 0.5, x, true, null, 2026-01-01]\nb: {c: 1:30}\n") == yaml.safe_load(
+    assert parse_plain_yaml(
         "a: [1, 0.5, x, true, null, 2026-01-01]\nb: {c: 1:30}\n"
-    )
+    ) == yaml.safe_load("a: [1, 0.5, x, true, null, 2026-01-01]\nb: {c: 1:30}\n")
     value = parse_plain_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     for _ in range(MAX_DEPTH - 1):
         (value,) = value
@@ -69,6 +75,8 @@ def test_a_pipe_and_a_device_are_no_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["(" * 2000 + ")" * 2000, "x{99999999999999999999}", "("])
 def test_a_line_pattern_that_is_none_is_named(pattern: str, tmp_path: Path) -> None:
-    (tmp_path / "faults.yaml").write_text(yaml.safe_dump({"faults": [{"fault": "internal_error", "at_line": pattern}]}))
+    (tmp_path / "faults.yaml").write_text(
+        yaml.safe_dump({"faults": [{"fault": "internal_error", "at_line": pattern}]})
+    )
     with pytest.raises(SettingsError, match=r"faults\[0\]\.at_line: .* is no regular expression"):
         read_fault_plan(tmp_path / "faults.yaml")

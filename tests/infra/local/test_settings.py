@@ -34,7 +34,10 @@ def test_quotas(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ([1], r'expected a JSON object such as \{"ml.local.small": 8\}, got \[1\]'),
-        ({"ml.local.small": -1}, "ml.local.small is -1; a quota is a whole number of instances, 0 or more"),
+        (
+            {"ml.local.small": -1},
+            "ml.local.small is -1; a quota is a whole number of instances, 0 or more",
+        ),
         ({"ml.local.small": True}, "ml.local.small is True"),
         ({"ml.local.small": "8"}, "ml.local.small is '8'"),
     ],
@@ -53,7 +56,11 @@ def test_fault_plan_in_yaml(tmp_path: Path) -> None:
 
 def test_fault_plan_of_the_readme(tmp_path: Path) -> None:
     readme = (Path(__file__).resolve().parents[3] / "infra/local/README.md").read_text()
-    lines = [line for line in readme.splitlines() if line.strip() == "faults:" or line.startswith("      - {fault:")]
+    lines = [
+        line
+        for line in readme.splitlines()
+        if line.strip() == "faults:" or line.startswith("      - {fault:")
+    ]
     path = tmp_path / "faults.yaml"
     path.write_text(textwrap.dedent("\n".join(lines)))
     assert sorted(rule.fault for rule in read_fault_plan(path).faults) == sorted(kinds())
@@ -83,18 +90,36 @@ CREATE = {"fault": "throttle", "operation": "CreateTrainingJob", "calls": [1, 2]
         ({"fault": "fire"}, r"must be one of .*, got 'fire'"),
         (CREATE | {"operation": "Nope"}, r"operation 'Nope' is none of sagemaker's"),
         (CREATE | {"service": "ecr"}, r"operation 'CreateTrainingJob' is none of ecr's"),
-        (CREATE | {"calls": [0, 2]}, r"calls \[0, 2\] is not \[first, last\] with 1 <= first <= last"),
+        (
+            CREATE | {"calls": [0, 2]},
+            r"calls \[0, 2\] is not \[first, last\] with 1 <= first <= last",
+        ),
         (CREATE | {"calls": [3, 2]}, r"calls \[3, 2\]"),
         (CREATE | {"calls": 3}, r"faults\[0\]\.calls: .* got 3"),
         (CREATE | {"chance": 0.5}, r"faults\[0\]\.chance: unknown key"),
         (CREATE | {"fault": "error"}, r"faults\[0\]\.code: Field required"),
         ({"fault": "pending"}, r"faults\[0\]\.seconds: Field required"),
-        ({"fault": "pending", "seconds": -1}, r"\.seconds: Input should be greater than or equal to 0, got -1"),
-        ({"fault": "pending", "seconds": "9"}, r"\.seconds: Input should be a valid number, got '9'"),
+        (
+            {"fault": "pending", "seconds": -1},
+            r"\.seconds: Input should be greater than or equal to 0, got -1",
+        ),
+        (
+            {"fault": "pending", "seconds": "9"},
+            r"\.seconds: Input should be a valid number, got '9'",
+        ),
         ({"fault": "internal_error"}, r"faults\[0\]: give one of after_seconds and at_line"),
-        ({"fault": "internal_error", "after_seconds": 1, "at_line": "x"}, "give one of after_seconds and at_line"),
-        ({"fault": "spot_interruption", "at_line": "("}, r"\.at_line: '\(' is no regular expression"),
-        ({"fault": "algorithm_error", "after_seconds": 1, "node": "host"}, r"\.node: .* got 'host'"),
+        (
+            {"fault": "internal_error", "after_seconds": 1, "at_line": "x"},
+            "give one of after_seconds and at_line",
+        ),
+        (
+            {"fault": "spot_interruption", "at_line": "("},
+            r"\.at_line: '\(' is no regular expression",
+        ),
+        (
+            {"fault": "algorithm_error", "after_seconds": 1, "node": "host"},
+            r"\.node: .* got 'host'",
+        ),
     ],
 )
 def test_bad_rules(tmp_path: Path, rule: Any, message: str) -> None:
@@ -111,7 +136,9 @@ def test_every_broken_rule_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--quotas", "--faults", "--engine=simulated --model"])
-def test_bad_file_is_a_bad_argument(tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_file_is_a_bad_argument(
+    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["start", "--state-dir", str(tmp_path), *option.split(), str(tmp_path / "missing")])
     assert ended.value.code == 2
@@ -144,13 +171,17 @@ def test_every_setting_reaches_the_server(tmp_path: Path, monkeypatch: pytest.Mo
         registry="127.0.0.1:5000",
     )
     plain = ServerConfig(0, tmp_path)
-    assert all(getattr(config, name) != getattr(plain, name) for name in vars(plain)), "a setting without a case"
+    assert all(getattr(config, name) != getattr(plain, name) for name in vars(plain)), (
+        "a setting without a case"
+    )
     assert served(config, monkeypatch) == config
     assert served(plain, monkeypatch) == plain
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"port": 1, "state_dir": "x", "colour": 2}'])
-def test_server_that_is_handed_something_else_says_so(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_that_is_handed_something_else_says_so(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--settings", text])
     assert ended.value.code == 2
@@ -168,14 +199,21 @@ def test_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asked: list[ServerConfig] = []
     monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
     options = ["--quotas", str(quotas), "--quota", "ml.local.large=2", "--faults", str(plan)]
-    assert main(["start", "--state-dir", str(tmp_path), *options, "--cold-start-seconds", "1.5"]) == 0
+    assert (
+        main(["start", "--state-dir", str(tmp_path), *options, "--cold-start-seconds", "1.5"]) == 0
+    )
     [config] = asked
-    assert config.quotas == {"ml.local.small": 8, "ml.local.large": 2}  # the option goes before the file
+    assert config.quotas == {
+        "ml.local.small": 8,
+        "ml.local.large": 2,
+    }  # the option goes before the file
     assert (config.faults_file, config.cold_start_seconds) == (plan, 1.5)
     assert served(config, monkeypatch) == config
 
 
-def test_simulation_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_settings_reach_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = written(tmp_path, {"t_compute_seconds": 60})
     asked: list[ServerConfig] = []
     monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
@@ -187,7 +225,9 @@ def test_simulation_settings_reach_the_server(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("option", ["--model=m.yaml", "--time-scale=0.5"])
-def test_simulation_settings_are_not_for_the_process_engine(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulation_settings_are_not_for_the_process_engine(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["start", option])
     assert ended.value.code == 2
@@ -204,9 +244,13 @@ def test_time_scale_is_from_0_to_1(text: str) -> None:
 def test_running_server_with_another_engine_is_not_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str, asked: str
 ) -> None:
-    monkeypatch.setattr(daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570"))
+    monkeypatch.setattr(
+        daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
+    )
     monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True, "engine": running})
-    with pytest.raises(ServerStartError, match=rf"with engine {running}, asked for {asked}: stop it first"):
+    with pytest.raises(
+        ServerStartError, match=rf"with engine {running}, asked for {asked}: stop it first"
+    ):
         daemon.start(ServerConfig(0, tmp_path, engine=asked))
 
 
@@ -217,16 +261,24 @@ def test_cold_start_is_a_number_of_seconds(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"quotas": {"ml.local.small": 2}}, {"faults_file": Path("/x")}, {"cold_start_seconds": 1.0}]
+    "changes",
+    [{"quotas": {"ml.local.small": 2}}, {"faults_file": Path("/x")}, {"cold_start_seconds": 1.0}],
 )
 def test_running_server_with_other_settings_is_not_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
-    status = {"running": True, "quotas": {"ml.local.small": 1}, "faults_file": None, "cold_start_seconds": 0.0}
+    status = {
+        "running": True,
+        "quotas": {"ml.local.small": 1},
+        "faults_file": None,
+        "cold_start_seconds": 0.0,
+    }
     monkeypatch.setattr(daemon, "find_server", lambda _: found)
     monkeypatch.setattr(daemon, "read_status", lambda _: status)
-    with pytest.raises(ServerStartError, match=rf"already runs at .* with {next(iter(changes))} .*: stop it first"):
+    with pytest.raises(
+        ServerStartError, match=rf"already runs at .* with {next(iter(changes))} .*: stop it first"
+    ):
         daemon.start(ServerConfig(0, tmp_path, **changes))
     assert daemon.start(ServerConfig(0, tmp_path)) == found.endpoint
     assert daemon.start(ServerConfig(0, tmp_path, quotas={"ml.local.small": 1})) == found.endpoint
@@ -237,17 +289,26 @@ def test_running_server_with_an_earlier_version_of_the_plan_is_not_adopted(
 ) -> None:
     plan = written(tmp_path, {"faults": []})
     status = {"running": True, "faults_file": str(plan), "faults_sha256": digest(plan)}
-    monkeypatch.setattr(daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570"))
+    monkeypatch.setattr(
+        daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
+    )
     monkeypatch.setattr(daemon, "read_status", lambda _: status)
     assert daemon.start(ServerConfig(0, tmp_path, faults_file=plan)) == "http://127.0.0.1:4570"
     written(tmp_path, {"faults": [CREATE]})
-    with pytest.raises(ServerStartError, match=r"already runs at .* with faults_sha256 .*: stop it first"):
+    with pytest.raises(
+        ServerStartError, match=r"already runs at .* with faults_sha256 .*: stop it first"
+    ):
         daemon.start(ServerConfig(0, tmp_path, faults_file=plan))
 
 
-def test_auto_without_containers_adopts_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_without_containers_adopts_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[ServerConfig] = []
     monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
     monkeypatch.setattr(choice, "choose_engine", lambda *_: ("process", "no podman"))
-    assert main(["start", "--state-dir", str(tmp_path), "--engine=auto", "--registry=127.0.0.1:5000"]) == 0
+    assert (
+        main(["start", "--state-dir", str(tmp_path), "--engine=auto", "--registry=127.0.0.1:5000"])
+        == 0
+    )
     assert (asked[0].engine, asked[0].described()["registry"]) == ("process", None)

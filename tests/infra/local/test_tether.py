@@ -21,7 +21,9 @@ sys.stdin.read()
 
 
 def test_ends_with_a_starter_that_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
         assert start_ticks(pid) is not None
@@ -30,5 +32,7 @@ def test_ends_with_a_starter_that_is_killed() -> None:
 
 
 def test_is_the_command_itself() -> None:
-    done = subprocess.run(tethered("sh", "-c", 'echo "$1"; exit 3', "sh", "a b"), capture_output=True, check=False)
+    done = subprocess.run(
+        tethered("sh", "-c", 'echo "$1"; exit 3', "sh", "a b"), capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout) == (3, b"a b\n")

@@ -39,14 +39,24 @@ def told_by(event: ReceivedEvent) -> list[str]:
     """The automations that the event triggers."""
     made = notifications(UUID(int=1))
     triggers = {one.name: EventTrigger.model_validate(one.trigger.model_dump()) for one in made}
-    return [name for name, trigger in triggers.items() if trigger.covers(event) and trigger.expects(event.event)]
+    return [
+        name
+        for name, trigger in triggers.items()
+        if trigger.covers(event) and trigger.expects(event.event)
+    ]
 
 
 def test_each_event_triggers_its_own_automation(sent: list[ReceivedEvent]) -> None:
-    announce_regression.fn("bench-20260101000000-01234567", "bench-20251231000000-01234567", "slower")
+    announce_regression.fn(
+        "bench-20260101000000-01234567", "bench-20251231000000-01234567", "slower"
+    )
     announce_budget.fn("bench", "25.20 USD", None)
     announce_budget.fn("bench", "14.40 more", "bench-20260101000000-01234567")
-    assert [told_by(event) for event in sent] == [[f"{PREFIX}regression"], [f"{PREFIX}budget"], [f"{PREFIX}budget"]]
+    assert [told_by(event) for event in sent] == [
+        [f"{PREFIX}regression"],
+        [f"{PREFIX}budget"],
+        [f"{PREFIX}budget"],
+    ]
 
 
 def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
@@ -62,23 +72,33 @@ def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
 
 
 @pytest.mark.parametrize("end", ["heartbeat", "Completed", "Failed", "Cancelled", "Crashed"])
-def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartbeat(end: str) -> None:
+def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartbeat(
+    end: str,
+) -> None:
     made = gone_runs()
     trigger = EventTrigger.model_validate(made.trigger.model_dump())
     run = {"prefect.resource.id": f"prefect.flow-run.{UUID(int=2)}"}
     beat, heard = (
-        ReceivedEvent.model_validate(Event(event=f"prefect.flow-run.{name}", resource=run).model_dump())
+        ReceivedEvent.model_validate(
+            Event(event=f"prefect.flow-run.{name}", resource=run).model_dump()
+        )
         for name in ("heartbeat", end)
     )
     assert trigger.covers(beat) and trigger.starts_after(beat.event)
     assert trigger.covers(heard) and trigger.expects(heard.event)
-    assert (trigger.posture, trigger.within, trigger.threshold) == (Posture.Proactive, timedelta(seconds=90), 1)
+    assert (trigger.posture, trigger.within, trigger.threshold) == (
+        Posture.Proactive,
+        timedelta(seconds=90),
+        1,
+    )
     [action] = made.actions
     assert isinstance(action, ChangeFlowRunState) and action.state == StateType.CRASHED
 
 
 @pytest.mark.parametrize("remove", [False, True])
-def test_a_server_that_wants_its_password_says_so(remove: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_wants_its_password_says_so(
+    remove: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Refusing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -91,10 +111,15 @@ def test_a_server_that_wants_its_password_says_so(remove: bool, capsys: pytest.C
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever).start()
         try:
-            with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}):
+            with temporary_settings(
+                {PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}
+            ):
                 code = _automations(None, remove)
         finally:
             server.shutdown()
     assert code == 1
-    said = "nodesweep: Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see docs/production.md"
+    said = (
+        "nodesweep: Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+        " docs/production.md"
+    )
     assert capsys.readouterr().err.splitlines()[-1] == said

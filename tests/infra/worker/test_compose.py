@@ -22,7 +22,9 @@ def test_services_are_database_server_deployment_and_worker() -> None:
 @every_service
 def test_service_has_no_capability_and_gains_no_privilege(name: str) -> None:
     service = SERVICES[name]
-    assert service["cap_drop"] == ["ALL"] and "cap_add" not in service and "privileged" not in service
+    assert (
+        service["cap_drop"] == ["ALL"] and "cap_add" not in service and "privileged" not in service
+    )
     assert service["security_opt"] == ["no-new-privileges:true"]
 
 
@@ -62,7 +64,10 @@ def test_a_password_is_given_to_those_who_need_it_and_as_a_file() -> None:
                if "PASSWORD" in name or "AUTH" in name]  # fmt: skip
     assert len(written) == 5
     for name, value in written:
-        assert name.endswith("_FILE") and value in ("/run/secrets/postgres_password", "/run/secrets/prefect_auth")
+        assert name.endswith("_FILE") and value in (
+            "/run/secrets/postgres_password",
+            "/run/secrets/prefect_auth",
+        )
 
 
 def test_only_the_server_is_published_and_on_loopback() -> None:
@@ -76,12 +81,16 @@ def test_every_variable_has_a_default_and_is_named_in_the_head_or_plain() -> Non
 
 
 def test_bases_may_be_named_by_digest() -> None:
-    """No digest stands in the files: it could be neither learnt nor checked where they were written."""
+    """No digest stands in the files: it could be neither learnt nor checked where they were
+    written.
+    """
     assert SERVICES["postgres"]["image"].startswith("${NODESWEEP_POSTGRES_IMAGE:-")
     assert SERVICES["server"]["build"]["args"]["BASE_IMAGE"].startswith("${NODESWEEP_BASE_IMAGE:-")
     dockerfile = FILE.with_name("Dockerfile").read_text()
     assert [line for line in dockerfile.splitlines() if line.startswith("FROM ")] and all(
-        line.split()[1] == "${BASE_IMAGE}" for line in dockerfile.splitlines() if line.startswith("FROM ")
+        line.split()[1] == "${BASE_IMAGE}"
+        for line in dockerfile.splitlines()
+        if line.startswith("FROM ")
     )
 
 

@@ -29,7 +29,9 @@ def test_wait_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refused_command_is_named_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments.sys, "executable", "/bin/false")
-    with pytest.raises(DeployError, match="`prefect work-pool create nodesweep --type process --overwrite` failed"):
+    with pytest.raises(
+        DeployError, match="`prefect work-pool create nodesweep --type process --overwrite` failed"
+    ):
         deployments.deploy({})
 
 

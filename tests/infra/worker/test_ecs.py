@@ -1,7 +1,9 @@
-"""The ECS work pool's template against prefect-aws's own schema, prefect.yaml and the stack whose outputs it is given.
+"""The ECS work pool's template against prefect-aws's own schema, prefect.yaml and the stack whose
+outputs it is given.
 
 prefect_aws_schema.json has the names that prefect-aws knows, taken with
-`prefect work-pool get-default-base-job-template --type ecs`; prefect-aws itself is not among the dependencies.
+`prefect work-pool get-default-base-job-template --type ecs`; prefect-aws itself is not among the
+dependencies.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import yaml
 from prefect.utilities.schema_tools.validation import ValidationError, validate
 
 ROOT = Path(__file__).resolve().parents[3]
-TEMPLATE: dict[str, Any] = json.loads((ROOT / "infra/worker/ecs-base-job-template.json").read_text())
+TEMPLATE: dict[str, Any] = json.loads(
+    (ROOT / "infra/worker/ecs-base-job-template.json").read_text()
+)
 KNOWN = json.loads(Path(__file__).with_name("prefect_aws_schema.json").read_text())
 JOB, VARIABLES = TEMPLATE["job_configuration"], TEMPLATE["variables"]
 OF_OURS = {"log_group", "region", "subnets", "security_groups", "assign_public_ip"}
@@ -41,7 +45,9 @@ class _CloudFormation(yaml.SafeLoader):
 
 
 def _function(loader: _CloudFormation, name: str, node: yaml.Node) -> dict[str, Any]:
-    return {name: node.value if isinstance(node, yaml.ScalarNode) else loader.construct_sequence(node)}  # type: ignore[arg-type]
+    return {
+        name: node.value if isinstance(node, yaml.ScalarNode) else loader.construct_sequence(node)
+    }  # type: ignore[arg-type]
 
 
 _CloudFormation.add_multi_constructor("!", _function)
@@ -63,22 +69,32 @@ def test_task_runs_with_the_pipeline_role_on_a_root_that_is_read_only() -> None:
     definition, request = JOB["task_definition"], JOB["task_run_request"]
     assert definition["taskRoleArn"] == request["overrides"]["taskRoleArn"] == "{{ task_role_arn }}"
     assert definition["executionRoleArn"] == "{{ execution_role_arn }}"
-    assert definition["networkMode"] == "awsvpc" and definition["requiresCompatibilities"] == ["FARGATE"]
+    assert definition["networkMode"] == "awsvpc" and definition["requiresCompatibilities"] == [
+        "FARGATE"
+    ]
     assert CONTAINER["readonlyRootFilesystem"] is True
     assert CONTAINER["logConfiguration"]["options"]["awslogs-group"] == "{{ log_group }}"
 
 
 def test_what_is_written_to_are_the_volumes_of_the_image() -> None:
-    declared = json.loads(re.findall(r"^VOLUME (.+)$", (ROOT / "infra/worker/Dockerfile").read_text(), re.MULTILINE)[0])
+    declared = json.loads(
+        re.findall(r"^VOLUME (.+)$", (ROOT / "infra/worker/Dockerfile").read_text(), re.MULTILINE)[
+            0
+        ]
+    )
     assert [mount["containerPath"] for mount in CONTAINER["mountPoints"]] == declared
-    assert [mount["ContainerPath"] for mount in TASK["ContainerDefinitions"][0]["MountPoints"]] == declared
+    assert [
+        mount["ContainerPath"] for mount in TASK["ContainerDefinitions"][0]["MountPoints"]
+    ] == declared
 
 
 def test_variables_of_prefect_yaml_fit() -> None:
     """Those that are filled in from the environment count as GIVEN."""
     variables = POOL["job_variables"]
     assert (
-        {name for name, value in variables.items() if "{{ $" in str(value)} == set(GIVEN) == set(VARIABLES["required"])
+        {name for name, value in variables.items() if "{{ $" in str(value)}
+        == set(GIVEN)
+        == set(VARIABLES["required"])
     )
     validate(variables | GIVEN, VARIABLES, raise_on_error=True, preprocess=False)
 
@@ -112,10 +128,16 @@ def test_service_runs_the_image_with_the_pipeline_role_and_its_health_check() ->
 
 def test_service_knows_the_servers_password_and_only_the_execution_role_may_read_it() -> None:
     [secret] = TASK["ContainerDefinitions"][0]["Secrets"]
-    assert secret == {"Name": "PREFECT_API_AUTH_STRING", "ValueFrom": {"Ref": "PrefectAuthSecretArn"}}
+    assert secret == {
+        "Name": "PREFECT_API_AUTH_STRING",
+        "ValueFrom": {"Ref": "PrefectAuthSecretArn"},
+    }
     [policy] = STACK["Resources"]["ExecutionRole"]["Properties"]["Policies"]
     [reads] = [one for one in policy["PolicyDocument"]["Statement"] if one["Sid"] == "ReadPassword"]
-    assert (reads["Action"], reads["Resource"]) == ("secretsmanager:GetSecretValue", {"Ref": "PrefectAuthSecretArn"})
+    assert (reads["Action"], reads["Resource"]) == (
+        "secretsmanager:GetSecretValue",
+        {"Ref": "PrefectAuthSecretArn"},
+    )
 
 
 @pytest.mark.parametrize(

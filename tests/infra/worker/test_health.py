@@ -54,7 +54,9 @@ def test_check_ends_with_1_and_asks_no_proxy(port: int) -> None:
     def check(path: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-I", str(Path(health.__file__)), str(port), path]
         proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
-        return subprocess.run(command, env=proxy, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(
+            command, env=proxy, capture_output=True, text=True, timeout=30, check=False
+        )
 
     assert check("/health").returncode == 0
     failed = check("/late")
@@ -64,7 +66,9 @@ def test_check_ends_with_1_and_asks_no_proxy(port: int) -> None:
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_secret_is_the_files_and_its_name_is_gone(tmp_path: Path, secret: str) -> None:
     (tmp_path / "password").write_text("of the file\n")
-    got = with_secrets({"PREFECT_SERVER_DATABASE_HOST": "postgres", f"{secret}_FILE": str(tmp_path / "password")})
+    got = with_secrets(
+        {"PREFECT_SERVER_DATABASE_HOST": "postgres", f"{secret}_FILE": str(tmp_path / "password")}
+    )
     assert got == {"PREFECT_SERVER_DATABASE_HOST": "postgres", secret: "of the file"}
 
 
@@ -74,7 +78,9 @@ def test_without_a_file_the_environment_stays() -> None:
 
 def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
     name = f"{DATABASE_PASSWORD}_FILE"
-    with pytest.raises(SecretError, match=r"PASSWORD_FILE: .*/gone can't be read \(No such file or directory\)"):
+    with pytest.raises(
+        SecretError, match=r"PASSWORD_FILE: .*/gone can't be read \(No such file or directory\)"
+    ):
         with_secrets({name: str(tmp_path / "gone")})
     (tmp_path / "empty").touch()
     with pytest.raises(SecretError, match="empty is empty"):
@@ -84,12 +90,17 @@ def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None
 def test_a_server_without_a_password_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (SERVER_AUTH, f"{SERVER_AUTH}_FILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SecretError, match="PREFECT_SERVER_API_AUTH_STRING is not set: name a password"):
+    with pytest.raises(
+        SecretError, match="PREFECT_SERVER_API_AUTH_STRING is not set: name a password"
+    ):
         serve("127.0.0.1", 0)
 
 
 def test_trusted_are_the_names_of_the_server_and_the_origin_of_its_page() -> None:
-    environment = {"PREFECT_API_URL": "http://server:4200/api", "PREFECT_UI_API_URL": "https://sweeps.example:8443/api"}
+    environment = {
+        "PREFECT_API_URL": "http://server:4200/api",
+        "PREFECT_UI_API_URL": "https://sweeps.example:8443/api",
+    }
     assert trusted_hosts(environment) == ["127.0.0.1", "localhost", "server", "sweeps.example"]
     assert trusted_origins(environment) == ["https://sweeps.example:8443"]
     assert (trusted_hosts({}), trusted_origins({})) == (["127.0.0.1", "localhost"], [])

@@ -23,14 +23,21 @@ def locked(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
     starts = [*_PIN.finditer(text)]
     ends = [*(match.start() for match in starts[1:]), len(text)]
     return {
-        match[1]: (match[2], frozenset(re.findall(r"sha256:[0-9a-f]{64}", text[match.start() : end])))
+        match[1]: (
+            match[2],
+            frozenset(re.findall(r"sha256:[0-9a-f]{64}", text[match.start() : end])),
+        )
         for match, end in zip(starts, ends, strict=True)
     }
 
 
-@pytest.mark.parametrize("dockerfile", ["infra/worker/Dockerfile", "tests/containers/worker_postgres/Dockerfile"])
+@pytest.mark.parametrize(
+    "dockerfile", ["infra/worker/Dockerfile", "tests/containers/worker_postgres/Dockerfile"]
+)
 def test_dockerfile_lints(dockerfile: str) -> None:
-    code, findings = hadolint(ROOT / dockerfile, "--ignore", "DL3008")  # Debian keeps one version of a package
+    code, findings = hadolint(
+        ROOT / dockerfile, "--ignore", "DL3008"
+    )  # Debian keeps one version of a package
     assert code == 0, findings
 
 
@@ -53,7 +60,8 @@ def test_image_ends_as_a_fixed_user_with_commands_that_get_signals() -> None:
     lines = (WORKER / "Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("USER ")] == ["USER 10001:10001"]
     assert [line for line in lines if line.startswith(("CMD", "ENTRYPOINT"))] == [
-        'CMD ["prefect", "worker", "start", "--pool", "nodesweep", "--type", "process", "--with-healthcheck"]'
+        'CMD ["prefect", "worker", "start", "--pool", "nodesweep", "--type", "process",'
+        ' "--with-healthcheck"]'
     ]
 
 
@@ -79,8 +87,16 @@ SECRET_FILES = (
 
 
 def test_no_secret_is_in_the_build_context(tmp_path: Path) -> None:
-    """The documented steps make infra/worker/secrets before the image is built. The rules are Docker's own."""
-    needed = {"cli/main.py", "configs/local.yaml", "scaling/secrets.py", "prefect.yaml", "infra/image/.dockerignore"}
+    """The documented steps make infra/worker/secrets before the image is built. The rules are
+    Docker's own.
+    """
+    needed = {
+        "cli/main.py",
+        "configs/local.yaml",
+        "scaling/secrets.py",
+        "prefect.yaml",
+        "infra/image/.dockerignore",
+    }
     for name in (*SECRET_FILES, *needed):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("s3cr3t")
@@ -98,5 +114,7 @@ def test_no_secret_is_committed() -> None:
         "infra/worker/.env",
         ".nodesweep/x",
     ):
-        ignored = subprocess.run(["git", "check-ignore", "--quiet", name], cwd=ROOT, timeout=30, check=False)
+        ignored = subprocess.run(
+            ["git", "check-ignore", "--quiet", name], cwd=ROOT, timeout=30, check=False
+        )
         assert ignored.returncode == 0, name

@@ -1,4 +1,6 @@
-"""`make up`: what it does to a machine that an earlier version started, without starting anything."""
+"""`make up`: what it does to a machine that an earlier version started, without starting
+anything.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ from infra.worker.machine import Machine, up
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `up` does to the processes, in order."""
     done: list[str] = []
-    monkeypatch.setattr(machines, "_platform", lambda machine, verb, seconds: done.append(f"{verb} platform"))
-    monkeypatch.setattr(machines, "_start", lambda machine, name, *rest: done.append(f"start {name}"))
+    monkeypatch.setattr(
+        machines, "_platform", lambda machine, verb, seconds: done.append(f"{verb} platform")
+    )
+    monkeypatch.setattr(
+        machines, "_start", lambda machine, name, *rest: done.append(f"start {name}")
+    )
     monkeypatch.setattr(machines, "_stop", lambda machine, name: done.append(f"stop {name}"))
     monkeypatch.setattr(machines, "_deploy", lambda machine: done.append("deploy"))
     return done

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.catalogue import load_catalogue
-from scaling.analysis.cost import Price, node_cost_usd, price_of, run_costs, seconds_to_target, unknown_price
+from scaling.analysis.cost import (
+    Price,
+    node_cost_usd,
+    price_of,
+    run_costs,
+    seconds_to_target,
+    unknown_price,
+)
 from scaling.analysis.speedup import summarise
 from scaling.outcome.outcome import Clocks, JobOutcome
 
@@ -39,12 +46,18 @@ def test_another_regions_price_is_no_price():
 
 def test_cost_of_node_seconds_by_hand():
     # 8 nodes x 450 s = 3,600 node-seconds = one node-hour
-    assert node_cost_usd(8, 450, Price(instance_type=None, usd_per_hour=28.152)) == pytest.approx(28.152)
+    assert node_cost_usd(8, 450, Price(instance_type=None, usd_per_hour=28.152)) == pytest.approx(
+        28.152
+    )
 
 
 @pytest.mark.parametrize(
     ("billable", "price"),
-    [(None, Price(instance_type=None, usd_per_hour=1)), (10, None), (10, unknown_price(None, "not asked"))],
+    [
+        (None, Price(instance_type=None, usd_per_hour=1)),
+        (10, None),
+        (10, unknown_price(None, "not asked")),
+    ],
 )
 def test_unknown_time_or_price_makes_an_unknown_cost(billable, price):
     assert node_cost_usd(2, billable, price) is None
@@ -52,7 +65,9 @@ def test_unknown_time_or_price_makes_an_unknown_cost(billable, price):
 
 @pytest.fixture
 def run(make_outcome):
-    """run(nodes, train seconds, billable seconds, epochs=…, validations=[(seconds, loss)…], **outcome fields)"""
+    """run(nodes, train seconds, billable seconds, epochs=…, validations=[(seconds, loss)…],
+    **outcome fields)
+    """
 
     def make(nodes, train, billable, epochs=10, validations=(), goal="minimize", **fields):
         metrics = {
@@ -61,7 +76,11 @@ def run(make_outcome):
             "validations": [{"elapsed_seconds": at, "value": value} for at, value in validations],
         }
         return make_outcome(
-            nodes, train, clocks=Clocks(billable_seconds=billable, train_seconds=train), metrics=metrics, **fields
+            nodes,
+            train,
+            clocks=Clocks(billable_seconds=billable, train_seconds=train),
+            metrics=metrics,
+            **fields,
         )
 
     return make
@@ -74,7 +93,9 @@ def costs_of(outcome, to_target=None, price=PRICE):
 def test_a_run_is_billed_with_its_start_up_and_an_epoch_is_not(run):
     # 4 nodes x 130 s; 4 x 100 s over 10 epochs
     costs = costs_of(run(4, 100, 130))
-    assert (costs.run_usd, costs.on_demand_usd, costs.epoch_usd) == pytest.approx((5.20, 5.20, 0.40))
+    assert (costs.run_usd, costs.on_demand_usd, costs.epoch_usd) == pytest.approx(
+        (5.20, 5.20, 0.40)
+    )
     assert (costs.warm_pool_usd, costs.target_usd) == (None, None)
 
 
@@ -84,7 +105,9 @@ def test_no_epoch_no_cost_of_one(run, epochs):
 
 
 def test_without_a_price_every_cost_is_unknown(run):
-    outcome = run(4, 100, 130, spot=True, training_time_seconds=200.0, retained_billable_seconds=60.0)
+    outcome = run(
+        4, 100, 130, spot=True, training_time_seconds=200.0, retained_billable_seconds=60.0
+    )
     assert set(costs_of(outcome, 50, unknown_price(None, "none")).model_dump().values()) == {None}
 
 
@@ -96,7 +119,9 @@ def test_a_spot_run_costs_its_reduced_time_and_shows_what_on_demand_costs(run):
 
 def test_a_retained_warm_pool_costs_on_top(run):
     costs = costs_of(run(2, 100, 130, retained_billable_seconds=600.0))
-    assert (costs.run_usd, costs.warm_pool_usd, costs.total_usd) == pytest.approx((2.60, 12.00, 14.60))
+    assert (costs.run_usd, costs.warm_pool_usd, costs.total_usd) == pytest.approx(
+        (2.60, 12.00, 14.60)
+    )
     assert costs_of(run(2, 100, 130)).total_usd == pytest.approx(2.60)
     assert costs_of(run(2, 100, None, retained_billable_seconds=600.0)).total_usd is None
 
@@ -170,6 +195,8 @@ def completed(nodes: int, train: float, billable: float) -> JobOutcome:
 @given(node_counts, seconds, seconds, seconds, seconds)
 def test_cost_ratios_are_those_of_node_time(nodes, train, base_train, billable, base_billable):
     """C(N)/C(N0) = N/N0 x billable(N)/billable(N0), and per epoch, on the train clock, 1/E(N)."""
-    base, row = summarise([completed(1, base_train, base_billable), completed(nodes, train, billable)], PRICE)
+    base, row = summarise(
+        [completed(1, base_train, base_billable), completed(nodes, train, billable)], PRICE
+    )
     assert row.costs.run_usd / base.costs.run_usd == pytest.approx(nodes * billable / base_billable)
     assert row.costs.epoch_usd / base.costs.epoch_usd == pytest.approx(1 / row.train.efficiency)

@@ -1,4 +1,6 @@
-"""Fitted laws against numbers worked out by hand, curves of known parameters, and the rules of what may be claimed."""
+"""Fitted laws against numbers worked out by hand, curves of known parameters, and the rules of what
+may be claimed.
+"""
 
 from __future__ import annotations
 
@@ -60,18 +62,26 @@ def values(fits: Fits, law: str) -> list[float]:
 
 
 def test_reference_row():
-    # N·T = 5940, 6600, 6480, 6480; the normal equations of (a + b(N - 1))/(N·T) = 1 give a = 6220.72, b = 50.174,
-    # residuals 4.726, -4.986, -1.678, 1.419 %, whose squares sum to 0.0052029; se(a) = 227.24, t(0.975; 2) = 4.3027.
+    # N·T = 5940, 6600, 6480, 6480; the normal equations of (a + b(N - 1))/(N·T) = 1 give a =
+    # 6220.72, b = 50.174, residuals 4.726, -4.986, -1.678, 1.419 %, whose squares sum to 0.0052029;
+    # se(a) = 227.24, t(0.975; 2) = 4.3027.
     fits = fit_laws(REFERENCE, same_steps(REFERENCE))
     assert values(fits, "amdahl") == pytest.approx([6220.7179, 0.0080656], rel=1e-5)
-    assert law_of(fits, "amdahl").relative_residual_rms == pytest.approx(math.sqrt(0.0052029 / 4), rel=1e-5)
+    assert law_of(fits, "amdahl").relative_residual_rms == pytest.approx(
+        math.sqrt(0.0052029 / 4), rel=1e-5
+    )
     t1, sigma = law_of(fits, "amdahl").parameters
-    assert (t1.interval.low, t1.interval.high) == pytest.approx((6220.718 - 977.745, 6220.718 + 977.745), rel=1e-5)
+    assert (t1.interval.low, t1.interval.high) == pytest.approx(
+        (6220.718 - 977.745, 6220.718 + 977.745), rel=1e-5
+    )
     assert (t1.interval.level, t1.unit, sigma.unit) == (0.95, "s", None)
     assert sigma.interval.low == 0 and sigma.no_interval is None
-    # Without N = 1 the slope would be negative, so sigma is 0: 9.748 %. The others are 7.315, 2.223, 11.261 %.
+    # Without N = 1 the slope would be negative, so sigma is 0: 9.748 %. The others are 7.315,
+    # 2.223, 11.261 %.
     squares = [0.0974794**2, 0.0731514**2, 0.0222324**2, 0.1126133**2]
-    assert law_of(fits, "amdahl").leave_one_out_error == pytest.approx(math.sqrt(sum(squares) / 4), rel=1e-5)
+    assert law_of(fits, "amdahl").leave_one_out_error == pytest.approx(
+        math.sqrt(sum(squares) / 4), rel=1e-5
+    )
     assert law_of(fits, "amdahl").identifiable.value
 
 
@@ -88,7 +98,10 @@ def test_four_points_do_not_identify_usl():
     assert "4 node counts, 5 needed for 3 parameters" in law_of(fits, "usl").identifiable.reason
     five = fit_laws(curve(usl, (1, 2, 4, 8, 16)), None)
     assert law_of(five, "usl").identifiable.value
-    assert law_of(five, "usl").identifiable.reason == "5 node counts for 3 parameters, none on its bound"
+    assert (
+        law_of(five, "usl").identifiable.reason
+        == "5 node counts for 3 parameters, none on its bound"
+    )
 
 
 def test_perfect_scaling_lies_on_the_bound_so_nothing_is_identifiable():
@@ -100,7 +113,9 @@ def test_perfect_scaling_lies_on_the_bound_so_nothing_is_identifiable():
     assert law_of(fits, "amdahl").identifiable.reason == "sigma lies on its bound 0"
     assert parameter(fits, "amdahl", "t1").interval is not None
     assert not fits.extrapolation.supported.value
-    assert fits.extrapolation.supported.reason.startswith("no law is identifiable (amdahl: sigma lies on its bound 0;")
+    assert fits.extrapolation.supported.reason.startswith(
+        "no law is identifiable (amdahl: sigma lies on its bound 0;"
+    )
     assert fits.extrapolation.train_seconds is None
     assert fits.extrapolation.by_law == pytest.approx({"amdahl": 100 / 32, "usl": 100 / 32})
 
@@ -122,7 +137,10 @@ def test_constant_times_are_all_serial():
 
 
 def test_interval_ends_at_the_upper_bound():
-    noisy = [(nodes, 50 * (1 + 0.02 / nodes) * (1 + 0.02 * (-1) ** index)) for index, nodes in enumerate(EIGHT)]
+    noisy = [
+        (nodes, 50 * (1 + 0.02 / nodes) * (1 + 0.02 * (-1) ** index))
+        for index, nodes in enumerate(EIGHT)
+    ]
     sigma = parameter(fit_laws(noisy, None), "amdahl", "sigma")
     assert sigma.value < 1 and sigma.interval.high == 1
 
@@ -181,7 +199,10 @@ def test_intervals_cover_the_true_parameters_at_about_their_rate(law, times, tru
     covered = np.zeros(len(truth))
     for seed in range(200):
         noise = np.random.default_rng(seed).normal(1, 0.02, len(points))
-        noisy = [(nodes, seconds * factor) for (nodes, seconds), factor in zip(points, noise, strict=True)]
+        noisy = [
+            (nodes, seconds * factor)
+            for (nodes, seconds), factor in zip(points, noise, strict=True)
+        ]
         fit = law_of(fit_laws(noisy, fewer_steps(points)), law)
         covered += [
             each.interval is not None and each.interval.contains(true)
@@ -204,7 +225,10 @@ def test_ring_is_left_out_where_it_is_amdahls_curve_or_the_steps_are_unknown():
     assert "amdahl's curve" in fit_laws(points, same_steps(points)).left_out["ring"]
     assert fit_laws(points, None).left_out["ring"] == "the number of optimiser steps is not known"
     partly = {nodes: 1 / nodes for nodes in EIGHT if nodes not in (3, 12)}
-    assert fit_laws(points, partly).left_out["ring"] == "the number of optimiser steps is not known at 3 and 12 nodes"
+    assert (
+        fit_laws(points, partly).left_out["ring"]
+        == "the number of optimiser steps is not known at 3 and 12 nodes"
+    )
 
 
 def test_ring_needs_the_steps_ratio_to_predict():
@@ -227,13 +251,19 @@ def test_too_few_points():
     assert values(two, "amdahl") == pytest.approx([10, 0.2])
     assert law_of(two, "amdahl").leave_one_out_error is None
     assert law_of(two, "amdahl").identifiable.reason == "2 node counts, 4 needed for 2 parameters"
-    assert parameter(two, "amdahl", "sigma").no_interval == "2 points for 2 parameters leave no spread to judge by"
+    assert (
+        parameter(two, "amdahl", "sigma").no_interval
+        == "2 points for 2 parameters leave no spread to judge by"
+    )
     assert two.left_out["usl"] == "2 points for 3 parameters"
 
 
 def test_law_without_a_leave_one_out_error_ranks_last():
     fits = fit_laws([(1, 10.0), (2, 9.0), (4, 9.5)], None)
-    assert [(fit.law, fit.leave_one_out_error is None) for fit in fits.laws] == [("amdahl", False), ("usl", True)]
+    assert [(fit.law, fit.leave_one_out_error is None) for fit in fits.laws] == [
+        ("amdahl", False),
+        ("usl", True),
+    ]
 
 
 def test_equal_errors_rank_the_law_of_fewer_parameters_first():
@@ -242,33 +272,44 @@ def test_equal_errors_rank_the_law_of_fewer_parameters_first():
 
 def test_law_that_would_need_no_time_on_one_node_is_left_out():
     fits = fit_laws([(2, 1.0), (4, 1e3), (8, 1e9), (16, 1e9), (32, 1e9)], None)
-    assert fits.left_out["usl"] == "the time on one node is fitted as 0 s: node-time grows faster than the law allows"
+    assert (
+        fits.left_out["usl"]
+        == "the time on one node is fitted as 0 s: node-time grows faster than the law allows"
+    )
 
 
 def test_extrapolation_agrees_on_a_curve_of_the_family():
     fits = fit_laws(curve(amdahl), same_steps(curve(amdahl)))
     assert fits.extrapolation.nodes == 32
     assert fits.extrapolation.supported.value
-    assert fits.extrapolation.supported.reason == (
-        "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing; supported by "
-        "amdahl's refits alone, which agree within 0.0 % at 32 nodes, whichever point is left out"
+    assert (
+        fits.extrapolation.supported.reason
+        == "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing;"
+        " supported by amdahl's refits alone, which agree within 0.0 % at 32 nodes, whichever"
+        " point is left out"
     )
     assert fits.extrapolation.train_seconds == pytest.approx(amdahl(32))
 
 
 def test_extrapolation_of_the_best_law_where_all_agree_within_ten_percent():
-    # ring(16) = (6023.614 + 649.687·15/16)/16 = 414.54 s; amdahl(16) = 6220.718·(1 + 0.0080656·15)/16 = 435.83 s.
+    # ring(16) = (6023.614 + 649.687·15/16)/16 = 414.54 s; amdahl(16) = 6220.718·(1 +
+    # 0.0080656·15)/16 = 435.83 s.
     fits = fit_laws(REFERENCE, fewer_steps(REFERENCE))
-    assert fits.extrapolation.supported.reason == (
-        "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing; supported by "
-        "amdahl and ring, which agree within 7.0 % at 16 nodes, whichever point is left out"
+    assert (
+        fits.extrapolation.supported.reason
+        == "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing;"
+        " supported by amdahl and ring, which agree within 7.0 % at 16 nodes, whichever point is"
+        " left out"
     )
     assert fits.extrapolation.train_seconds == pytest.approx(414.5435)
 
 
 def test_extrapolation_of_laws_that_are_different_curves_needs_no_qualification():
     # beta = 0.0002: usl(32) is at most 5 % above what amdahl makes of the same points.
-    fits = fit_laws(curve(lambda nodes: 600 * (1 + 0.05 * (nodes - 1) + 0.0002 * nodes * (nodes - 1)) / nodes), None)
+    fits = fit_laws(
+        curve(lambda nodes: 600 * (1 + 0.05 * (nodes - 1) + 0.0002 * nodes * (nodes - 1)) / nodes),
+        None,
+    )
     assert parameter(fits, "usl", "beta").value == pytest.approx(0.0002)
     gap = fits.extrapolation.by_law["usl"] / fits.extrapolation.by_law["amdahl"] - 1
     assert 0 < gap < 0.1
@@ -291,7 +332,8 @@ def test_points_per_sample_are_named_as_such_and_fitted_alike():
 
 
 def test_extrapolation_is_refused_where_one_point_carries_it():
-    # Amdahl (t1 = 100 s, sigma = 0.1) at 1, 2 and 4 nodes; 8 nodes took 20 % longer. Without them the law is exact.
+    # Amdahl (t1 = 100 s, sigma = 0.1) at 1, 2 and 4 nodes; 8 nodes took 20 % longer. Without them
+    # the law is exact.
     times = {nodes: 100 * (1 + 0.1 * (nodes - 1)) / nodes for nodes in (1, 2, 4, 8)}
     points = list({**times, 8: 1.2 * times[8]}.items())
     extrapolation = fit_laws(points, None).extrapolation
@@ -302,13 +344,18 @@ def test_extrapolation_is_refused_where_one_point_carries_it():
 def test_reference_row_does_not_support_sixteen_nodes():
     extrapolation = fit_laws(REFERENCE, same_steps(REFERENCE)).extrapolation
     assert extrapolation.by_law["amdahl"] == pytest.approx(extrapolation.by_law["usl"])
-    assert extrapolation.supported.reason == (
-        "at 16 nodes the prediction moves by 29.8 % when one point is left out; allowed is at most 10 %"
+    assert (
+        extrapolation.supported.reason
+        == "at 16 nodes the prediction moves by 29.8 % when one point is left out; allowed is at"
+        " most 10 %"
     )
 
 
 def test_extrapolation_is_refused_just_beyond_ten_percent():
-    fits = fit_laws(curve(lambda nodes: 600 * (1 + 0.05 * (nodes - 1) + 0.0005 * nodes * (nodes - 1)) / nodes), None)
+    fits = fit_laws(
+        curve(lambda nodes: 600 * (1 + 0.05 * (nodes - 1) + 0.0005 * nodes * (nodes - 1)) / nodes),
+        None,
+    )
     assert not fits.extrapolation.supported.value
     assert "usl predicts 10.4 % more time than amdahl" in fits.extrapolation.supported.reason
 
@@ -320,15 +367,21 @@ def test_extrapolation_is_refused_where_the_laws_disagree():
     assert fits.extrapolation.train_seconds is None
     assert fits.extrapolation.by_law["usl"] == pytest.approx(122.2125)
     more = (122.2125 / fits.extrapolation.by_law["amdahl"] - 1) * 100
-    expected = f"at 32 nodes usl predicts {more:.1f} % more time than amdahl; agreement is at most 10 %"
+    expected = (
+        f"at 32 nodes usl predicts {more:.1f} % more time than amdahl; agreement is at most 10 %"
+    )
     assert fits.extrapolation.supported.reason == expected
 
 
 def test_extrapolation_is_refused_where_a_single_law_was_fitted():
-    # Without small N nothing holds usl's time on one node above 0; amdahl's parameters lie within their bounds.
+    # Without small N nothing holds usl's time on one node above 0; amdahl's parameters lie within
+    # their bounds.
     fits = fit_laws([(10, 3.7), (13, 1.7), (18, 125.0), (26, 600.0), (34, 232.0), (40, 29.0)], None)
     assert [fit.law for fit in fits.laws] == ["amdahl"] and fits.laws[0].identifiable.value
-    assert fits.extrapolation.supported.reason == "amdahl alone could be fitted, so no other law confirms it"
+    assert (
+        fits.extrapolation.supported.reason
+        == "amdahl alone could be fitted, so no other law confirms it"
+    )
 
 
 def test_extrapolation_is_refused_where_the_steps_there_are_unknown():
@@ -342,7 +395,9 @@ def test_extrapolation_is_refused_where_the_steps_there_are_unknown():
 
 def test_longer_times_scale_the_seconds_alone():
     noisy = [(nodes, usl(nodes) * (1 + 0.02 * (-1) ** index)) for index, nodes in enumerate(EIGHT)]
-    fits, longer = (fit_laws([(n, t * k) for n, t in noisy], fewer_steps(noisy)) for k in (1, 3600.0))
+    fits, longer = (
+        fit_laws([(n, t * k) for n, t in noisy], fewer_steps(noisy)) for k in (1, 3600.0)
+    )
     assert [fit.law for fit in fits.laws] == [fit.law for fit in longer.laws]
     for fit in fits.laws:
         other = law_of(longer, fit.law)
@@ -363,7 +418,10 @@ def test_order_of_the_points_does_not_matter():
 
 @given(
     st.dictionaries(
-        st.integers(1, 1_000_000), st.floats(1e-6, 1e9, allow_nan=False, allow_infinity=False), min_size=1, max_size=6
+        st.integers(1, 1_000_000),
+        st.floats(1e-6, 1e9, allow_nan=False, allow_infinity=False),
+        min_size=1,
+        max_size=6,
     )
 )
 def test_any_measurable_times_are_fitted_or_left_out(times):
@@ -411,9 +469,16 @@ def test_of_many_points_evenly_spaced_ones_are_left_out(monkeypatch):
 
 def test_numbers_have_twelve_digits_since_the_others_are_the_processors():
     fits = fit_laws([(1, 5940.0), (2, 3300.0), (4, 1620.0), (8, 810.0), (16, 431.7)], None)
-    numbers = [fit.leave_one_out_error for fit in fits.laws] + [fit.relative_residual_rms for fit in fits.laws]
+    numbers = [fit.leave_one_out_error for fit in fits.laws] + [
+        fit.relative_residual_rms for fit in fits.laws
+    ]
     parameters = [parameter for fit in fits.laws for parameter in fit.parameters]
     numbers += [parameter.value for parameter in parameters]
-    numbers += [bound for each in parameters if each.interval for bound in (each.interval.low, each.interval.high)]
+    numbers += [
+        bound
+        for each in parameters
+        if each.interval
+        for bound in (each.interval.low, each.interval.high)
+    ]
     assert len(numbers) > 10
     assert [float(f"{number:.12g}") for number in numbers] == numbers

@@ -1,4 +1,6 @@
-"""Intervals of medians and of ratios of medians: by hand, by their laws, and against other ways to the same numbers."""
+"""Intervals of medians and of ratios of medians: by hand, by their laws, and against other ways to
+the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,17 @@ def noisy_times(count: int, seed: int) -> list[float]:
         ([100, 120, 90, 101, 99], 15 / 16),
     ],
 )
-def test_up_to_five_runs_the_median_lies_between_fastest_and_slowest_with_a_lower_level(values, level):
+def test_up_to_five_runs_the_median_lies_between_fastest_and_slowest_with_a_lower_level(
+    values, level
+):
     interval = median_interval(values)
     assert bounds(interval) == (90, 120)
     assert interval.level == level
 
 
 def test_six_runs_interpolate_between_the_outer_two_values():
-    # g(1) = 1 - 2 x 1/64 = 0.96875, g(2) = 1 - 2 x 7/64 = 0.78125; I = (0.96875 - 0.95) / 0.1875 = 0.1;
-    # weight of the inner value = (6 - 1) I / (1 + (6 - 2) I) = 0.5 / 1.4
+    # g(1) = 1 - 2 x 1/64 = 0.96875, g(2) = 1 - 2 x 7/64 = 0.78125; I = (0.96875 - 0.95) / 0.1875 =
+    # 0.1; weight of the inner value = (6 - 1) I / (1 + (6 - 2) I) = 0.5 / 1.4
     interval = median_interval([10, 24, 31, 40, 52, 80])
     assert bounds(interval) == pytest.approx((10 + 14 * 0.5 / 1.4, 80 - 28 * 0.5 / 1.4))
     assert interval.level == 0.95
@@ -86,11 +90,14 @@ def test_constant_times_have_an_interval_of_no_width(count):
 
 
 def test_a_ratio_of_three_runs_ends_where_its_resamples_do():
-    # The median of three draws is the smallest value with P(2 or 3 of the draws are it) = 3 x 1/9 x 2/3 + 1/27 = 7/27.
-    # With a constant denominator 26 % of the ratios are 0.9 and 26 % are 1.2: beyond the 2.5 % cut at either end.
+    # The median of three draws is the smallest value with P(2 or 3 of the draws are it) = 3 x 1/9 x
+    # 2/3 + 1/27 = 7/27. With a constant denominator 26 % of the ratios are 0.9 and 26 % are 1.2:
+    # beyond the 2.5 % cut at either end.
     assert bounds(ratio_interval([100, 120, 90], [100, 100, 100])) == (0.9, 1.2)
     # 0.9/1.1 and 1.2/0.8 have a probability of (7/27)^2 = 6.7 % each: still beyond the cut.
-    assert bounds(ratio_interval([100, 120, 90], [80, 100, 110])) == pytest.approx((0.9 / 1.1, 1.2 / 0.8))
+    assert bounds(ratio_interval([100, 120, 90], [80, 100, 110])) == pytest.approx(
+        (0.9 / 1.1, 1.2 / 0.8)
+    )
 
 
 def test_both_sides_are_resampled_independently():
@@ -109,7 +116,8 @@ def test_directly_drawn_medians_are_distributed_as_those_of_index_resamples(coun
     ordinary = np.median(ordered[indices], axis=1)
     possible = np.unique([(a + b) / 2 for a in ordered for b in ordered])
     difference = [
-        np.mean(direct <= value * (1 + 1e-12)) - np.mean(ordinary <= value * (1 + 1e-12)) for value in possible
+        np.mean(direct <= value * (1 + 1e-12)) - np.mean(ordinary <= value * (1 + 1e-12))
+        for value in possible
     ]
     assert len(direct) == RESAMPLES
     # 0.020 is passed by chance with p = 0.001 (Kolmogorov-Smirnov, 10,000 against 100,000 draws).
@@ -139,7 +147,8 @@ def test_a_ratios_interval_is_scipys_percentile_interval(counts):
 def test_hundreds_of_thousands_of_runs_have_an_interval():
     above, below = noisy_times(100_000, seed=6), noisy_times(100_001, seed=7)
     low, high = bounds(ratio_interval(above, below))
-    # Standard error of log(median) = sqrt(pi/2) x 0.05 / sqrt(n) = 0.000198, of the ratio sqrt(2) times that.
+    # Standard error of log(median) = sqrt(pi/2) x 0.05 / sqrt(n) = 0.000198, of the ratio sqrt(2)
+    # times that.
     assert high - low == pytest.approx(2 * 1.96 * 0.000198 * 2**0.5, rel=0.1)
 
 
@@ -163,11 +172,13 @@ def test_the_interval_contains_the_ratio_of_the_sample_medians(above, below):
 
 def test_a_ratio_outside_the_percentiles_widens_the_interval(monkeypatch):
     monkeypatch.setattr(
-        "scaling.analysis.intervals.resampled_medians", lambda ordered, stream: ordered[[-1 if stream else 0]]
+        "scaling.analysis.intervals.resampled_medians",
+        lambda ordered, stream: ordered[[-1 if stream else 0]],
     )
     assert bounds(ratio_interval([1, 2, 3], [1, 2, 4])) == (1 / 4, 1)
     monkeypatch.setattr(
-        "scaling.analysis.intervals.resampled_medians", lambda ordered, stream: ordered[[0 if stream else -1]]
+        "scaling.analysis.intervals.resampled_medians",
+        lambda ordered, stream: ordered[[0 if stream else -1]],
     )
     assert bounds(ratio_interval([1, 2, 3], [1, 2, 4])) == (1, 3)
 
@@ -192,15 +203,25 @@ def test_the_order_of_the_runs_does_not_matter(above, below, generator: random.R
 
 
 def test_scaling_keeps_the_level():
-    assert Interval(low=3.0, high=4.0, level=0.75).scaled(0.25) == Interval(low=0.75, high=1.0, level=0.75)
+    assert Interval(low=3.0, high=4.0, level=0.75).scaled(0.25) == Interval(
+        low=0.75, high=1.0, level=0.75
+    )
 
 
 def test_an_interval_contains_its_bounds_and_what_lies_between():
     interval = Interval(low=3.0, high=4.0)
-    assert [interval.contains(value) for value in (2.9, 3.0, 3.5, 4.0, 4.1)] == [False, True, True, True, False]
+    assert [interval.contains(value) for value in (2.9, 3.0, 3.5, 4.0, 4.1)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
-@pytest.mark.parametrize("fields", [{"low": float("nan")}, {"high": float("inf")}, {"level": 1.0}, {"width": 1.0}])
+@pytest.mark.parametrize(
+    "fields", [{"low": float("nan")}, {"high": float("inf")}, {"level": 1.0}, {"width": 1.0}]
+)
 def test_an_interval_of_other_than_finite_numbers_is_refused(fields):
     with pytest.raises(ValidationError, match=next(iter(fields))):
         Interval(**{"low": 1.0, "high": 2.0, **fields})

@@ -11,7 +11,9 @@ from configs.models import ParityConfig
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity
 
 
-def judge(values, base_values, goal="maximize", tolerance=0.02, target=None, base_name="val") -> Parity:
+def judge(
+    values, base_values, goal="maximize", tolerance=0.02, target=None, base_name="val"
+) -> Parity:
     metric = FinalMetric(name="val", value=statistics.median(values), goal=goal)
     base = FinalMetric(name=base_name, value=statistics.median(base_values), goal=goal)
     rule = ParityConfig(tolerance=tolerance, target_metric=target)
@@ -37,8 +39,10 @@ def judge(values, base_values, goal="maximize", tolerance=0.02, target=None, bas
 def test_one_run_is_held_against_the_tolerance_in_the_metrics_direction(value, goal, verdict):
     judged = judge([value], [0.96], goal)
     assert judged.verdict == verdict
-    assert judged.reason == (
-        f"{value:g} against the baseline's 0.96, tolerance 0.02; fewer than 3 runs each, so not tested"
+    assert (
+        judged.reason
+        == f"{value:g} against the baseline's 0.96, tolerance 0.02; fewer than 3 runs each, so not"
+        " tested"
     )
 
 
@@ -74,7 +78,10 @@ def test_without_a_metric_at_the_baseline_parity_is_unknown():
 
 
 def test_a_point_without_the_baselines_metric_is_not_shown_to_be_the_same_model():
-    base, rule = FinalMetric(name="val", value=0.9, goal="maximize"), ParityConfig(target_metric=0.9)
+    base, rule = (
+        FinalMetric(name="val", value=0.9, goal="maximize"),
+        ParityConfig(target_metric=0.9),
+    )
     partial = judge_parity(None, [0.9] * 4, base, [0.9], rule, runs=5)
     assert (partial.verdict, partial.reason) == ("different", "1 of 5 runs gave no final metric")
     mixed = judge_parity(None, [0.9, 0.4], base, [0.9], rule, runs=2)
@@ -99,10 +106,16 @@ SAMPLES = [
 
 @pytest.mark.parametrize(("values", "base_values"), SAMPLES)
 @pytest.mark.parametrize("goal", ["maximize", "minimize", None])
-def test_p_value_is_that_of_welchs_t_test_against_a_loss_of_the_tolerance(values, base_values, goal):
+def test_p_value_is_that_of_welchs_t_test_against_a_loss_of_the_tolerance(
+    values, base_values, goal
+):
     """H0: worse than the baseline by 0.02 or more, tested on values shifted by the tolerance."""
-    lower = ttest_ind([v + 0.02 for v in values], base_values, equal_var=False, alternative="greater").pvalue
-    higher = ttest_ind([v - 0.02 for v in values], base_values, equal_var=False, alternative="less").pvalue
+    lower = ttest_ind(
+        [v + 0.02 for v in values], base_values, equal_var=False, alternative="greater"
+    ).pvalue
+    higher = ttest_ind(
+        [v - 0.02 for v in values], base_values, equal_var=False, alternative="less"
+    ).pvalue
     expected = {"maximize": lower, "minimize": higher, None: max(lower, higher)}[goal]
     judged = judge(values, base_values, goal)
     assert f"p = {expected:.2g} ({len(values)} and {len(base_values)} runs)" in judged.reason
@@ -132,7 +145,10 @@ def test_runs_that_do_not_vary_are_held_against_the_tolerance(values, goal, verd
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
 def test_tiny_and_huge_metrics_are_tested_all_the_same(scale):
-    values, base_values = [1.00 * scale, 1.01 * scale, 1.02 * scale], [1.01 * scale, 1.02 * scale, 1.03 * scale]
+    values, base_values = (
+        [1.00 * scale, 1.01 * scale, 1.02 * scale],
+        [1.01 * scale, 1.02 * scale, 1.03 * scale],
+    )
     judged = judge(values, base_values, tolerance=0.05 * scale)
     assert judged.verdict == "same"
     # The same test at scale 1: t = (0.01 - 0.05)/0.00816 = -4.9 at 4 degrees of freedom

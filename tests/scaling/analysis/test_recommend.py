@@ -1,4 +1,6 @@
-"""Which node count is recommended and why, and the Pareto front, against rows worked out by hand."""
+"""Which node count is recommended and why, and the Pareto front, against rows worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from hypothesis import strategies as st
 from configs.models import RecommendationConfig
 from scaling.analysis import recommend as recommend_module
 from scaling.analysis.cost import Price
-from scaling.analysis.recommend import Recommendation, cost_change, faster_text, pareto_front, recommend
+from scaling.analysis.recommend import (
+    Recommendation,
+    cost_change,
+    faster_text,
+    pareto_front,
+    recommend,
+)
 from scaling.analysis.speedup import SummaryRow, summarise
 from scaling.outcome.outcome import Clocks, JobOutcome
 
@@ -27,7 +35,9 @@ def rows_of(
     usd: Mapping[int, float] | None = None,
     loss: Mapping[int, float] | None = None,
 ) -> tuple[SummaryRow, ...]:
-    """{nodes: train seconds of its runs, None for a failed one}, with the cost of a run and its final loss."""
+    """{nodes: train seconds of its runs, None for a failed one}, with the cost of a run and its
+    final loss.
+    """
     outcomes = []
     for nodes, given_seconds in times.items():
         repeats = given_seconds if isinstance(given_seconds, Sequence) else [given_seconds]
@@ -78,10 +88,13 @@ def test_reference_row_recommends_its_largest_count_by_point_estimates():
     assert (answer.rule, answer.basis) == ("efficiency", "point")
     assert (chosen(answer), runner_up(answer)) == (8, 4)
     assert answer.chosen.reason == "7.3x faster than 1 node, efficiency 92 %, doubling ratio 2.00"
-    assert answer.runner_up.reason == "3.7x faster than 1 node, efficiency 92 %, doubling ratio 2.04"
-    assert answer.reason == (
-        "8 nodes is the largest measured count that passes (efficiency at least 75 %, doubling ratio at least 1.50); "
-        "n = 1 has no interval, so point estimates were judged."
+    assert (
+        answer.runner_up.reason == "3.7x faster than 1 node, efficiency 92 %, doubling ratio 2.04"
+    )
+    assert (
+        answer.reason
+        == "8 nodes is the largest measured count that passes (efficiency at least 75 %, doubling"
+        " ratio at least 1.50); n = 1 has no interval, so point estimates were judged."
     )
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4]
     assert why_not(answer, 4) == "passes too, with fewer nodes than 8"
@@ -108,7 +121,13 @@ def test_a_count_that_meets_its_limits_exactly_passes_in_spite_of_rounding():
     [
         (68, "efficiency 74 % is below 75 % and doubling ratio 1.47 is below 1.50"),
         (66.8, "efficiency 75 % is just below 75 % and doubling ratio 1.50 is just below 1.50"),
-        (100, "efficiency 50 % is below 75 % and doubling ratio 1.00 is below 1.50 and not faster than 1 node"),
+        (
+            100,
+            (
+                "efficiency 50 % is below 75 % and doubling ratio 1.00 is below 1.50 and not faster"
+                " than 1 node"
+            ),
+        ),
     ],
 )
 def test_an_inefficient_count_leaves_the_baseline(seconds, reason):
@@ -123,7 +142,9 @@ def test_limits_are_the_configs():
     assert chosen(advise({1: 100, 2: 68}, min_efficiency=0.7, min_doubling_ratio=1.4)) == 2
     assert chosen(advise(REFERENCE, min_efficiency=0.91)) == 8
     assert chosen(advise(REFERENCE, min_doubling_ratio=2.0)) == 8
-    assert why_not(advise({1: 100, 2: 54}, min_efficiency=0.95), 2) == "efficiency 93 % is below 95 %"
+    assert (
+        why_not(advise({1: 100, 2: 54}, min_efficiency=0.95), 2) == "efficiency 93 % is below 95 %"
+    )
 
 
 def test_a_doubling_that_does_not_pay_is_rejected_though_its_efficiency_holds():
@@ -158,11 +179,15 @@ def test_relative_baseline_is_the_fallback_and_needs_no_doubling_ratio():
     answer = advise({2: 60, 4: 59})
     assert chosen(answer) == 2
     assert answer.reason.startswith("No count larger than 2 nodes passes")
-    assert advise({2: 60, 4: 30}).chosen.reason == "2.0x faster than 2 nodes, efficiency 100 %, doubling ratio 2.00"
+    assert (
+        advise({2: 60, 4: 30}).chosen.reason
+        == "2.0x faster than 2 nodes, efficiency 100 %, doubling ratio 2.00"
+    )
 
 
 def test_three_runs_are_judged_by_the_lower_bound():
-    # Median E(2) = 100/(2 x 62) = .81, but the slowest of three runs against the fastest baseline: 98/(2 x 75) = .65
+    # Median E(2) = 100/(2 x 62) = .81, but the slowest of three runs against the fastest baseline:
+    # 98/(2 x 75) = .65
     answer = advise({1: [98, 100, 102], 2: [60, 62, 75]})
     assert (chosen(answer), answer.basis) == (1, "interval")
     assert why_not(answer, 2) == "the lower bound of efficiency 81 %, 65 %, is below 75 %"
@@ -180,8 +205,10 @@ def test_throughput_only_is_never_chosen_nor_runner_up():
     loss = {1: 0.5, 2: 0.5, 4: 0.9}
     answer = advise({1: 100, 2: 50, 4: 25}, loss=loss)
     assert (chosen(answer), runner_up(answer)) == (2, 1)
-    assert why_not(answer, 4) == (
-        "the final metric is not shown to be within the tolerance of the baseline's, so its time is not a time-to-train"
+    assert (
+        why_not(answer, 4)
+        == "the final metric is not shown to be within the tolerance of the baseline's, so its time"
+        " is not a time-to-train"
     )
     assert chosen(advise({1: 100, 2: 50, 4: 25}, loss=loss, deadline_seconds=30)) is None
     assert runner_up(advise({1: 100, 4: 25}, loss=loss)) is None
@@ -220,7 +247,10 @@ def test_deadline_takes_the_cheapest_that_meets_it():
     assert answer.reason.startswith(
         "2 nodes is the cheapest measured count that trains within 55 min 0 s (start-up not "
     )
-    assert why_not(answer, 1) == "train time 1 h 39 min misses the deadline of 55 min 0 s by 44 min 0 s"
+    assert (
+        why_not(answer, 1)
+        == "train time 1 h 39 min misses the deadline of 55 min 0 s by 44 min 0 s"
+    )
     assert why_not(answer, 8) == "run cost $12.00 is above the $11.00 of 2 nodes"
     assert runner_up(advise(REFERENCE, deadline_seconds=900)) is None
 
@@ -240,15 +270,18 @@ def test_deadline_without_prices_takes_the_least_node_time():
 def test_of_equally_cheap_counts_the_faster_meets_the_deadline_best():
     answer = advise({1: 0.3, 3: 0.1}, deadline_seconds=1)
     assert chosen(answer) == 3
-    assert why_not(answer, 1) == "node-time 300 ms is that of 3 nodes, and the train time is not shorter"
+    assert (
+        why_not(answer, 1)
+        == "node-time 300 ms is that of 3 nodes, and the train time is not shorter"
+    )
 
 
 def test_a_missed_deadline_names_the_fastest_and_by_how_much():
     answer = advise(REFERENCE, deadline_seconds=600)
     assert (answer.chosen, answer.runner_up, len(answer.rejected)) == (None, None, 4)
     assert answer.reason.startswith(
-        "No measured count trains within 10 min 0 s (start-up not included); at the fastest, 8 nodes, "
-        "train time 13 min 30 s misses the deadline of 10 min 0 s by 3 min 30 s"
+        "No measured count trains within 10 min 0 s (start-up not included); at the fastest, 8"
+        " nodes, train time 13 min 30 s misses the deadline of 10 min 0 s by 3 min 30 s"
     )
 
 
@@ -258,17 +291,32 @@ def test_a_deadline_is_met_by_the_upper_bound():
     assert chosen(advise(times, deadline_seconds=59)) == 2
     answer = advise(times, deadline_seconds=55)
     assert chosen(answer) is None
-    assert why_not(answer, 2) == "train time 51.0 s (up to 59.0 s) misses the deadline of 55.0 s by 4.0 s"
+    assert (
+        why_not(answer, 2)
+        == "train time 51.0 s (up to 59.0 s) misses the deadline of 55.0 s by 4.0 s"
+    )
 
 
 def test_a_deadline_met_only_above_the_budget_names_the_cheapest_in_time():
-    answer = advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=1700, budget_usd_per_run=11)
+    answer = advise(
+        REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=1700, budget_usd_per_run=11
+    )
     assert answer.reason.startswith(
         "No measured count trains within 28 min 20 s (start-up not included) for at most $11.00; "
         "at the cheapest in time, 8 nodes, run cost $12.00 is above the budget of $11.00"
     )
     assert why_not(answer, 1).startswith("train time")
-    assert chosen(advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=1700, budget_usd_per_run=12)) == 8
+    assert (
+        chosen(
+            advise(
+                REFERENCE,
+                {1: 10, 2: 11, 4: 13, 8: 12},
+                deadline_seconds=1700,
+                budget_usd_per_run=12,
+            )
+        )
+        == 8
+    )
 
 
 @pytest.mark.parametrize("times", [{1: None, 2: None}, {1: 10, 2: None}, {4: [10, 11, 12]}])
@@ -316,7 +364,9 @@ def test_slower_is_not_called_faster():
 
 curves = st.dictionaries(st.integers(1, 64), st.floats(0.01, 1e5), min_size=2, max_size=7)
 goals_with_or_without_deadline = st.builds(
-    RecommendationConfig, deadline_seconds=st.none() | st.floats(0.01, 1e5), min_efficiency=st.floats(0.1, 1)
+    RecommendationConfig,
+    deadline_seconds=st.none() | st.floats(0.01, 1e5),
+    min_efficiency=st.floats(0.1, 1),
 )
 
 
@@ -341,7 +391,9 @@ def test_the_order_of_the_rows_does_not_matter(times, goals, generator: random.R
 @given(curves, goals_with_or_without_deadline)
 def test_chosen_and_rejected_are_the_measured_counts(times, goals):
     answer = recommend(rows_of(times), goals)
-    named = [choice.nodes for choice in answer.rejected] + ([answer.chosen.nodes] if answer.chosen else [])
+    named = [choice.nodes for choice in answer.rejected] + (
+        [answer.chosen.nodes] if answer.chosen else []
+    )
     assert sorted(named) == sorted(times)
     assert answer.runner_up is None or answer.runner_up.nodes in set(times) - {chosen(answer)}
     assert all(choice.reason for choice in answer.rejected)
@@ -354,10 +406,14 @@ cheap_and_fast = st.dictionaries(
 
 @given(cheap_and_fast)
 def test_pareto_members_are_not_dominated_and_all_others_are(points):
-    rows = rows_of({n: float(p[0]) for n, p in points.items()}, {n: float(p[1]) for n, p in points.items()})
+    rows = rows_of(
+        {n: float(p[0]) for n, p in points.items()}, {n: float(p[1]) for n, p in points.items()}
+    )
     front = pareto_front(rows)
     for nodes, (seconds, usd) in points.items():
-        beaten = any(t <= seconds and c <= usd and (t < seconds or c < usd) for t, c in points.values())
+        beaten = any(
+            t <= seconds and c <= usd and (t < seconds or c < usd) for t, c in points.values()
+        )
         assert (nodes in front) is not beaten
 
 
@@ -383,7 +439,8 @@ def test_the_warm_pool_counts_into_budget_and_price():
 
 
 def test_the_warm_pool_can_take_a_count_off_the_pareto_front():
-    # Without its pool 2 nodes cost 0.90 against 1.00 USD and are faster; with it 2.90, and 3 nodes beat them.
+    # Without its pool 2 nodes cost 0.90 against 1.00 USD and are faster; with it 2.90, and 3 nodes
+    # beat them.
     def run(nodes: int, billable: float, retained: float) -> JobOutcome:
         clocks = Clocks(train_seconds=billable, billable_seconds=billable)
         return JobOutcome(
@@ -392,7 +449,10 @@ def test_the_warm_pool_can_take_a_count_off_the_pareto_front():
         )  # fmt: skip
 
     price = Price(instance_type="ml.m5.large", usd_per_hour=36)
-    assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 100), run(3, 40, 0)], price)) == (1, 3)
+    assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 100), run(3, 40, 0)], price)) == (
+        1,
+        3,
+    )
     assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 0), run(3, 40, 0)], price)) == (2, 3)
 
 
@@ -422,18 +482,27 @@ def test_a_deadline_is_held_against_what_a_person_waits_where_every_run_knows_it
     answer = recommend(rows, RecommendationConfig(deadline_seconds=80))
     assert answer is not None and (chosen(answer), answer.deadline_clock) == (2, "submit_to_end")
     assert answer.reason.startswith(
-        "2 nodes is the cheapest measured count that ends within 1 min 20 s of its submission (waiting included); "
+        "2 nodes is the cheapest measured count that ends within 1 min 20 s of its submission"
+        " (waiting included); "
     )
-    assert why_not(answer, 4) == ("time from submission to end 1 min 35 s misses the deadline of 1 min 20 s by 15.0 s")
+    assert (
+        why_not(answer, 4)
+        == "time from submission to end 1 min 35 s misses the deadline of 1 min 20 s by 15.0 s"
+    )
     missed = recommend(rows, RecommendationConfig(deadline_seconds=70))
-    assert missed is not None and "at the fastest, 2 nodes, time from submission to end 1 min 20 s" in missed.reason
+    assert (
+        missed is not None
+        and "at the fastest, 2 nodes, time from submission to end 1 min 20 s" in missed.reason
+    )
 
 
 def test_waiting_is_held_to_the_deadline_by_its_upper_bound():
     runs = {1: [(98, 120), (100, 121), (102, 122)], 2: [(50, 70), (51, 71), (52, 90)]}
     answer = recommend(waiting(runs), RecommendationConfig(deadline_seconds=80))
     assert answer is not None and (chosen(answer), answer.basis) == (None, "interval")
-    assert why_not(answer, 2).startswith("time from submission to end 1 min 11 s (up to 1 min 30 s) misses")
+    assert why_not(answer, 2).startswith(
+        "time from submission to end 1 min 11 s (up to 1 min 30 s) misses"
+    )
 
 
 def test_one_run_that_does_not_know_its_waiting_puts_all_on_the_train_clock():
@@ -450,11 +519,16 @@ def test_the_first_count_that_is_as_fast_is_named(seconds):
     answer = advise({nodes: float(each) for nodes, each in enumerate(seconds, start=1)})
     for choice in answer.rejected:
         earlier = [
-            n for n, each in enumerate(seconds, start=1) if n < choice.nodes and each <= seconds[choice.nodes - 1]
+            n
+            for n, each in enumerate(seconds, start=1)
+            if n < choice.nodes and each <= seconds[choice.nodes - 1]
         ]
         assert ("not faster than" in choice.reason) == (bool(earlier) and choice.nodes > 1)
         if earlier and choice.nodes > 1:
-            assert f"not faster than {'1 node' if earlier[0] == 1 else f'{earlier[0]} nodes'}" in choice.reason
+            assert (
+                f"not faster than {'1 node' if earlier[0] == 1 else f'{earlier[0]} nodes'}"
+                in choice.reason
+            )
 
 
 @pytest.mark.parametrize("deadline", [None, 60.0])

@@ -70,7 +70,12 @@ def test_superlinear_and_retrograde_are_flagged(make_outcomes):
 def test_failed_middle_point_keeps_its_row_and_breaks_the_doubling(make_outcomes, make_outcome):
     rows = summarise([*make_outcomes({1: 80, 2: 40, 8: 10}), make_outcome(4)])
     assert column(rows, "nodes") == [1, 2, 4, 8]
-    assert (rows[2].n, rows[2].n_failed, rows[2].train.seconds, rows[2].train.speedup) == (0, 1, None, None)
+    assert (rows[2].n, rows[2].n_failed, rows[2].train.seconds, rows[2].train.speedup) == (
+        0,
+        1,
+        None,
+        None,
+    )
     assert rows[3].train.doubling_ratio is None
     assert rows[3].train.speedup == 8
 
@@ -104,7 +109,9 @@ def test_three_repeats_give_the_median(make_outcomes, make_outcome):
 def test_cost_is_billable_times_nodes_times_price(make_outcome):
     price = Price(instance_type="ml.m5.xlarge", usd_per_hour=0.23)
     clocks = Clocks(train_seconds=100, billable_seconds=360)
-    assert summarise([make_outcome(4, 100, clocks=clocks)], price)[0].costs.run_usd == pytest.approx(4 * 0.1 * 0.23)
+    assert summarise([make_outcome(4, 100, clocks=clocks)], price)[
+        0
+    ].costs.run_usd == pytest.approx(4 * 0.1 * 0.23)
     assert summarise([make_outcome(4, 100)], price)[0].costs.run_usd is None
 
 
@@ -127,8 +134,12 @@ def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):
         ("learning_rate_rule", "linear", "none"),
     ],
 )
-def test_points_of_different_policies_images_or_regions_are_refused(make_outcome, field, one, other):
-    with pytest.raises(MixedOutcomesError, match=rf"{field}: the outcomes come from 2 .*{one}.*{other}"):
+def test_points_of_different_policies_images_or_regions_are_refused(
+    make_outcome, field, one, other
+):
+    with pytest.raises(
+        MixedOutcomesError, match=rf"{field}: the outcomes come from 2 .*{one}.*{other}"
+    ):
         summarise([make_outcome(1, 9, **{field: other}), make_outcome(2, 5, **{field: one})])
     rows = summarise([make_outcome(1, 9, **{field: one}), make_outcome(2, **{field: None})])
     assert [row.n for row in rows] == [1, 0], "what is not known is no difference"
@@ -142,11 +153,16 @@ def test_spot_runs_never_make_the_headline(make_outcome):
 def test_each_clock_has_its_own_ratios(make_outcome):
     def run(nodes: int, train: float, billable: float, wait: float, step: float) -> JobOutcome:
         clocks = Clocks(
-            submit_to_end_seconds=wait, billable_seconds=billable, train_seconds=train, steady_step_seconds=step
+            submit_to_end_seconds=wait,
+            billable_seconds=billable,
+            train_seconds=train,
+            steady_step_seconds=step,
         )
         return make_outcome(nodes, train, clocks=clocks, global_batch_size=100 * nodes)
 
-    one, four = (row.clocks for row in summarise([run(1, 80, 100, 200, 0.4), run(4, 20, 50, 160, 0.5)]))
+    one, four = (
+        row.clocks for row in summarise([run(1, 80, 100, 200, 0.4), run(4, 20, 50, 160, 0.5)])
+    )
     assert (one.train.speedup, four.train.speedup) == (1, 4)
     assert (four.billable.speedup, four.submit_to_end.speedup) == (2, 1.25)
     # 0.4 s for 100 samples against 0.5 s for 400: 4 ms against 1.25 ms a sample.
@@ -156,7 +172,12 @@ def test_each_clock_has_its_own_ratios(make_outcome):
 
 
 def test_a_clock_that_the_baseline_lacks_has_times_but_no_ratios(make_outcome):
-    rows = summarise([make_outcome(1, 80), make_outcome(2, 50, clocks=Clocks(train_seconds=50, billable_seconds=60))])
+    rows = summarise(
+        [
+            make_outcome(1, 80),
+            make_outcome(2, 50, clocks=Clocks(train_seconds=50, billable_seconds=60)),
+        ]
+    )
     assert (rows[1].clocks.billable.seconds, rows[1].clocks.billable.speedup) == (60, None)
     assert rows[1].clocks.billable.doubling_ratio is None
 
@@ -189,15 +210,24 @@ def test_epochs_phases_target_and_costs_are_medians(make_outcome):
             "validations": validations,
         }
         clocks = Clocks(train_seconds=seconds, billable_seconds=seconds + 20)
-        return make_outcome(2, seconds, repeat, metrics=metrics, clocks=clocks, phases={"Training": seconds + 15})
+        return make_outcome(
+            2, seconds, repeat, metrics=metrics, clocks=clocks, phases={"Training": seconds + 15}
+        )
 
     price = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600)
-    (row,) = summarise([run(1, 100, 60), run(2, 110, 70), run(3, 130, 80)], price, (), ParityConfig(target_metric=0.9))
+    (row,) = summarise(
+        [run(1, 100, 60), run(2, 110, 70), run(3, 130, 80)],
+        price,
+        (),
+        ParityConfig(target_metric=0.9),
+    )
     assert (row.epochs, row.phases, row.seconds_to_target) == (10, {"Training": 125}, 70)
     assert (row.costs.run_usd, row.costs.epoch_usd) == pytest.approx((2 * 130, 2 * 110 / 10))
     # Billed 20 s beside the training; of the training only what came before the target.
     assert row.costs.target_usd == pytest.approx(2 * 90)
-    (row,) = summarise([run(1, 100, 60), run(2, 110, None)], price, (), ParityConfig(target_metric=0.9))
+    (row,) = summarise(
+        [run(1, 100, 60), run(2, 110, None)], price, (), ParityConfig(target_metric=0.9)
+    )
     assert (row.seconds_to_target, row.costs.target_usd) == (None, None), "not every run reached it"
 
 
@@ -235,11 +265,14 @@ def test_a_target_of_another_metric_is_not_reached(make_outcome):
     def run(nodes: int, name: str, goal: str) -> JobOutcome:
         metric = {"name": name, "value": 0.4, "goal": goal}
         return make_outcome(
-            nodes, 50, metrics={"final_metric": metric, "validations": [{"elapsed_seconds": 9, "value": 0.4}]}
+            nodes,
+            50,
+            metrics={"final_metric": metric, "validations": [{"elapsed_seconds": 9, "value": 0.4}]},
         )
 
     rows = summarise(
-        [run(1, "accuracy", "maximize"), run(2, "loss", "minimize")], parity=ParityConfig(target_metric=0.5)
+        [run(1, "accuracy", "maximize"), run(2, "loss", "minimize")],
+        parity=ParityConfig(target_metric=0.5),
     )
     assert column(rows, "seconds_to_target") == [None, None]
     assert rows[1].parity.verdict == "different"
@@ -305,10 +338,18 @@ def test_doubling_ratios_multiply_to_the_speedup(times):
 
 
 @given(
-    st.dictionaries(st.sampled_from((1, 2, 4, 8)), st.lists(st.floats(0.01, 1e6), min_size=3, max_size=6), min_size=2)
+    st.dictionaries(
+        st.sampled_from((1, 2, 4, 8)),
+        st.lists(st.floats(0.01, 1e6), min_size=3, max_size=6),
+        min_size=2,
+    )
 )
 def test_every_interval_contains_its_value(times):
-    made = [outcome_of(nodes, repeat, each) for nodes, runs in times.items() for repeat, each in enumerate(runs)]
+    made = [
+        outcome_of(nodes, repeat, each)
+        for nodes, runs in times.items()
+        for repeat, each in enumerate(runs)
+    ]
     for row in summarise(made):
         pairs = (
             (row.train.seconds, row.train.seconds_interval),
@@ -323,12 +364,19 @@ def test_every_interval_contains_its_value(times):
 def logged(make_outcome, nodes: int, seconds: float, repeat: int = 1, **changes):
     """A run without metrics.json whose log has its train time."""
     times = {"logged": seconds, "training_phase": seconds + 100}
-    facts = {"train_clock": "logged", "train_seconds_by": times, "logged": {"train_seconds": seconds}, **changes}
+    facts = {
+        "train_clock": "logged",
+        "train_seconds_by": times,
+        "logged": {"train_seconds": seconds},
+        **changes,
+    }
     return make_outcome(nodes, seconds, repeat, **facts)
 
 
 def test_the_best_source_that_every_node_count_has_is_the_curves(make_outcome):
-    both = make_outcome(1, 10.0, train_seconds_by={"program": 10.0, "logged": 10.5, "training_phase": 110.0})
+    both = make_outcome(
+        1, 10.0, train_seconds_by={"program": 10.0, "logged": 10.5, "training_phase": 110.0}
+    )
     outcomes = [both, logged(make_outcome, 2, 6.0)]
     assert choose_train_clock(outcomes) == "logged"
     rows = summarise(outcomes)
@@ -337,17 +385,23 @@ def test_the_best_source_that_every_node_count_has_is_the_curves(make_outcome):
 
 
 def test_a_run_that_lacks_the_source_of_the_others_at_its_count_is_left_out(make_outcome):
-    phase_only = make_outcome(2, 150.0, 2, train_clock="training_phase", train_seconds_by={"training_phase": 150.0})
+    phase_only = make_outcome(
+        2, 150.0, 2, train_clock="training_phase", train_seconds_by={"training_phase": 150.0}
+    )
     rows = summarise([logged(make_outcome, 1, 10.0), logged(make_outcome, 2, 6.0), phase_only])
     assert column(rows, "seconds") == [10.0, 6.0]
     assert column(rows, "n") == [1, 1]
 
 
 def test_a_node_count_without_the_source_takes_it_from_all(make_outcome):
-    phase_only = make_outcome(2, 150.0, train_clock="training_phase", train_seconds_by={"training_phase": 150.0})
+    phase_only = make_outcome(
+        2, 150.0, train_clock="training_phase", train_seconds_by={"training_phase": 150.0}
+    )
     rows = summarise([logged(make_outcome, 1, 10.0), phase_only])
     assert column(rows, "seconds") == [110.0, 150.0]
-    assert column(rows, "speedup") == column(rows, "efficiency") == [None, None], "it holds start-up"
+    assert column(rows, "speedup") == column(rows, "efficiency") == [None, None], (
+        "it holds start-up"
+    )
     assert rows[0].accelerator_efficiency is None
 
 
@@ -355,15 +409,25 @@ def test_final_metric_and_step_time_each_have_one_source_for_the_curve(make_outc
     metrics = {"final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"}}
     said = {"train_seconds": 10.0, "final_metric": 0.9, "steady_step_seconds": 0.2}
     with_file = logged(
-        make_outcome, 1, 10.0, metrics=metrics, logged=said, clocks=Clocks(train_seconds=10.0, steady_step_seconds=9.0)
+        make_outcome,
+        1,
+        10.0,
+        metrics=metrics,
+        logged=said,
+        clocks=Clocks(train_seconds=10.0, steady_step_seconds=9.0),
     )
-    without = logged(make_outcome, 2, 6.0, logged=said | {"final_metric": 0.89, "steady_step_seconds": 0.1})
+    without = logged(
+        make_outcome, 2, 6.0, logged=said | {"final_metric": 0.89, "steady_step_seconds": 0.1}
+    )
     rows = summarise([with_file, without])
     assert [row.final_metric.value for row in rows] == [0.9, 0.89]
     assert [row.steady_step_seconds for row in rows] == [0.2, 0.1]
     assert rows[1].flags == (), "0.01 is within the tolerance"
     silent = logged(make_outcome, 4, 4.0)
-    assert [row.final_metric and row.final_metric.value for row in summarise([with_file, without, silent])] == [
+    assert [
+        row.final_metric and row.final_metric.value
+        for row in summarise([with_file, without, silent])
+    ] == [
         0.5,
         None,
         None,

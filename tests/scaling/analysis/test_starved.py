@@ -1,4 +1,6 @@
-"""Times of nodes that were starved of CPU: no recommendation rests on them (docs/method.md, "Attainment")."""
+"""Times of nodes that were starved of CPU: no recommendation rests on them (docs/method.md,
+"Attainment").
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
 
 
-def advise_starved(times: Mapping[int, float], starved: Sequence[int], **goals: float) -> Recommendation:
+def advise_starved(
+    times: Mapping[int, float], starved: Sequence[int], **goals: float
+) -> Recommendation:
     """With the nodes of these counts starved of CPU."""
     outcomes = [
         JobOutcome(
@@ -53,7 +57,9 @@ def test_a_starved_count_is_never_chosen_nor_rules_out_another():
         ([2, 8], "at 2 and 8 nodes, and what is left has nothing to compare with."),
     ],
 )
-def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(starved, reason, goals):
+def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(
+    starved, reason, goals
+):
     answer = advise_starved({1: 100, 2: 50, 8: 12}, starved, **goals)
     assert (answer.chosen, answer.runner_up) == (None, None)
     assert answer.reason == f"No recommendation, since the nodes were starved of CPU {reason}"

@@ -1,4 +1,6 @@
-"""docs/measured-tables.md: its tables are read, its scripts run, what it says about columns is so."""
+"""docs/measured-tables.md: its tables are read, its scripts run, what it says about columns is
+so.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def test_every_table_of_the_guide_is_read(table):
 
 def test_the_first_table_is_the_reference_row():
     reference = read_measured(blocks("csv")[0])
-    assert {o.nodes: o.clocks.train_seconds for o in reference} == {1: 99 * 60, 2: 55 * 60, 4: 27 * 60, 8: 13.5 * 60}
+    assert {o.nodes: o.clocks.train_seconds for o in reference} == {
+        1: 99 * 60,
+        2: 55 * 60,
+        4: 27 * 60,
+        8: 13.5 * 60,
+    }
 
 
 def test_the_guide_describes_every_column():
@@ -49,14 +56,26 @@ def test_the_refusal_in_the_guide_is_what_is_said():
 def test_failed_and_stopped_rows_are_reported_as_the_guide_says(make_report):
     section = GUIDE[GUIDE.index("## Failed and interrupted runs") :]
     price = Price(instance_type=None, usd_per_hour=3.6)
-    report = make_report(read_measured(blocks("csv", "## Failed and interrupted runs")[0]), price=price)
-    assert [row_status(row) for row in report.summary] == ["ok", "1 failed", "failed (1)", "1 failed"]
+    report = make_report(
+        read_measured(blocks("csv", "## Failed and interrupted runs")[0]), price=price
+    )
+    assert [row_status(row) for row in report.summary] == [
+        "ok",
+        "1 failed",
+        "failed (1)",
+        "1 failed",
+    ]
     assert "`1 failed`" in section and "`failed (1)`" in section
     assert [caveat for caveat in report.caveats if f"    {caveat}\n" in section] == [
-        "3 of 6 jobs did not complete (1 at 2 nodes, 1 at 4 nodes and 1 at 8 nodes); counted and left out."
+        "3 of 6 jobs did not complete (1 at 2 nodes, 1 at 4 nodes and 1 at 8 nodes); counted and"
+        " left out."
     ]
     stopped = report.points[-1]
-    assert (stopped.clocks.train_seconds, stopped.used, stopped.reason) == (18.5, False, "given as stopped")
+    assert (stopped.clocks.train_seconds, stopped.used, stopped.reason) == (
+        18.5,
+        False,
+        "given as stopped",
+    )
     assert (stopped.failed_host, stopped.interruptions, stopped.spot) == (None, None, False)
     # 421 x 1 + 233 x 2 + 95 x 2 + 31 x 4 + 84 x 8 + 37 x 8 node-seconds at 0.001 USD each
     assert report.costs.spent_usd == pytest.approx(2.169)
@@ -88,12 +107,16 @@ def test_the_torchrun_script_writes_a_table(tmp_path):
     (tmp_path / "hosts.txt").write_text("first\nsecond\n")
     command(tmp_path, "ssh", 'host=$2; shift 2; export host; exec bash -c "$*"')
     # Rank 0 is on the first host; the run on two nodes fails in its second repeat.
-    command(tmp_path, "torchrun", '[[ $host == first && "$*" != *n2-r2* ]] && echo train_seconds 12.5; echo done')
+    command(
+        tmp_path,
+        "torchrun",
+        '[[ $host == first && "$*" != *n2-r2* ]] && echo train_seconds 12.5; echo done',
+    )
     table = run(tmp_path, ["bash", "-euc", blocks("bash", TORCHRUN)[0]], repeats="2", counts="1 2")
     assert (
         table
         == "nodes,repeat,train_seconds,status\n1,1,12.5,Completed\n2,1,12.5,Completed\n1,2,12.5,Completed\n"
-        + ("2,2,,Failed\n")
+        + "2,2,,Failed\n"
     )
     assert len(read_measured(table)) == 4
     assert (tmp_path / "asked").read_text() == "report --csv times.csv\n"
@@ -101,7 +124,9 @@ def test_the_torchrun_script_writes_a_table(tmp_path):
 
 def test_the_slurm_script_writes_a_table(tmp_path):
     command(
-        tmp_path, "sbatch", 'for option; do [[ $option == --nodes=* ]] && echo "70${option#--nodes=};cluster"; done'
+        tmp_path,
+        "sbatch",
+        'for option; do [[ $option == --nodes=* ]] && echo "70${option#--nodes=};cluster"; done',
     )
     rows = [
         "701_1|1|5961|COMPLETED",
@@ -130,10 +155,9 @@ def test_the_ray_script_writes_a_table(tmp_path):
     packages = {
         "ray/__init__.py": "",
         "ray/train/__init__.py": (
-            "reports = []\n"
-            "class Checkpoint:\n    from_directory = staticmethod(lambda path: path)\n"
-            "class ScalingConfig:\n    def __init__(self, num_workers, use_gpu, placement_strategy): pass\n"
-            "def report(metrics, checkpoint): reports.append(metrics)\n"
+            "reports = []\nclass Checkpoint:\n    from_directory = staticmethod(lambda path:"
+            " path)\nclass ScalingConfig:\n    def __init__(self, num_workers, use_gpu,"
+            " placement_strategy): pass\ndef report(metrics, checkpoint): reports.append(metrics)\n"
         ),
         "ray/train/torch.py": (
             "import types, ray.train\n"
@@ -146,13 +170,16 @@ def test_the_ray_script_writes_a_table(tmp_path):
         "torch/__init__.py": "",
         "torch/distributed.py": "def barrier(): pass\n",
         "my_training.py": (
-            "import time\ndef build(config): return 0.5\ndef train(job):\n    time.sleep(0.001)\n    return job\n"
+            "import time\ndef build(config): return 0.5\ndef train(job):\n    time.sleep(0.001)\n  "
+            "  return job\n"
         ),
     }
     for name, body in packages.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(body)
-    table = run(tmp_path, [sys.executable, "-c", blocks("python", RAY)[0]], PYTHONPATH=str(tmp_path))
+    table = run(
+        tmp_path, [sys.executable, "-c", blocks("python", RAY)[0]], PYTHONPATH=str(tmp_path)
+    )
     outcomes = read_measured(table)
     assert [(o.nodes, o.world_size) for o in outcomes[:4]] == [(1, 8), (2, 16), (4, 32), (8, 64)]
     assert len(outcomes) == 12

@@ -17,9 +17,23 @@ def refusal(table: str | bytes) -> str:
 
 def test_two_columns_are_enough():
     first, second = read_measured("nodes,train_seconds\n1,99.5\n2,5.5e1\n")
-    assert (first.nodes, first.repeat, first.clocks.train_seconds, first.train_clock) == (1, 1, 99.5, "measured")
-    assert (second.clocks.train_seconds, second.platform_kind, second.job_name) == (55.0, "measured", "line 3")
-    assert (first.metrics, first.given_cost_usd, first.region, first.batch_policy) == (None, None, None, None)
+    assert (first.nodes, first.repeat, first.clocks.train_seconds, first.train_clock) == (
+        1,
+        1,
+        99.5,
+        "measured",
+    )
+    assert (second.clocks.train_seconds, second.platform_kind, second.job_name) == (
+        55.0,
+        "measured",
+        "line 3",
+    )
+    assert (first.metrics, first.given_cost_usd, first.region, first.batch_policy) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_all_columns():
@@ -30,16 +44,30 @@ def test_all_columns():
         "8,2,,12.5,,ml.p3.16xlarge,us-east-1,failed,fixed_global,,,\n"
     )
     good, failed = read_measured(table)
-    assert (good.instance_type, good.clocks.billable_seconds, good.completed) == ("ml.p3.16xlarge", 40, True)
-    assert (good.given_cost_usd, good.region, good.batch_policy) == (1.25, "us-east-1", "fixed_global")
+    assert (good.instance_type, good.clocks.billable_seconds, good.completed) == (
+        "ml.p3.16xlarge",
+        40,
+        True,
+    )
+    assert (good.given_cost_usd, good.region, good.batch_policy) == (
+        1.25,
+        "us-east-1",
+        "fixed_global",
+    )
     assert (good.global_batch_size, good.world_size) == (4096, 32)
     assert good.final_metric.model_dump() == {"name": None, "value": -0.5, "goal": None}
     assert (failed.status, failed.repeat, failed.reason) == ("Failed", 2, "given as failed")
-    assert (failed.clocks.train_seconds, failed.train_clock, failed.world_size) == (None, None, None)
+    assert (failed.clocks.train_seconds, failed.train_clock, failed.world_size) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_rate_is_kept_as_seconds_per_sample():
-    slow, fast, failed = read_measured("nodes,samples_per_second,status\n1,400,\n2,800,Completed\n4,,Stopped\n")
+    slow, fast, failed = read_measured(
+        "nodes,samples_per_second,status\n1,400,\n2,800,Completed\n4,,Stopped\n"
+    )
     assert (slow.clocks.train_seconds, fast.clocks.train_seconds) == (0.0025, 0.00125)
     assert (slow.train_clock, failed.train_clock) == ("throughput", None)
 
@@ -67,11 +95,15 @@ def test_repeats_are_numbered_where_the_column_is_missing():
 
 
 def test_the_smallest_completed_count_need_not_be_one():
-    assert [o.nodes for o in read_measured("nodes,train_seconds,status\n2,,Failed\n4,9,\n8,5,\n")] == [2, 4, 8]
+    assert [
+        o.nodes for o in read_measured("nodes,train_seconds,status\n2,,Failed\n4,9,\n8,5,\n")
+    ] == [2, 4, 8]
 
 
 def test_in_a_semicolon_table_a_dot_in_a_name_is_no_number():
-    first, _ = read_measured("nodes;train_seconds;instance_type\n1;9,5;ml.p3.16xlarge\n2;5;ml.p3.16xlarge\n")
+    first, _ = read_measured(
+        "nodes;train_seconds;instance_type\n1;9,5;ml.p3.16xlarge\n2;5;ml.p3.16xlarge\n"
+    )
     assert (first.clocks.train_seconds, first.instance_type) == (9.5, "ml.p3.16xlarge")
 
 
@@ -85,14 +117,29 @@ def test_in_a_semicolon_table_a_comma_in_a_name_is_no_decimal_mark():
     [
         ("1,0", "line 2: train_seconds is '0'; expected seconds above zero, from 1e-06 to 1e+09"),
         ("1,-3", "line 2: train_seconds is '-3'; expected seconds above zero"),
-        ("1,1e12", "line 2: train_seconds is '1e12'; expected seconds above zero, from 1e-06 to 1e+09"),
+        (
+            "1,1e12",
+            "line 2: train_seconds is '1e12'; expected seconds above zero, from 1e-06 to 1e+09",
+        ),
         ("1,nan", "line 2: train_seconds is 'nan'; expected a plain finite number"),
         ("1,inf", "line 2: train_seconds is 'inf'; expected a plain finite number"),
         ("1,1e999", "line 2: train_seconds is '1e999'; expected a plain finite number"),
-        ("1,99 min", "line 2: train_seconds is '99 min'; expected a plain finite number such as 39.2, without a unit"),
+        (
+            "1,99 min",
+            (
+                "line 2: train_seconds is '99 min'; expected a plain finite number such as 39.2,"
+                " without a unit"
+            ),
+        ),
         ("1,1_000", "line 2: train_seconds is '1_000'; expected a plain"),
         ('1,"9,5"', "line 2: train_seconds is '9,5'; expected a plain finite number"),
-        ("1,", "line 2: train_seconds is empty; give the measured value, or a status other than Completed"),
+        (
+            "1,",
+            (
+                "line 2: train_seconds is empty; give the measured value, or a status other than"
+                " Completed"
+            ),
+        ),
         ("1.5,9", "line 2: nodes is '1.5'; expected a whole number from 1"),
         ("0,9", "line 2: nodes is '0'; expected a whole number from 1"),
         ("-1,9", "line 2: nodes is '-1'; expected a whole number from 1"),
@@ -116,13 +163,33 @@ def test_bad_row_is_refused_with_its_line_and_reason(row, reason):
         ("cost_usd", "-1", "cost_usd is '-1'; expected USD above zero"),
         ("cost_usd", "$4", "cost_usd is '$4'; expected a plain finite number"),
         ("status", "Done", "status is 'Done'; allowed: Completed, Failed, Stopped"),
-        ("batch_policy", "weak", "batch_policy is 'weak'; allowed: fixed_global, fixed_per_replica"),
+        (
+            "batch_policy",
+            "weak",
+            "batch_policy is 'weak'; allowed: fixed_global, fixed_per_replica",
+        ),
         ("global_batch_size", "0.5", "global_batch_size is '0.5'; expected a whole number from 1"),
-        ("world_size", "1", "world_size is 1; expected at least one process on each of the 2 nodes"),
+        (
+            "world_size",
+            "1",
+            "world_size is 1; expected at least one process on each of the 2 nodes",
+        ),
         ("final_metric", "nan", "final_metric is 'nan'; expected a plain finite number"),
-        ("instance_type", "\x1b[2Jml.p3", r"instance_type is '\x1b[2Jml.p3'; expected at most 64 characters, none of"),
-        ("region", "us\u202eeast", r"region is 'us\u202eeast'; expected at most 64 characters, none of them a control"),
-        ("region", "x" * 65, f"region is '{'x' * 12}...{'x' * 13}'; expected at most 64 characters"),
+        (
+            "instance_type",
+            "\x1b[2Jml.p3",
+            r"instance_type is '\x1b[2Jml.p3'; expected at most 64 characters, none of",
+        ),
+        (
+            "region",
+            "us\u202eeast",
+            r"region is 'us\u202eeast'; expected at most 64 characters, none of them a control",
+        ),
+        (
+            "region",
+            "x" * 65,
+            f"region is '{'x' * 12}...{'x' * 13}'; expected at most 64 characters",
+        ),
     ],
 )
 def test_bad_cell_of_an_optional_column_is_refused(column, cell, reason):
@@ -142,12 +209,24 @@ def test_a_rate_of_zero_is_refused():
     [
         (
             "nodes,seconds",
-            "line 1: unknown column 'seconds' (did you mean 'train_seconds'?); allowed: nodes, train_sec",
+            (
+                "line 1: unknown column 'seconds' (did you mean 'train_seconds'?); allowed: nodes,"
+                " train_sec"
+            ),
         ),
         ("nodes,xyzzy", "line 1: unknown column 'xyzzy'; allowed: nodes, train_seconds"),
-        ("nodes,xyzzy", "line 1: no column of times; give one of train_seconds, samples_per_second"),
-        ("nodes,repeat", "line 1: no column of times; give one of train_seconds, samples_per_second"),
-        ("nodes,train_seconds,samples_per_second", "train_seconds and samples_per_second both stand there; give one"),
+        (
+            "nodes,xyzzy",
+            "line 1: no column of times; give one of train_seconds, samples_per_second",
+        ),
+        (
+            "nodes,repeat",
+            "line 1: no column of times; give one of train_seconds, samples_per_second",
+        ),
+        (
+            "nodes,train_seconds,samples_per_second",
+            "train_seconds and samples_per_second both stand there; give one",
+        ),
         ("train_seconds,repeat", "line 1: no column 'nodes'"),
         ("nodes,nodes,train_seconds", "line 1: column 'nodes' stands 2 times"),
     ],
@@ -161,12 +240,30 @@ def test_bad_header_is_refused(header, reason):
     [
         ("nodes,train_seconds\n", "the table has a header but no rows"),
         ("nodes,train_seconds,status\n1,,Failed\n2,,Stopped\n", "no completed row among 2"),
-        ("nodes,train_seconds\n4,9\n", "nothing to compare: all rows have nodes=4; give at least two node counts"),
-        ("nodes,train_seconds\n4,9\n4,8\n", "nothing to compare: all rows have nodes=4; give at least two node counts"),
-        ("nodes,train_seconds,repeat\n1,9,1\n\n1,8,1\n", "line 4: nodes 1, repeat 1 stands in line 2 already"),
-        ("nodes,train_seconds,instance_type\n1,9,b\n2,5,a\n", "instance_type: 2 different instance types (a, b)"),
-        ("nodes,train_seconds,region\n1,9,f\n2,5,a\n2,5,e\n2,5,b\n2,5,c\n", "5 different regions (a, b, c, e, …)"),
-        ("nodes,train_seconds,region\n1,9,b\n2,5,a\n", "region: 2 different regions (a, b); give each its own table"),
+        (
+            "nodes,train_seconds\n4,9\n",
+            "nothing to compare: all rows have nodes=4; give at least two node counts",
+        ),
+        (
+            "nodes,train_seconds\n4,9\n4,8\n",
+            "nothing to compare: all rows have nodes=4; give at least two node counts",
+        ),
+        (
+            "nodes,train_seconds,repeat\n1,9,1\n\n1,8,1\n",
+            "line 4: nodes 1, repeat 1 stands in line 2 already",
+        ),
+        (
+            "nodes,train_seconds,instance_type\n1,9,b\n2,5,a\n",
+            "instance_type: 2 different instance types (a, b)",
+        ),
+        (
+            "nodes,train_seconds,region\n1,9,f\n2,5,a\n2,5,e\n2,5,b\n2,5,c\n",
+            "5 different regions (a, b, c, e, …)",
+        ),
+        (
+            "nodes,train_seconds,region\n1,9,b\n2,5,a\n",
+            "region: 2 different regions (a, b); give each its own table",
+        ),
         (
             "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,fixed_per_replica\n",
             "batch_policy: 2 different batch policies (fixed_global, fixed_per_replica)",
@@ -175,7 +272,10 @@ def test_bad_header_is_refused(header, reason):
             "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,\n",
             "batch_policy: given in 1 rows and missing in 1",
         ),
-        ("nodes,train_seconds,cost_usd\n1,9,4\n2,5,\n4,3,\n", "cost_usd: given in 1 rows and missing in 2; give it in"),
+        (
+            "nodes,train_seconds,cost_usd\n1,9,4\n2,5,\n4,3,\n",
+            "cost_usd: given in 1 rows and missing in 2; give it in",
+        ),
         (
             "nodes,train_seconds,world_size\n1,9,8\n1,9,4\n2,5,8\n",
             "world_size: different ones (4, 8) at nodes=1; repeats must be alike",
@@ -189,9 +289,14 @@ def test_bad_header_is_refused(header, reason):
             "global_batch_size: different ones (512, 1024), but batch_policy is fixed_global",
         ),
         (
-            "nodes,train_seconds,batch_policy,global_batch_size,world_size\n"
-            "1,9,fixed_per_replica,512,8\n2,5,fixed_per_replica,512,16\n",
-            "global_batch_size: different ones per process (32, 64), but batch_policy is fixed_per_replica",
+            (
+                "nodes,train_seconds,batch_policy,global_batch_size,world_size\n"
+                "1,9,fixed_per_replica,512,8\n2,5,fixed_per_replica,512,16\n"
+            ),
+            (
+                "global_batch_size: different ones per process (32, 64), but batch_policy is"
+                " fixed_per_replica"
+            ),
         ),
     ],
 )
@@ -200,17 +305,26 @@ def test_bad_table_is_refused(table, reason):
 
 
 def test_a_failed_row_needs_no_cost():
-    assert len(read_measured("nodes,train_seconds,cost_usd,status\n1,9,4,\n2,5,5,\n4,,,Failed\n")) == 3
+    assert (
+        len(read_measured("nodes,train_seconds,cost_usd,status\n1,9,4,\n2,5,5,\n4,,,Failed\n")) == 3
+    )
 
 
 def test_a_batch_that_grows_with_the_processes_fits_its_policy():
     table = "nodes,train_seconds,batch_policy,global_batch_size,world_size\n"
-    table += "1,9,fixed_per_replica,512,8\n2,9,fixed_per_replica,1024,16\n4,9,fixed_per_replica,,32\n"
+    table += (
+        "1,9,fixed_per_replica,512,8\n2,9,fixed_per_replica,1024,16\n4,9,fixed_per_replica,,32\n"
+    )
     assert [o.global_batch_size for o in read_measured(table)] == [512, 1024, None]
 
 
 @pytest.mark.parametrize(
-    ("cell", "line"), [("5.940", "line 3"), ("1.234,5", "line 3"), ("5.9", "line 3: train_seconds is '5.9'; a dot is")]
+    ("cell", "line"),
+    [
+        ("5.940", "line 3"),
+        ("1.234,5", "line 3"),
+        ("5.9", "line 3: train_seconds is '5.9'; a dot is"),
+    ],
 )
 def test_a_dot_beside_a_decimal_comma_is_refused(cell, line):
     message = refusal(f"nodes;train_seconds\n1;9,5\n2;{cell}\n")
@@ -219,17 +333,22 @@ def test_a_dot_beside_a_decimal_comma_is_refused(cell, line):
 
 
 def test_the_decimal_comma_may_come_after_the_dot():
-    assert "line 2: train_seconds is '5.940'; a dot is ambiguous beside the decimal comma of line 3" in refusal(
-        "nodes;train_seconds\n1;5.940\n2;9,5\n"
+    assert (
+        "line 2: train_seconds is '5.940'; a dot is ambiguous beside the decimal comma of line 3"
+        in refusal("nodes;train_seconds\n1;5.940\n2;9,5\n")
     )
 
 
 def test_two_commas_are_no_number():
-    assert "train_seconds is '1,234,5'; expected a plain finite" in refusal("nodes;train_seconds\n1;1,234,5\n2;9\n")
+    assert "train_seconds is '1,234,5'; expected a plain finite" in refusal(
+        "nodes;train_seconds\n1;1,234,5\n2;9\n"
+    )
 
 
 def test_line_numbers_count_blank_lines_and_quoted_line_ends():
-    assert "line 5: nodes is 'x'" in refusal('nodes,train_seconds,status\n\n1,9,"Completed\n"\nx,1,\n')
+    assert "line 5: nodes is 'x'" in refusal(
+        'nodes,train_seconds,status\n\n1,9,"Completed\n"\nx,1,\n'
+    )
 
 
 def test_every_problem_is_found_in_order_and_twenty_are_shown():
@@ -255,7 +374,9 @@ def test_problems_of_cells_and_of_rows_stand_in_the_order_of_the_lines():
 def test_a_row_with_a_bad_cell_counts_for_nothing_else():
     with pytest.raises(MeasuredTableError) as caught:
         read_measured("nodes,train_seconds,repeat\n1,x,1\n1,9,1\n")
-    assert [problem.split(";")[0] for problem in caught.value.problems] == ["line 2: train_seconds is 'x'"]
+    assert [problem.split(";")[0] for problem in caught.value.problems] == [
+        "line 2: train_seconds is 'x'"
+    ]
 
 
 def test_a_long_or_hostile_cell_is_cut_and_escaped():
@@ -266,13 +387,18 @@ def test_a_long_or_hostile_cell_is_cut_and_escaped():
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 64), st.floats(1e-6, 1e9)), min_size=2, max_size=30, unique_by=lambda row: row[0]
+        st.tuples(st.integers(1, 64), st.floats(1e-6, 1e9)),
+        min_size=2,
+        max_size=30,
+        unique_by=lambda row: row[0],
     ),
     st.sampled_from(",;\t"),
 )
 @settings(max_examples=60)
 def test_times_parse_back_exactly(rows, separator):
-    table = "".join(f"{nodes}{separator}{seconds!r}\n" for nodes, seconds in [("nodes", "train_seconds"), *rows])
+    table = "".join(
+        f"{nodes}{separator}{seconds!r}\n" for nodes, seconds in [("nodes", "train_seconds"), *rows]
+    )
     table = table.replace("'", "")
     assert [(o.nodes, o.clocks.train_seconds) for o in read_measured(table)] == rows
 
@@ -295,15 +421,14 @@ def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
     text += "global_batch_size,world_size,final_metric\n\n"
     for place in range(5_000):
         nodes, seconds = place % 8 + 1, 100 + place / 7
-        facts = (
-            f"{seconds},{seconds + 20},1.5,ml.p3.16xlarge,us-east-1,Completed,fixed_global,4096,{8 * nodes},0.{place}"
-        )
+        facts = f"{seconds},{seconds + 20},1.5,ml.p3.16xlarge,us-east-1,Completed,fixed_global,4096,{8 * nodes},0.{place}"
         text += f"{nodes},{place // 8 + 1},{facts}\n"
     rows = read_measured(text)
     assert (len(rows), rows[-1].repeat, rows[-1].job_name) == (5_000, 625, "line 5002")
     message = refusal(text + "\n\n" + text.splitlines()[-1] + "\n")
     assert (
-        "the table has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count, or split" in message
+        "the table has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count,"
+        " or split" in message
     )
 
 
@@ -315,7 +440,9 @@ def test_a_thousand_node_counts_are_read_and_one_more_is_refused():
 
 
 def test_blanks_around_a_cell_are_no_part_of_it():
-    outcomes = read_measured("nodes,train_seconds,instance_type\n 1 ,\t90\u00a0, ml.m5.xlarge \n2, 50 ,ml.m5.xlarge\n")
+    outcomes = read_measured(
+        "nodes,train_seconds,instance_type\n 1 ,\t90\u00a0, ml.m5.xlarge \n2, 50 ,ml.m5.xlarge\n"
+    )
     assert [(o.nodes, o.clocks.train_seconds, o.instance_type) for o in outcomes] == [
         (1, 90.0, "ml.m5.xlarge"),
         (2, 50.0, "ml.m5.xlarge"),

@@ -23,15 +23,33 @@ def refusal(table: bytes) -> str:
         (b"", "the table is empty; its first line names the columns: nodes, train_seconds"),
         (b" \n\n", "the table is empty"),
         (b"\xef\xbb\xbf", "the table is empty"),
-        ("nodes,train_seconds\n1,9\n".encode("utf-16"), "this is UTF-16 text; save the table as CSV in UTF-8"),
-        (b"\xfe\xff" + "nodes".encode("utf-16-be"), "this is UTF-16 text; save the table as CSV in UTF-8"),
-        ("nodes,train_seconds\n1,9\n".encode("utf-16-le"), "this is no text in UTF-8 (it has NUL bytes)"),
-        (b"PK\x03\x04\x14\x00\x06", "this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8"),
+        (
+            "nodes,train_seconds\n1,9\n".encode("utf-16"),
+            "this is UTF-16 text; save the table as CSV in UTF-8",
+        ),
+        (
+            b"\xfe\xff" + "nodes".encode("utf-16-be"),
+            "this is UTF-16 text; save the table as CSV in UTF-8",
+        ),
+        (
+            "nodes,train_seconds\n1,9\n".encode("utf-16-le"),
+            "this is no text in UTF-8 (it has NUL bytes)",
+        ),
+        (
+            b"PK\x03\x04\x14\x00\x06",
+            "this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8",
+        ),
         (b"\x7fELF" + b"\x00" * HEAD_BYTES, "this is no text in UTF-8 (it has NUL bytes)"),
         (b"x" * HEAD_BYTES, "no first line within 65,536 bytes; this is not a CSV table"),
         (b"\n" * HEAD_BYTES, "no first line within 65,536 bytes; this is not a CSV table"),
-        (b"\n" * (HEAD_BYTES - 2) + b"no", "no first line within 65,536 bytes; this is not a CSV table"),
-        (b"1,5940\n2,3300\n", r"the first line, '1,5940\n', names no column of ours: nodes, train_seconds"),
+        (
+            b"\n" * (HEAD_BYTES - 2) + b"no",
+            "no first line within 65,536 bytes; this is not a CSV table",
+        ),
+        (
+            b"1,5940\n2,3300\n",
+            r"the first line, '1,5940\n', names no column of ours: nodes, train_seconds",
+        ),
         (b"\x1b[31m\xff\n", r"the first line, '\x1b[31m�\n', names no column of ours"),
         (b'"nodes,train_seconds\n', "names no column of ours"),
     ],
@@ -53,11 +71,20 @@ def test_a_head_that_may_begin_a_table_passes():
     [
         (
             b'1,"9\n2,5\n',
-            "the row that starts in line 2 is no CSV row, is a quote not closed? (unexpected end of data)",
+            (
+                "the row that starts in line 2 is no CSV row, is a quote not closed? (unexpected"
+                " end of data)"
+            ),
         ),
         (b'1,9\n\n2,"5\n4,3\n"x', "the row that starts in line 4 is no CSV row"),
-        (b'1,"9\n' + b"2,5\n" * 50_000, "the row that starts in line 2 is no CSV row, is a quote not closed? (field l"),
-        (b"1,9\n2,\xff\n", "line 3: not UTF-8 text (invalid start byte); save the table as CSV in UTF-8"),
+        (
+            b'1,"9\n' + b"2,5\n" * 50_000,
+            "the row that starts in line 2 is no CSV row, is a quote not closed? (field l",
+        ),
+        (
+            b"1,9\n2,\xff\n",
+            "line 3: not UTF-8 text (invalid start byte); save the table as CSV in UTF-8",
+        ),
     ],
 )
 def test_broken_rows_are_refused_with_their_line(rows, reason):
@@ -71,4 +98,6 @@ def test_text_that_utf8_cannot_write_is_refused():
 
 def test_a_table_over_the_limit_is_refused(monkeypatch):
     monkeypatch.setattr(measured_text, "MAX_TABLE_BYTES", 2**20)
-    assert "the table is larger than 1 MiB, the most that is read" in refusal(HEADER + b"\n" * 2**20)
+    assert "the table is larger than 1 MiB, the most that is read" in refusal(
+        HEADER + b"\n" * 2**20
+    )

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from scaling.outcome.failure import MAX_LINES, MemoryShortage, memory_that_ran_out, name_host, read_failure
+from scaling.outcome.failure import (
+    MAX_LINES,
+    MemoryShortage,
+    memory_that_ran_out,
+    name_host,
+    read_failure,
+)
 from scaling.outcome.outcome import JobOutcome, read_outcome
 
 LOG = (
@@ -19,7 +25,9 @@ LOG = (
 )
 
 
-def outcome_of(reason: str | None, nodes: int = 2, status: str = "Failed", log: tuple[str, ...] = LOG) -> JobOutcome:
+def outcome_of(
+    reason: str | None, nodes: int = 2, status: str = "Failed", log: tuple[str, ...] = LOG
+) -> JobOutcome:
     description: dict[str, Any] = {
         "TrainingJobName": "s-n2-r1-a1-abcd",
         "TrainingJobStatus": status,
@@ -38,7 +46,9 @@ def test_first_failure_in_the_logs_names_the_node_and_its_lines_are_kept_apart()
     assert failure.other_lines == (LOG[0], *LOG[3:])
 
 
-@pytest.mark.parametrize("reason", ["AlgorithmError: algo-1: boom", "algo-1 left no output/failure"])
+@pytest.mark.parametrize(
+    "reason", ["AlgorithmError: algo-1: boom", "algo-1 left no output/failure"]
+)
 def test_reason_that_begins_with_a_node_beats_the_logs(reason):
     failure = read_failure(reason, LOG)
     assert failure.host == "algo-1"
@@ -67,7 +77,9 @@ def test_consequence_or_harmless_line_names_nobody(text):
     assert failure.other_lines == ()
 
 
-@pytest.mark.parametrize("text", ["Killed", "CUDA out of memory", "Segmentation fault", "exit code: -9", "SIGSEGV"])
+@pytest.mark.parametrize(
+    "text", ["Killed", "CUDA out of memory", "Segmentation fault", "exit code: -9", "SIGSEGV"]
+)
 def test_own_end_names_the_node(text):
     assert read_failure(None, ["algo-1: fine", f"algo-12: {text}"]).host == "algo-12"
 
@@ -75,7 +87,9 @@ def test_own_end_names_the_node(text):
 def test_so_many_lines_of_the_node_and_as_many_of_the_others_are_kept():
     log = [f"algo-{host}: ValueError {line}" for line in range(50) for host in (2, 1, 3)]
     failure = read_failure(None, log)
-    assert failure.lines == tuple(f"algo-2: ValueError {line}" for line in range(50 - MAX_LINES, 50))
+    assert failure.lines == tuple(
+        f"algo-2: ValueError {line}" for line in range(50 - MAX_LINES, 50)
+    )
     assert len(failure.other_lines) == MAX_LINES
     assert failure.other_lines[-2:] == ("algo-1: ValueError 49", "algo-3: ValueError 49")
 
@@ -84,7 +98,11 @@ def test_outcome_of_a_failed_job_names_the_node_in_its_reason():
     outcome = outcome_of("InternalServerError: try again")
     assert outcome.reason == "InternalServerError: try again (algo-2 failed first, by its log)"
     assert outcome.failure_is_transient
-    assert (outcome.failed_host, outcome.log_tail, len(outcome.other_log_tail)) == ("algo-2", LOG[1:3], 3)
+    assert (outcome.failed_host, outcome.log_tail, len(outcome.other_log_tail)) == (
+        "algo-2",
+        LOG[1:3],
+        3,
+    )
 
 
 def test_reason_is_left_alone_where_it_names_the_node_or_there_is_one_only():
@@ -99,24 +117,46 @@ def test_node_is_named_where_the_platform_gives_no_reason():
 
 def test_stopped_job_has_no_failed_node():
     outcome = outcome_of(None, status="Stopped")
-    assert (outcome.failed_host, outcome.reason, outcome.log_tail) == (None, "stopped on request", LOG)
+    assert (outcome.failed_host, outcome.reason, outcome.log_tail) == (
+        None,
+        "stopped on request",
+        LOG,
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "memory"),
     [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has …", "accelerator"),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has …",
+            "accelerator",
+        ),
         ("torch.cuda.OutOfMemoryError: CUDA out of memory.", "accelerator"),
         ("RuntimeError: CUDA error: out of memory", "accelerator"),
-        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "accelerator"),
-        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate", "main"),
+        (
+            (
+                "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"
+                " `cublasCreate(handle)`"
+            ),
+            "accelerator",
+        ),
+        (
+            (
+                "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"
+                " to allocate"
+            ),
+            "main",
+        ),
         ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB", "main"),
         ("MemoryError", "main"),
         ("terminate called after throwing an instance of 'std::bad_alloc'", "main"),
         ("OSError: [Errno 12] Cannot allocate memory", "main"),
         ("RuntimeError: DataLoader worker (pid 431) is killed by signal: Killed.", "main"),
         (
-            "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly; is killed by signal: Bus error.",
+            (
+                "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly; is killed by"
+                " signal: Bus error."
+            ),
             "main",
         ),
         ("AlgorithmError: ExecuteUserScriptError: ExitCode 137", "killed"),
@@ -127,13 +167,22 @@ def test_stopped_job_has_no_failed_node():
 )
 def test_memory_that_ran_out_is_read_from_what_was_said(text, memory):
     said = text.strip().removesuffix(".")
-    assert memory_that_ran_out(None, [f"algo-1: {text}"]) == MemoryShortage(memory, f"algo-1: {text.removesuffix('.')}")
+    assert memory_that_ran_out(None, [f"algo-1: {text}"]) == MemoryShortage(
+        memory, f"algo-1: {text.removesuffix('.')}"
+    )
     assert memory_that_ran_out(text, []) == MemoryShortage(memory, said)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["exit code: 1", "exit code: 13", "ExitCode 1370", "memory 12 GiB of 16", "Signal 15 (SIGTERM)", "port 137 in use"],
+    [
+        "exit code: 1",
+        "exit code: 13",
+        "ExitCode 1370",
+        "memory 12 GiB of 16",
+        "Signal 15 (SIGTERM)",
+        "port 137 in use",
+    ],
 )
 def test_other_ends_are_no_lack_of_memory(text):
     assert memory_that_ran_out(text, [text]) is None
@@ -141,7 +190,9 @@ def test_other_ends_are_no_lack_of_memory(text):
 
 def test_the_plainest_word_counts_wherever_it_stands():
     log = ["algo-2: exited on signal 9 (Killed)", "algo-1: CUDA out of memory"]
-    assert memory_that_ran_out("AlgorithmError: exit code: 137", log) == MemoryShortage("accelerator", log[1])
+    assert memory_that_ran_out("AlgorithmError: exit code: 137", log) == MemoryShortage(
+        "accelerator", log[1]
+    )
 
 
 def test_a_long_line_is_cut_around_the_words():

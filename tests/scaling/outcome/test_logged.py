@@ -18,11 +18,17 @@ from scaling.outcome.logged import (
 
 def lines(*said: str) -> list[LogLine]:
     """ "algo-2: text", a second apart."""
-    return [LogLine(1000 * second, *text.split(": ", 1)) for second, text in enumerate(said, start=1)]
+    return [
+        LogLine(1000 * second, *text.split(": ", 1)) for second, text in enumerate(said, start=1)
+    ]
 
 
 def final(**numbers: float) -> dict:
-    return {"FinalMetricDataList": [{"MetricName": name, "Value": value} for name, value in numbers.items()]}
+    return {
+        "FinalMetricDataList": [
+            {"MetricName": name, "Value": value} for name, value in numbers.items()
+        ]
+    }
 
 
 def defining(**patterns: str) -> dict:
@@ -31,9 +37,9 @@ def defining(**patterns: str) -> dict:
 
 
 def test_final_metrics_alone_are_the_numbers() -> None:
-    assert read_logged(final(train_seconds=6.138, final_metric=0.9, loss=1.5, world_size=2)) == Logged(
-        {"train_seconds": 6.138, "final_metric": 0.9, "world_size": 2}, frozenset({2})
-    )
+    assert read_logged(
+        final(train_seconds=6.138, final_metric=0.9, loss=1.5, world_size=2)
+    ) == Logged({"train_seconds": 6.138, "final_metric": 0.9, "world_size": 2}, frozenset({2}))
     assert read_logged({}) == Logged()
 
 
@@ -70,7 +76,9 @@ def test_the_slowest_rank_counts_by_its_last_line_not_the_line_that_came_last() 
 
 def test_a_metric_definition_of_the_name_reads_any_wording() -> None:
     took = defining(train_seconds=r"took (\S+) seconds", loss="loss=(.*)")
-    said = lines("algo-1: took 6.138 seconds", "algo-1: took no seconds", "algo-1: train_seconds=99; loss=3")
+    said = lines(
+        "algo-1: took 6.138 seconds", "algo-1: took no seconds", "algo-1: train_seconds=99; loss=3"
+    )
     assert read_logged(took, said).numbers == {"train_seconds": 6.138}
     assert read_logged(defining(train_seconds="a(b)?c"), lines("algo-1: ac")).numbers == {}
 
@@ -81,11 +89,18 @@ def test_steps_are_timed_by_the_slowest_rank_of_each_without_the_first_ten() -> 
     found = read_logged({}, lines(*said))
     assert found.numbers == {"steady_step_seconds": 2}
     assert read_logged({}, lines(*said[:20])).numbers == {}
-    assert read_logged({}, lines(*said, "algo-1: steady_step_seconds=1.5;")).numbers == {"steady_step_seconds": 1.5}
+    assert read_logged({}, lines(*said, "algo-1: steady_step_seconds=1.5;")).numbers == {
+        "steady_step_seconds": 1.5
+    }
 
 
 def test_start_and_first_step() -> None:
-    said = lines("algo-1: hello", "algo-2: run_start_unix_seconds=1.5;", "algo-1: step=1; loss=2;", "algo-1: step=2;")
+    said = lines(
+        "algo-1: hello",
+        "algo-2: run_start_unix_seconds=1.5;",
+        "algo-1: step=1; loss=2;",
+        "algo-1: step=2;",
+    )
     found = read_logged({}, said)
     assert (found.start_unix_seconds, found.first_step_unix_seconds) == (1.5, 3.0)
 
@@ -99,7 +114,14 @@ def test_start_and_first_step() -> None:
         (["algo-1: Num processes: 1"], {1}),
         (["algo-1: All distributed processes registered. Starting with 8 processes"], {8}),
         # What a program says of its loaders is no world size, and neither is free text.
-        (["algo-1: 1 processes", "algo-1: mapping with 4 processes", "algo-1: world_size=0; world_size=1.5;"], set()),
+        (
+            [
+                "algo-1: 1 processes",
+                "algo-1: mapping with 4 processes",
+                "algo-1: world_size=0; world_size=1.5;",
+            ],
+            set(),
+        ),
     ],
 )
 def test_world_sizes(said: list[str], worlds: set[int]) -> None:
@@ -117,7 +139,9 @@ def test_world_sizes(said: list[str], worlds: set[int]) -> None:
         ({"train_seconds": 1, "world": {"world_size": 2}}, False),
     ],
 )
-def test_the_log_is_asked_for_only_where_metrics_json_leaves_something_open(metrics: dict, expected: bool) -> None:
+def test_the_log_is_asked_for_only_where_metrics_json_leaves_something_open(
+    metrics: dict, expected: bool
+) -> None:
     assert needs_log(metrics) is expected
 
 
@@ -125,17 +149,26 @@ def test_a_contradiction_has_both_numbers_and_the_place() -> None:
     assert contradiction(2, 2, {"metrics.json": [2], "log": []}) is None
     text = contradiction(2, 2, {"metrics.json": [], "log": [1]})
     assert text is not None
-    assert text.startswith("world size: 2 processes were planned on 2 nodes, the program ran with 1 (by its log). ")
+    assert text.startswith(
+        "world size: 2 processes were planned on 2 nodes, the program ran with 1 (by its log). "
+    )
     both = contradiction(1, 1, {"metrics.json": [4], "log": [2, 4]})
     assert both is not None
     assert (
-        "1 process was planned on 1 node, the program ran with 4 (by its metrics.json) and 2 (by its log) and 4" in both
+        "1 process was planned on 1 node, the program ran with 4 (by its metrics.json) and 2 (by"
+        " its log) and 4" in both
     )
 
 
 def test_a_definition_that_finds_no_number_is_named_with_the_line_most_like_it() -> None:
-    """The program says "accuracy: 0.9" where the definition looks for "accuracy=…"; `loss` is matched."""
-    regexes = {"accuracy": r"accuracy=([0-9.]+)", "final_metric": r"val_f1 is (\S+)", "loss": "loss=([0-9.]+)"}
+    """The program says "accuracy: 0.9" where the definition looks for "accuracy=…"; `loss` is
+    matched.
+    """
+    regexes = {
+        "accuracy": r"accuracy=([0-9.]+)",
+        "final_metric": r"val_f1 is (\S+)",
+        "loss": "loss=([0-9.]+)",
+    }
     said = lines(
         "algo-1: SM_HPS={}",
         "algo-1: the accuracy will follow",
@@ -153,7 +186,9 @@ def test_what_the_platform_found_is_not_missing_and_without_a_log_nothing_is_sai
     description = {**defining(loss="loss=(.+)", accuracy="accuracy=(.+)"), **final(loss=1.5)}
     assert missing_metrics(description) == {"accuracy": "accuracy=(.+)"}
     assert read_logged(description).unmatched == ()
-    assert read_logged(description, lines("algo-1: hello")).unmatched == (UnmatchedMetric("accuracy", "accuracy=(.+)"),)
+    assert read_logged(description, lines("algo-1: hello")).unmatched == (
+        UnmatchedMetric("accuracy", "accuracy=(.+)"),
+    )
 
 
 def test_no_expression_takes_longer_over_a_line_than_the_line_is_long() -> None:
@@ -164,9 +199,9 @@ def test_no_expression_takes_longer_over_a_line_than_the_line_is_long() -> None:
 
 def test_a_line_may_hold_what_has_no_bytes() -> None:
     assert searchable("loss \ud800 3 \n") == "loss ? 3"
-    assert read_logged(defining(final_metric="loss . (.)"), lines("algo-1: loss \ud800 3")).numbers == {
-        "final_metric": 3
-    }
+    assert read_logged(
+        defining(final_metric="loss . (.)"), lines("algo-1: loss \ud800 3")
+    ).numbers == {"final_metric": 3}
 
 
 def test_a_line_knows_its_time_as_iso() -> None:

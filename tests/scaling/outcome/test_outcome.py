@@ -47,7 +47,9 @@ def read(metrics=None, status: str = "Completed", **changes):
     return read_outcome(description(status, **changes), metrics, nodes=1, repeat=1, attempt=1)
 
 
-def read_logged_run(logged: Logged, metrics=None, nodes: int = 2, world_size: int | None = 2, **changes):
+def read_logged_run(
+    logged: Logged, metrics=None, nodes: int = 2, world_size: int | None = 2, **changes
+):
     point = {"nodes": nodes, "repeat": 1, "attempt": 1, "world_size": world_size}
     return read_outcome(description(**changes), metrics, logged=logged, **point)
 
@@ -55,7 +57,10 @@ def read_logged_run(logged: Logged, metrics=None, nodes: int = 2, world_size: in
 def test_the_four_clocks():
     outcome = read({"train_seconds": 48.5, "steady": {"step_seconds": 0.04}})
     assert outcome.clocks == Clocks(
-        submit_to_end_seconds=82.0, billable_seconds=70.0, train_seconds=48.5, steady_step_seconds=0.04
+        submit_to_end_seconds=82.0,
+        billable_seconds=70.0,
+        train_seconds=48.5,
+        steady_step_seconds=0.04,
     )
     assert outcome.train_clock == "program"
     assert outcome.phases == {"Starting": 5, "Downloading": 10, "Training": 60, "Uploading": 5}
@@ -63,7 +68,14 @@ def test_the_four_clocks():
 
 @pytest.mark.parametrize(
     "metrics",
-    [None, {}, {"train_seconds": None}, {"train_seconds": -1, "steady": [1]}, ["?"], {"train_seconds": 10**400}],
+    [
+        None,
+        {},
+        {"train_seconds": None},
+        {"train_seconds": -1, "steady": [1]},
+        ["?"],
+        {"train_seconds": 10**400},
+    ],
 )
 def test_without_a_program_clock_the_training_phase_counts(metrics):
     outcome = read(metrics)
@@ -77,11 +89,22 @@ def test_what_the_program_reports_replaces_what_was_planned():
         "batch": {"global_batch_size": 512, "per_replica_batch_size": 64.5},
         "learning_rate": 0.05,
     }
-    planned = {"world_size": 8, "global_batch_size": 256, "per_replica_batch_size": 64, "learning_rate": 0.1}
-    outcome = read_outcome(description(), metrics, nodes=1, repeat=1, attempt=1, batch_policy="fixed_global", **planned)
+    planned = {
+        "world_size": 8,
+        "global_batch_size": 256,
+        "per_replica_batch_size": 64,
+        "learning_rate": 0.1,
+    }
+    outcome = read_outcome(
+        description(), metrics, nodes=1, repeat=1, attempt=1, batch_policy="fixed_global", **planned
+    )
     assert (outcome.world_size, outcome.global_batch_size, outcome.learning_rate) == (8, 512, 0.05)
     assert outcome.per_replica_batch_size == 64, "half a sample is no batch size"
-    assert (outcome.planned, outcome.launcher, outcome.batch_policy) == (planned, "torchrun", "fixed_global")
+    assert (outcome.planned, outcome.launcher, outcome.batch_policy) == (
+        planned,
+        "torchrun",
+        "fixed_global",
+    )
     unreported = read_outcome(description(), {}, nodes=1, repeat=1, attempt=1, **planned)
     assert unreported.global_batch_size == 256
 
@@ -107,15 +130,32 @@ def test_spot_and_warm_pool():
     outcome = read(
         EnableManagedSpotTraining=True,
         TrainingTimeInSeconds=200,
-        ResourceConfig={"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "KeepAlivePeriodInSeconds": 600},
-        WarmPoolStatus={"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 0, "ReusedByJob": "bench-n2"},
+        ResourceConfig={
+            "InstanceType": "ml.m5.xlarge",
+            "InstanceCount": 1,
+            "KeepAlivePeriodInSeconds": 600,
+        },
+        WarmPoolStatus={
+            "Status": "Reused",
+            "ResourceRetainedBillableTimeInSeconds": 0,
+            "ReusedByJob": "bench-n2",
+        },
     )
-    assert (outcome.spot, outcome.training_time_seconds, outcome.clocks.billable_seconds) == (True, 200, 70)
-    assert (outcome.keep_alive, outcome.retained_billable_seconds, outcome.reused_by_job) == (True, 0, "bench-n2")
+    assert (outcome.spot, outcome.training_time_seconds, outcome.clocks.billable_seconds) == (
+        True,
+        200,
+        70,
+    )
+    assert (outcome.keep_alive, outcome.retained_billable_seconds, outcome.reused_by_job) == (
+        True,
+        0,
+        "bench-n2",
+    )
 
 
 @pytest.mark.parametrize(
-    "validations", [None, "none", 3, [None], [{"value": 0.5}], [{"elapsed_seconds": 2, "value": "x"}]]
+    "validations",
+    [None, "none", 3, [None], [{"value": 0.5}], [{"elapsed_seconds": 2, "value": "x"}]],
 )
 def test_odd_validations_are_none(validations):
     assert read({"validations": validations}).validations == ()
@@ -127,7 +167,9 @@ def test_validations_are_in_time_order():
 
 
 def test_a_failed_job_has_no_training_phase_clock():
-    outcome = read(None, "Failed", FailureReason="AlgorithmError: ExitCode 1", BillableTimeInSeconds=None)
+    outcome = read(
+        None, "Failed", FailureReason="AlgorithmError: ExitCode 1", BillableTimeInSeconds=None
+    )
     assert (outcome.clocks.train_seconds, outcome.clocks.billable_seconds) == (None, None)
     assert (outcome.reason, outcome.completed, outcome.failure_is_transient) == (
         "AlgorithmError: ExitCode 1",
@@ -136,20 +178,28 @@ def test_a_failed_job_has_no_training_phase_clock():
     )
 
 
-@pytest.mark.parametrize("reason", ["CapacityError: Unable to provision", "InternalServerError: try again"])
+@pytest.mark.parametrize(
+    "reason", ["CapacityError: Unable to provision", "InternalServerError: try again"]
+)
 def test_only_capacity_and_internal_errors_may_pass(reason):
     assert read(None, "Failed", FailureReason=reason).failure_is_transient
 
 
 def test_why_a_job_stopped():
-    limit = {"SecondaryStatus": "MaxRuntimeExceeded", "StoppingCondition": {"MaxRuntimeInSeconds": 600}}
-    assert "limit of 600 s (training.max_runtime_seconds)" in failure_reason(description("Stopped", **limit))
+    limit = {
+        "SecondaryStatus": "MaxRuntimeExceeded",
+        "StoppingCondition": {"MaxRuntimeInSeconds": 600},
+    }
+    assert "limit of 600 s (training.max_runtime_seconds)" in failure_reason(
+        description("Stopped", **limit)
+    )
     assert failure_reason(description("Stopped")) == "stopped on request"
     assert failure_reason(description("Completed")) is None
 
 
 @pytest.mark.parametrize(
-    ("account", "kind"), [(EMULATED_ACCOUNT, "emulated"), (SIMULATED_ACCOUNT, "simulated"), ("123456789012", "aws")]
+    ("account", "kind"),
+    [(EMULATED_ACCOUNT, "emulated"), (SIMULATED_ACCOUNT, "simulated"), ("123456789012", "aws")],
 )
 def test_the_account_tells_the_kind_of_platform(account, kind):
     assert read(account=account).platform_kind == kind
@@ -157,7 +207,10 @@ def test_the_account_tells_the_kind_of_platform(account, kind):
 
 
 def test_isolation_is_read_from_the_starting_message():
-    message = "Preparing the instances for training. Emulated nodes: 0.2 vCPU per node by cgroup v1 quota\nmore"
+    message = (
+        "Preparing the instances for training. Emulated nodes: 0.2 vCPU per node by cgroup v1"
+        " quota\nmore"
+    )
     assert (
         isolation({"SecondaryStatusTransitions": [{"StatusMessage": message}]})
         == "0.2 vCPU per node by cgroup v1 quota"
@@ -186,7 +239,10 @@ def test_phases_are_summed_over_their_visits_and_open_ones_left_out():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"name": "acc", "value": 0.9, "goal": "maximize"}, {"name": "acc", "value": 0.9, "goal": "maximize"}),
+        (
+            {"name": "acc", "value": 0.9, "goal": "maximize"},
+            {"name": "acc", "value": 0.9, "goal": "maximize"},
+        ),
         (0.9, {"name": None, "value": 0.9, "goal": None}),
         ({"value": float("nan")}, None),
         ("high", None),
@@ -211,7 +267,9 @@ def test_the_programs_own_clock_comes_before_the_training_phase():
 
 def test_start_up_is_taken_off_the_training_phase_where_the_log_shows_it():
     began = STARTED.timestamp() + 15
-    start = read_logged_run(Logged(start_unix_seconds=began + 20, first_step_unix_seconds=began + 25))
+    start = read_logged_run(
+        Logged(start_unix_seconds=began + 20, first_step_unix_seconds=began + 25)
+    )
     assert (start.train_clock, start.clocks.train_seconds) == ("phase_from_start_line", 40.0)
     assert start.train_seconds_by["phase_from_first_step"] == 35.0
     step = read_logged_run(Logged(first_step_unix_seconds=began + 25))
@@ -242,7 +300,9 @@ def test_only_the_run_confirms_the_world_size(metrics, logged, planned, world):
 
 
 def test_a_simulation_confirms_and_contradicts_nothing():
-    simulated = {"TrainingJobArn": f"arn:aws:sagemaker:us-east-1:{SIMULATED_ACCOUNT}:training-job/bench-n1"}
+    simulated = {
+        "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:{SIMULATED_ACCOUNT}:training-job/bench-n1"
+    }
     assert read_logged_run(Logged(), **simulated).world_size == 2
     other = read_logged_run(Logged(), {"world": {"world_size": 16}}, **simulated)
     assert (other.status, other.world_size) == ("Completed", 16)
@@ -251,9 +311,18 @@ def test_a_simulation_confirms_and_contradicts_nothing():
 def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers():
     """Each of two nodes trained alone and said so."""
     alone = read_logged_run(Logged({"train_seconds": 6.0}, frozenset({1})))
-    assert (alone.status, alone.world_size, alone.completed, alone.failure_is_transient) == ("Failed", 1, False, False)
-    assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in alone.reason
+    assert (alone.status, alone.world_size, alone.completed, alone.failure_is_transient) == (
+        "Failed",
+        1,
+        False,
+        False,
+    )
+    assert (
+        "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in alone.reason
+    )
     file = read_logged_run(Logged(), {"train_seconds": 6.0, "world": {"world_size": 1}})
     assert "the program ran with 1 (by its metrics.json)" in file.reason
-    failed = read_logged_run(Logged(world_sizes=frozenset({1})), status="Failed", FailureReason="AlgorithmError: boom")
+    failed = read_logged_run(
+        Logged(world_sizes=frozenset({1})), status="Failed", FailureReason="AlgorithmError: boom"
+    )
     assert failed.reason == "AlgorithmError: boom"

@@ -1,8 +1,9 @@
 """The errors that a newcomer meets first, each by the log of a program that makes it.
 
-captured_logs/ has the logs of such programs under sagemaker-training 5.1.4 and torch 2.13.0 (gloo, two ranks on one
-node), their environment dumps shortened: a module that is missing, a path that is not there, an argument that is not
-known, a rank that raised (label 17), that was killed, that wanted 4 PB, and one that skipped an all_reduce.
+captured_logs/ has the logs of such programs under sagemaker-training 5.1.4 and torch 2.13.0 (gloo,
+two ranks on one node), their environment dumps shortened: a module that is missing, a path that is
+not there, an argument that is not known, a rank that raised (label 17), that was killed, that
+wanted 4 PB, and one that skipped an all_reduce.
 """
 
 from __future__ import annotations
@@ -43,13 +44,21 @@ def test_error_comes_with_the_file_and_line_of_the_users_program_and_what_to_do(
     assert failure.error is not None
     assert (failure.error.where, failure.rank) == (where, rank)
     assert failure.error.said.startswith(said)
-    assert (advice in failure.error.advice) if advice and failure.error.advice else failure.error.advice == advice
-    assert not any("sagemaker-training-toolkit" in line or "ChildFailedError" in line for line in failure.lines)
+    assert (
+        (advice in failure.error.advice)
+        if advice and failure.error.advice
+        else failure.error.advice == advice
+    )
+    assert not any(
+        "sagemaker-training-toolkit" in line or "ChildFailedError" in line for line in failure.lines
+    )
 
 
 def test_rank_that_only_lost_its_peer_is_left_out() -> None:
     lines = failure_of("raise").lines
-    assert any("[rank1]: ValueError" in line for line in lines) and not any("[rank0]" in line for line in lines)
+    assert any("[rank1]: ValueError" in line for line in lines) and not any(
+        "[rank0]" in line for line in lines
+    )
 
 
 def test_one_line_says_where_what_and_what_to_do_once() -> None:
@@ -65,7 +74,11 @@ def test_one_line_says_where_what_and_what_to_do_once() -> None:
     ("reason", "exit_code", "said"),
     [
         ("AlgorithmError: , exit code: 137", None, "a process was ended by SIGKILL"),
-        ("AlgorithmError: ExecuteUserScriptError: ExitCode -11", None, "a process was ended by SIGSEGV"),
+        (
+            "AlgorithmError: ExecuteUserScriptError: ExitCode -11",
+            None,
+            "a process was ended by SIGSEGV",
+        ),
         ("AlgorithmError: , exit code: 1", -7, "a process was ended by SIGBUS"),
         ("AlgorithmError: , exit code: 1", None, None),
         (None, -60, None),
@@ -84,33 +97,54 @@ def test_lost_connection_is_told_where_there_is_nothing_else() -> None:
 
 
 def test_frames_of_libraries_are_not_the_users() -> None:
-    lines = ['File "/opt/venv/lib/python3.11/site-packages/torch/x.py", line 1, in f', "ValueError: x"]
+    lines = [
+        'File "/opt/venv/lib/python3.11/site-packages/torch/x.py", line 1, in f',
+        "ValueError: x",
+    ]
     assert find_program_error(lines) == ProgramError(said="ValueError: x")
     mine = ['  File "/state/jobs/j/algo-1/ml/code/src/data.py", line 7, in f', *lines]
-    assert find_program_error(mine) == ProgramError(said="ValueError: x", where="src/data.py, line 7")
+    assert find_program_error(mine) == ProgramError(
+        said="ValueError: x", where="src/data.py, line 7"
+    )
 
 
 def test_same_cause_whatever_differs_from_point_to_point() -> None:
     def cause(nodes: int) -> str:
-        error = ProgramError(said=f"train.py: error: unrecognized arguments: --num-nodes {nodes}", where="train.py")
+        error = ProgramError(
+            said=f"train.py: error: unrecognized arguments: --num-nodes {nodes}", where="train.py"
+        )
         return failure_cause(f"AlgorithmError: algo-{nodes}: x", error)
 
     assert cause(1) == cause(8)
     assert failure_cause('AlgorithmError: algo-2: boom\nCommand "a --b 1"', None) == failure_cause(
         'AlgorithmError: algo-1: boom\nCommand "a --b 2"', None
     )
-    assert failure_cause("AlgorithmError: boom", None) != failure_cause("AlgorithmError: bang", None)
+    assert failure_cause("AlgorithmError: boom", None) != failure_cause(
+        "AlgorithmError: bang", None
+    )
     assert failure_cause(None, None) == ""
 
 
 def test_nodes_of_ranks_are_in_the_toolkits_order() -> None:
-    assert [host_of_rank(rank, 11, 2) for rank in (0, 2, 3, 6, 22)] == ["algo-1", "algo-10", "algo-10", "algo-2", None]
+    assert [host_of_rank(rank, 11, 2) for rank in (0, 2, 3, 6, 22)] == [
+        "algo-1",
+        "algo-10",
+        "algo-10",
+        "algo-2",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
-    "said", ["train.py: error: the following arguments are required: --epochs", "Error: Missing option '--epochs'."]
+    "said",
+    [
+        "train.py: error: the following arguments are required: --epochs",
+        "Error: Missing option '--epochs'.",
+    ],
 )
 def test_an_argument_that_is_missing_is_to_be_given_not_removed(said: str) -> None:
     found = find_program_error([said])
     assert found is not None and found.advice is not None
-    assert found.advice.startswith("give it in training.hyperparameters, by its name without the dashes")
+    assert found.advice.startswith(
+        "give it in training.hyperparameters, by its name without the dashes"
+    )

@@ -1,7 +1,9 @@
-"""What a program wrote is told from the toolkit's lines and torchrun's frame, in logs as they were captured.
+"""What a program wrote is told from the toolkit's lines and torchrun's frame, in logs as they were
+captured.
 
-CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, its environment and its
-traceback shortened: the toolkit's own log came first, and the spaces at the beginning of most lines are lost.
+CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, its
+environment and its traceback shortened: the toolkit's own log came first, and the spaces at the
+beginning of most lines are lost.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ def test_usage_error_is_all_that_is_left_of_a_captured_log() -> None:
 
 
 def test_failed_job_shows_the_usage_error_and_not_the_launchers_words() -> None:
-    failure = read_failure("AlgorithmError: ExecuteUserScriptError:", [f"algo-1: {line}" for line in CAPTURED])
+    failure = read_failure(
+        "AlgorithmError: ExecuteUserScriptError:", [f"algo-1: {line}" for line in CAPTURED]
+    )
     assert failure.lines == tuple(f"algo-1: {line}" for line in USAGE)
     assert (failure.host, failure.rank) == ("algo-1", 0)
 
@@ -96,7 +100,9 @@ def test_log_that_begins_within_the_environment_or_ends_within_the_summary() -> 
 def test_log_that_ends_with_the_command_or_within_the_report() -> None:
     command = CAPTURED.index("Invoking script with the following command:")
     assert written(CAPTURED[: command + 1]) == []
-    report = next(index for index, line in enumerate(CAPTURED) if line.endswith("ExecuteUserScriptError:"))
+    report = next(
+        index for index, line in enumerate(CAPTURED) if line.endswith("ExecuteUserScriptError:")
+    )
     assert written(CAPTURED[report : report + 2]) == ["ExitCode 1"]
 
 
@@ -113,7 +119,11 @@ def test_program_may_log_and_raise_as_the_toolkit_does() -> None:
 
 def test_only_the_rank_that_failed_first_keeps_its_marked_lines() -> None:
     summary = CAPTURED[CAPTURED.index("Traceback (most recent call last):") :]
-    ranks = ["step=1;", "[rank1]: RuntimeError: Connection closed by peer", "[rank0]: ValueError: label 17"]
+    ranks = [
+        "step=1;",
+        "[rank1]: RuntimeError: Connection closed by peer",
+        "[rank0]: ValueError: label 17",
+    ]
     assert written([*ranks, *summary]) == ["step=1;", "[rank0]: ValueError: label 17"]
     assert written(ranks) == ranks
 
@@ -129,11 +139,17 @@ def test_rank_is_read_from_the_marks_of_torch_and_of_mpirun() -> None:
 
 def test_node_without_a_line_of_its_program_keeps_the_toolkits() -> None:
     """A program that is not there at all: the toolkit's words are the only ones."""
-    log = ["algo-1: 2026-11-22 14:00:04,297 sagemaker-training-toolkit ERROR    no such file: train.py"]
+    log = [
+        "algo-1: 2026-11-22 14:00:04,297 sagemaker-training-toolkit ERROR    no such file: train.py"
+    ]
     assert read_failure(None, log).lines == tuple(log)
 
 
 def test_metric_that_is_named_error_blames_no_node() -> None:
-    log = ["algo-1: step=3; validation_error=0.25;", "algo-2: train error: 0.5", "algo-2: ValueError: boom"]
+    log = [
+        "algo-1: step=3; validation_error=0.25;",
+        "algo-2: train error: 0.5",
+        "algo-2: ValueError: boom",
+    ]
     assert read_failure("AlgorithmError: ", log).host == "algo-2"
     assert read_failure("AlgorithmError: ", log[:1]).host is None

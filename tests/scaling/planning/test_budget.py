@@ -1,4 +1,6 @@
-"""What a sweep's jobs were billed, and which attempts its budget and sweep.max_retries still allow."""
+"""What a sweep's jobs were billed, and which attempts its budget and sweep.max_retries still
+allow.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,22 @@ def description(status="Completed", nodes=2, name=None, keep_alive=None, **membe
     resources = {"InstanceCount": nodes, "InstanceType": "ml.m5.xlarge"}
     if keep_alive is not None:
         resources["KeepAlivePeriodInSeconds"] = keep_alive
-    return {"TrainingJobName": name, "TrainingJobStatus": status, "ResourceConfig": resources, **members}
+    return {
+        "TrainingJobName": name,
+        "TrainingJobStatus": status,
+        "ResourceConfig": resources,
+        **members,
+    }
 
 
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
         ({"BillableTimeInSeconds": 100}, 200),
-        ({"BillableTimeInSeconds": 30, "TrainingStartTime": STARTED, "TrainingEndTime": STARTED}, 60),  # spot
+        (
+            {"BillableTimeInSeconds": 30, "TrainingStartTime": STARTED, "TrainingEndTime": STARTED},
+            60,
+        ),  # spot
         ({"TrainingStartTime": STARTED, "TrainingEndTime": STARTED + timedelta(seconds=70)}, 140),
         ({"TrainingStartTime": STARTED}, None),
         ({"status": "Failed"}, 0),  # lack of capacity: it never started
@@ -48,12 +58,18 @@ def test_an_ended_job_counts_what_it_was_billed_on_every_node(members, expected)
         (600, {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}, 600),
         (600, {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 30}, 30),
         (600, {"Status": "Terminated"}, 0),
-        (0, {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}, 30),  # released just now
+        (
+            0,
+            {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30},
+            30,
+        ),  # released just now
         (600, None, 600),
     ],
 )
 def test_a_warm_pool_counts_in_full_until_its_time_is_final(keep_alive, pool, retained):
-    ended = description(nodes=4, keep_alive=keep_alive, BillableTimeInSeconds=100, WarmPoolStatus=pool)
+    ended = description(
+        nodes=4, keep_alive=keep_alive, BillableTimeInSeconds=100, WarmPoolStatus=pool
+    )
     assert billed_node_seconds(ended) == 4 * (100 + retained)
 
 
@@ -67,8 +83,9 @@ def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
     sweep.count(job(4))  # 800 USD
     sweep.count(job(2))  # 400
     assert sweep.budget_problem(job(4, attempt=2)) is None  # 1200 + 800: exactly the budget
-    assert sweep.budget_problem(job(8)) == (
-        "sweep.budget_usd: 2000.00 USD; the sweep's 2 jobs cost 1200.00 so far, "
+    assert (
+        sweep.budget_problem(job(8))
+        == "sweep.budget_usd: 2000.00 USD; the sweep's 2 jobs cost 1200.00 so far, "
         "and this attempt can cost 1600.00 more; raise it and go on with --resume"
     )
     sweep.settle(description(nodes=4, name=job(4), BillableTimeInSeconds=10))
@@ -85,24 +102,37 @@ def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
 
 def test_a_kept_pool_is_part_of_what_an_attempt_can_cost(make_config):
     config = make_config(
-        training={"max_runtime_seconds": 80, "keep_alive_seconds": 50}, sweep={"budget_usd": 499.0, "repeats": 1}
+        training={"max_runtime_seconds": 80, "keep_alive_seconds": 50},
+        sweep={"budget_usd": 499.0, "repeats": 1},
     )
-    assert "this attempt can cost 500.00 more" in str(Allowance(config, DOLLAR_A_SECOND).budget_problem(job(2)))
+    assert "this attempt can cost 500.00 more" in str(
+        Allowance(config, DOLLAR_A_SECOND).budget_problem(job(2))
+    )
 
 
 def test_without_a_budget_or_a_price_nothing_is_held_back(make_config):
-    for sweep in (allowance(make_config), allowance(make_config, usd_per_hour=None, budget_usd=1.0)):
+    for sweep in (
+        allowance(make_config),
+        allowance(make_config, usd_per_hour=None, budget_usd=1.0),
+    ):
         sweep.count(job(8))
         assert sweep.budget_problem(job(8, attempt=2)) is None
 
 
 def test_further_attempts_are_counted_over_the_whole_sweep(make_config):
     sweep = allowance(make_config, max_retries=2)
-    for name in (job(1), job(1, attempt=2), job(2), job(2, attempt=2), f"{SWEEP}-n1-of-somebody-else"):
+    for name in (
+        job(1),
+        job(1, attempt=2),
+        job(2),
+        job(2, attempt=2),
+        f"{SWEEP}-n1-of-somebody-else",
+    ):
         sweep.count(name)
     assert sweep.retry_problem(job(4)) is None
-    assert sweep.retry_problem(job(1, attempt=3)) == (
-        "sweep.max_retries: the whole sweep may make 2 further attempts, and 2 were made; "
+    assert (
+        sweep.retry_problem(job(1, attempt=3))
+        == "sweep.max_retries: the whole sweep may make 2 further attempts, and 2 were made; "
         "raise it and go on with --resume"
     )
     sweep.forget(job(2, attempt=2))
@@ -124,18 +154,26 @@ def bound_of(config):
         (0, 18.6, "x 1 attempt each and 0 further ones of 0 nodes together, x "),
     ],
 )
-def test_the_cost_bound_has_no_more_attempts_than_the_sweep_may_make(max_retries, node_hours, attempts, make_config):
-    config = make_config(sweep={"node_counts": [1, 8], "repeats": 2, "max_attempts": 2, "max_retries": max_retries})
+def test_the_cost_bound_has_no_more_attempts_than_the_sweep_may_make(
+    max_retries, node_hours, attempts, make_config
+):
+    config = make_config(
+        sweep={"node_counts": [1, 8], "repeats": 2, "max_attempts": 2, "max_retries": max_retries}
+    )
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     bound, reason = bound_of(config)
     assert bound == pytest.approx(node_hours * price)
-    included = "18.6 node-hours, 120 s to stop per job included and the time to download and upload not, "
+    included = (
+        "18.6 node-hours, 120 s to stop per job included and the time to download and upload not, "
+    )
     assert reason.startswith(included + attempts)
 
 
 def test_a_short_limit_counts_the_time_to_stop_which_is_longer(make_config):
     """A job that ignores SIGTERM at 60 s is killed at 180 s: three times the bill."""
-    config = make_config(training={"max_runtime_seconds": 60}, sweep={"node_counts": [1], "max_attempts": 1})
+    config = make_config(
+        training={"max_runtime_seconds": 60}, sweep={"node_counts": [1], "max_attempts": 1}
+    )
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     bound, _ = bound_of(config)
     assert bound == pytest.approx(180 / 3600 * price)
@@ -150,7 +188,9 @@ def test_a_budget_of_exactly_the_bound_holds_every_attempt(make_config):
     assert budget_problem(config, bound, reason) is None
     full = Allowance(config, load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour)
     points = [(nodes, repeat) for repeat in (1, 2, 3) for nodes in (8, 4, 2, 1)]
-    further = [(nodes, repeat, attempt) for attempt in (2, 3) for nodes, repeat in points if nodes == 8] + [(4, 1, 2)]
+    further = [
+        (nodes, repeat, attempt) for attempt in (2, 3) for nodes, repeat in points if nodes == 8
+    ] + [(4, 1, 2)]
     for nodes, repeat, attempt in [(*point, 1) for point in points] + further:
         name = job(nodes, attempt, repeat)
         assert full.budget_problem(name) is None and full.retry_problem(name) is None, name

@@ -36,7 +36,16 @@ def new(*nodes: int) -> list[Candidate]:
         ([*new(1), Candidate(8, True)], 2, False, 1),
         ([*new(4), Candidate(8, True)], 2, True, 0),
     ],
-    ids=["smallest", "waits", "next", "order", "parallel", "adopts", "adopts-beside", "proven-order"],
+    ids=[
+        "smallest",
+        "waits",
+        "next",
+        "order",
+        "parallel",
+        "adopts",
+        "adopts-beside",
+        "proven-order",
+    ],
 )
 def test_new_code_runs_alone_and_small_until_it_is_proven(
     waiting: list[Candidate], running: int, is_proven: bool, place: int | None
@@ -58,39 +67,68 @@ def test_smoke_is_for_sweeps_with_larger_jobs(make_config):
 def test_code_is_new_where_image_code_or_an_arguments_name_is(make_config):
     config = make_config()
     known = code_digest(config, INPUTS)
-    assert code_digest(make_config(sweep={"node_counts": [1]}, training={"seed": 3}), INPUTS) == known
-    assert code_digest(config, ResolvedInputs("other", "image@sha256:1", "s3://other", "s3://code/1")) == known
+    assert (
+        code_digest(make_config(sweep={"node_counts": [1]}, training={"seed": 3}), INPUTS) == known
+    )
+    assert (
+        code_digest(config, ResolvedInputs("other", "image@sha256:1", "s3://other", "s3://code/1"))
+        == known
+    )
     changed = [
         code_digest(config, ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/2")),
         code_digest(config, ResolvedInputs("sweep", "image@sha256:2", "s3://data", "s3://code/1")),
         code_digest(
-            make_config(training={"hyperparameters": {"y": "{per_replica_batch_size} {learning_rate}"}}), INPUTS
+            make_config(
+                training={"hyperparameters": {"y": "{per_replica_batch_size} {learning_rate}"}}
+            ),
+            INPUTS,
         ),
-        code_digest(make_config(training={"distribution": {"kind": "mpi", "processes_per_node": 1}}), INPUTS),
+        code_digest(
+            make_config(training={"distribution": {"kind": "mpi", "processes_per_node": 1}}), INPUTS
+        ),
     ]
     assert len({known, *changed}) == 5
 
 
-@pytest.mark.parametrize("line", ["step=1; loss=3", "Step 12/300", "epoch 1 step: 7", "train_loss=0.5;"])
+@pytest.mark.parametrize(
+    "line", ["step=1; loss=3", "Step 12/300", "epoch 1 step: 7", "train_loss=0.5;"]
+)
 def test_line_of_a_step(line: str) -> None:
     assert is_step(f"algo-1: {line}", {"loss": "train_loss=([0-9.]+);"})
 
 
-@pytest.mark.parametrize("line", ["num steps: 1000", "max_step=9", "step size 0.1 is used", "loading", "steps"])
+@pytest.mark.parametrize(
+    "line", ["num steps: 1000", "max_step=9", "step size 0.1 is used", "loading", "steps"]
+)
 def test_line_of_no_step(line: str) -> None:
     assert not is_step(f"algo-1: {line}", {})
 
 
 def test_two_failures_of_the_program_in_a_row_with_one_cause_end_the_sweep(make_outcome):
     first = make_outcome(1, program_error=USAGE)
-    second = make_outcome(4, program_error=USAGE.model_copy(update={"said": USAGE.said.replace("1", "4")}))
+    second = make_outcome(
+        4, program_error=USAGE.model_copy(update={"said": USAGE.said.replace("1", "4")})
+    )
     assert reason_to_give_up([first]) is None
     reason = reason_to_give_up([first, second])
-    assert reason == f"the program failed twice in a row with the same cause: {second.program_error.text}"
-    assert reason_to_give_up([first, make_outcome(2, 40.0), second]) is None, "one completed between them"
-    assert reason_to_give_up([first, make_outcome(2, program_error=ProgramError(said="ValueError: y")), second]) is None
+    assert (
+        reason
+        == f"the program failed twice in a row with the same cause: {second.program_error.text}"
+    )
+    assert reason_to_give_up([first, make_outcome(2, 40.0), second]) is None, (
+        "one completed between them"
+    )
+    assert (
+        reason_to_give_up(
+            [first, make_outcome(2, program_error=ProgramError(said="ValueError: y")), second]
+        )
+        is None
+    )
     bare = make_outcome(2, reason="ClientError: bad input on algo-2")
-    assert reason_to_give_up([bare, bare]) == f"the program failed twice in a row with the same cause: {bare.reason}"
+    assert (
+        reason_to_give_up([bare, bare])
+        == f"the program failed twice in a row with the same cause: {bare.reason}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +136,9 @@ def test_two_failures_of_the_program_in_a_row_with_one_cause_end_the_sweep(make_
     [("Failed", "CapacityError: none"), ("Failed", "InternalServerError: x"), ("Stopped", "stopped on request"),
      ("Failed", None), ("Failed", "sweep.budget_usd: no more")],
 )  # fmt: skip
-def test_ends_that_say_nothing_of_the_program_neither_count_nor_part_two_that_do(status, reason, make_outcome):
+def test_ends_that_say_nothing_of_the_program_neither_count_nor_part_two_that_do(
+    status, reason, make_outcome
+):
     other = make_outcome(2, status=status, reason=reason)
     failed = make_outcome(1, program_error=USAGE)
     assert reason_to_give_up([other, other]) is None
@@ -116,12 +156,15 @@ def test_lack_of_memory_is_one_cause_only_at_one_batch_size(make_outcome):
 
 
 def test_report_says_how_many_points_were_not_run_and_why(make_outcome, make_outcomes):
-    failed = [make_outcome(n, program_error=USAGE, created_at=f"2026-01-0{n}T00:00:00") for n in (1, 2)]
+    failed = [
+        make_outcome(n, program_error=USAGE, created_at=f"2026-01-0{n}T00:00:00") for n in (1, 2)
+    ]
     planned = [(1, 1), (2, 1), (4, 1), (8, 1)]
     said = given_up_caveat(planned, failed[::-1])
     assert (
         said
-        == f"2 of 4 planned points were not run: the program failed twice in a row with the same cause: {USAGE.text}."
+        == "2 of 4 planned points were not run: the program failed twice in a row with the same"
+        f" cause: {USAGE.text}."
     )
     assert given_up_caveat(planned[:2], failed) is None
     assert given_up_caveat(planned, make_outcomes({1: 40})) is None

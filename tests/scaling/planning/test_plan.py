@@ -38,14 +38,22 @@ def test_fixed_per_replica_grows_the_batch_and_the_learning_rate(make_config):
         sweep={"node_counts": [2, 4], "repeats": 1, "order": "ascending"},
     )
     two, four = plan_of(config).points
-    assert (two.global_batch_size, four.global_batch_size, four.per_replica_batch_size) == (16, 32, 8)
+    assert (two.global_batch_size, four.global_batch_size, four.per_replica_batch_size) == (
+        16,
+        32,
+        8,
+    )
     assert (two.learning_rate, four.learning_rate) == pytest.approx((0.1, 0.2))
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("none", 0.1), ("linear", 0.4), ("sqrt", 0.2)])
 def test_learning_rate_rules(rule, expected, make_config):
-    rate = make_config(training={"learning_rate": {"value": 0.1, "rule": rule}}).training.learning_rate
-    assert scaled_learning_rate(rate, global_batch=256, base_global_batch=64) == pytest.approx(expected)
+    rate = make_config(
+        training={"learning_rate": {"value": 0.1, "rule": rule}}
+    ).training.learning_rate
+    assert scaled_learning_rate(rate, global_batch=256, base_global_batch=64) == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,18 +85,24 @@ def test_order_is_a_reproducible_shuffle_of_each_repeat(make_config):
 )
 def test_cost_bound_by_hand(attempts, node_hours, text, make_config):
     # (1 + 2) nodes x 2 repeats x (1 h + 120 s to stop) = 6.2 node-hours, once per attempt
-    plan = plan_of(make_config(sweep={"node_counts": [1, 2], "repeats": 2, "max_attempts": attempts}))
+    plan = plan_of(
+        make_config(sweep={"node_counts": [1, 2], "repeats": 2, "max_attempts": attempts})
+    )
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     assert plan.cost_bound_usd == pytest.approx(node_hours * price)
-    included = "6.2 node-hours, 120 s to stop per job included and the time to download and upload not, "
+    included = (
+        "6.2 node-hours, 120 s to stop per job included and the time to download and upload not, "
+    )
     assert plan.cost_bound_reason.startswith(included + text)
 
 
 def test_the_cost_bound_holds_the_warm_pools(make_config):
-    # (1 + 2) nodes x 2 repeats x (1 h + 120 s to stop + 0.5 h kept) = 9.2 node-hours, in each of 2 attempts
+    # (1 + 2) nodes x 2 repeats x (1 h + 120 s to stop + 0.5 h kept) = 9.2 node-hours, in each of 2
+    # attempts
     plan = plan_of(
         make_config(
-            training={"keep_alive_seconds": 1800}, sweep={"node_counts": [1, 2], "repeats": 2, "max_attempts": 2}
+            training={"keep_alive_seconds": 1800},
+            sweep={"node_counts": [1, 2], "repeats": 2, "max_attempts": 2},
         )
     )
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
@@ -101,7 +115,11 @@ def test_the_cost_bound_holds_the_warm_pools(make_config):
 
 def test_waiting_for_spot_and_the_platforms_retries_cost_nothing_more(make_config):
     on_demand = plan_of(make_config())
-    spot = plan_of(make_config(training={"spot": {"max_wait_seconds": 86_400}, "checkpoints": {}, "retry_attempts": 9}))
+    spot = plan_of(
+        make_config(
+            training={"spot": {"max_wait_seconds": 86_400}, "checkpoints": {}, "retry_attempts": 9}
+        )
+    )
     assert spot.cost_bound_usd == on_demand.cost_bound_usd
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     assert f"x on-demand {price} USD/h" in spot.cost_bound_reason
@@ -114,26 +132,43 @@ def test_placeholders_keep_a_numbers_type(benchmark_config):
     assert (fill_placeholders(3, point), fill_placeholders('{"a": 1}', point)) == (3, '{"a": 1}')
 
 
-OWN = {"batch": None, "learning_rate": None, "hyperparameters": {"epochs": 3, "shards": "{world_size}"}}
+OWN = {
+    "batch": None,
+    "learning_rate": None,
+    "hyperparameters": {"epochs": 3, "shards": "{world_size}"},
+}
 
 
 def test_a_program_may_bring_its_own_batch_and_learning_rate(make_config):
-    plan = plan_of(make_config(training=OWN, sweep={"node_counts": [1, 2], "repeats": 1, "order": "ascending"}))
+    plan = plan_of(
+        make_config(training=OWN, sweep={"node_counts": [1, 2], "repeats": 1, "order": "ascending"})
+    )
     assert [(p.nodes, p.world_size, p.seed) for p in plan.points] == [(1, 1, 1), (2, 2, 1)]
     for point in plan.points:
-        assert (point.global_batch_size, point.per_replica_batch_size, point.accumulate_grad_batches) == (None,) * 3
+        assert (
+            point.global_batch_size,
+            point.per_replica_batch_size,
+            point.accumulate_grad_batches,
+        ) == (None,) * 3
         assert point.learning_rate is None
         assert fill_placeholders("{world_size}", point) == point.world_size
 
 
 def test_a_learning_rate_without_a_batch_policy_is_the_same_everywhere(make_config):
     rate = {"value": 0.1, "rule": "none"}
-    config = make_config(training={**OWN, "learning_rate": rate, "hyperparameters": {"lr": "{learning_rate}"}})
+    config = make_config(
+        training={**OWN, "learning_rate": rate, "hyperparameters": {"lr": "{learning_rate}"}}
+    )
     assert {point.learning_rate for point in plan_of(config).points} == {0.1}
 
 
 def test_a_batch_policy_without_a_learning_rate(make_config):
     batch = {"policy": "fixed_per_replica", "size": 8}
-    config = make_config(training={**OWN, "batch": batch, "hyperparameters": {"b": "{per_replica_batch_size}"}})
+    config = make_config(
+        training={**OWN, "batch": batch, "hyperparameters": {"b": "{per_replica_batch_size}"}}
+    )
     plan = plan_of(config)
-    assert {(p.nodes, p.global_batch_size, p.learning_rate) for p in plan.points} == {(1, 8, None), (2, 16, None)}
+    assert {(p.nodes, p.global_batch_size, p.learning_rate) for p in plan.points} == {
+        (1, 8, None),
+        (2, 16, None),
+    }

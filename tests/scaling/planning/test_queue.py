@@ -1,4 +1,6 @@
-"""What a sweep does next: every decision without Prefect, without a platform and without a clock."""
+"""What a sweep does next: every decision without Prefect, without a platform and without a
+clock.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ THE_PROGRAMS = "AlgorithmError: boom"
 
 def queue_of(make_config, usd_per_hour=None, max_runtime_seconds=80, **sweep):
     """A sweep over 1, 2 and 4 nodes in this order, of code that is known to run."""
-    sweep = {"node_counts": [1, 2, 4], "order": "ascending", "smoke": "never", "max_attempts": 1, **sweep}
+    sweep = {
+        "node_counts": [1, 2, 4],
+        "order": "ascending",
+        "smoke": "never",
+        "max_attempts": 1,
+        **sweep,
+    }
     config = make_config(sweep=sweep, training={"max_runtime_seconds": max_runtime_seconds})
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
     return SweepQueue(config, replace(plan, usd_per_hour=usd_per_hour), INPUTS)
@@ -61,7 +69,9 @@ def ended(order, reason=None):
 
 
 def settle(queue, order, reason=None, **members):
-    queue.settle(described(order, "Failed" if reason else "Completed", **members), ended(order, reason))
+    queue.settle(
+        described(order, "Failed" if reason else "Completed", **members), ended(order, reason)
+    )
 
 
 def places(orders):
@@ -95,7 +105,9 @@ def test_what_may_pass_is_tried_again_at_once_as_often_as_allowed(make_config):
 
 def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make_config):
     """A dollar a node-second, 200 s an attempt at most: 200, 400 and 800 USD."""
-    queue = queue_of(make_config, usd_per_hour=3600.0, budget_usd=900.0, max_parallel_jobs=3, repeats=1)
+    queue = queue_of(
+        make_config, usd_per_hour=3600.0, budget_usd=900.0, max_parallel_jobs=3, repeats=1
+    )
     one, two = submit(queue), submit(queue)
     four = queue.next()
     assert queue.confirm(four, frozenset()) == Wait()
@@ -104,7 +116,11 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
     settle(queue, two, BillableTimeInSeconds=40)  # 30 + 80 + 800: more than 900
     four = queue.next()
     refused = queue.confirm(four, frozenset())
-    assert isinstance(refused, Refuse) and refused.is_over_budget and refused.attempt.identity == (4, 1, 1)
+    assert (
+        isinstance(refused, Refuse)
+        and refused.is_over_budget
+        and refused.attempt.identity == (4, 1, 1)
+    )
     assert "cost 110.00 so far, and this attempt can cost 800.00 more" in refused.reason
     assert queue.next() == Done()
     assert four.job_name not in queue.known
@@ -120,7 +136,9 @@ def test_jobs_that_another_run_has_claimed_count(make_config):
     assert isinstance(queue.confirm(order, frozenset({anothers, order.job_name})), Submit)
     assert anothers in queue.known
     settle(queue, order, BillableTimeInSeconds=10)
-    assert isinstance(queue.confirm(queue.next(), frozenset({anothers})), Refuse)  # 10 + 20 + 800 + 800
+    assert isinstance(
+        queue.confirm(queue.next(), frozenset({anothers})), Refuse
+    )  # 10 + 20 + 800 + 800
 
 
 def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
@@ -141,7 +159,9 @@ def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
     assert order.attempt.identity == (1, 1, 1)
     refused = queue.refused(order, "ResourceLimitExceeded", 1100.1)
     assert refused == Refuse(order.attempt, order.job_name, "ResourceLimitExceeded")
-    assert queue.refused(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()  # 2 nodes: a deadline of its own
+    assert (
+        queue.refused(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()
+    )  # 2 nodes: a deadline of its own
 
 
 def test_a_refused_request_is_final_and_was_never_a_job(make_config):
@@ -155,10 +175,15 @@ def test_a_refused_request_is_final_and_was_never_a_job(make_config):
 
 def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     before = queue_of(make_config, max_parallel_jobs=3)
-    jobs = {order.attempt.point.nodes: order.job_name for order in (submit(before), submit(before), submit(before))}
+    jobs = {
+        order.attempt.point.nodes: order.job_name
+        for order in (submit(before), submit(before), submit(before))
+    }
     queue = queue_of(make_config, max_attempts=2, max_parallel_jobs=2)
     queue.count_earlier({jobs[4], jobs[2]}, [])
-    assert queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()  # asked of the platform again
+    assert (
+        queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
+    )  # asked of the platform again
     two = submit(queue)
     assert two.attempt.identity == (2, 1, 1) and not two.counts_others
     assert queue.was_ended_before(two, "Failed") and not queue.was_ended_before(two, "InProgress")
@@ -251,7 +276,9 @@ def test_a_job_that_is_lost_is_active_no_longer_and_has_its_attempt(make_config)
     assert order.job_name not in queue.active
 
 
-ENDS = st.sampled_from([None, None, NO_CAPACITY, THE_PROGRAMS, "InternalServerError: x", "refused", "quota", "lost"])
+ENDS = st.sampled_from(
+    [None, None, NO_CAPACITY, THE_PROGRAMS, "InternalServerError: x", "refused", "quota", "lost"]
+)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -261,7 +288,9 @@ ENDS = st.sampled_from([None, None, NO_CAPACITY, THE_PROGRAMS, "InternalServerEr
     attempts=st.integers(1, 3),
     smoke=st.sampled_from(["auto", "never"]),
 )
-def test_whatever_comes_back_every_point_is_tried_and_the_sweep_ends(make_config, ends, at_once, attempts, smoke):
+def test_whatever_comes_back_every_point_is_tried_and_the_sweep_ends(
+    make_config, ends, at_once, attempts, smoke
+):
     """Within its limits, and no job is sent twice."""
     limits = {"repeats": 2, "max_attempts": attempts, "smoke": smoke, "max_parallel_jobs": at_once}
     queue, answers, now = queue_of(make_config, **limits), iter(ends), 0.0

@@ -32,7 +32,12 @@ SMP_V1 = {
     "ddp": True,
     "processes_per_node": 8,
 }
-SMP_V2 = {"kind": "smp_v2", "hybrid_shard_degree": 8, "tensor_parallel_degree": 2, "sm_activation_offloading": True}
+SMP_V2 = {
+    "kind": "smp_v2",
+    "hybrid_shard_degree": 8,
+    "tensor_parallel_degree": 2,
+    "sm_activation_offloading": True,
+}
 # Recording of record_sdk_requests.py -> the same choice here.
 SMP_V1_KEYS = {
     "partitions": 2,
@@ -59,29 +64,42 @@ SAME_CHOICE = {
     "smddp": {"kind": "smddp"},
     "smddp_options": {"kind": "smddp", "custom_mpi_options": "-x NCCL_DEBUG=VERSION"},
     "smp_v1": SMP_V1,
-    "smp_v1_efa": SMP_V1,  # the recording spells out the EFA settings that are given by default here
+    "smp_v1_efa": (
+        SMP_V1
+    ),  # the recording spells out the EFA settings that are given by default here
     "smp_v1_keys": {"kind": "smp_v1", "processes_per_node": 8, "efa_flags": False, **SMP_V1_KEYS},
     "smp_v1_horovod": {"kind": "smp_v1", "processes_per_node": 8, "partitions": 2, "horovod": True},
     "smp_v2": SMP_V2,
     "smp_v2_image": SMP_V2,  # the SDK chose the image by itself; here it is named
     "mpi": {"kind": "mpi"},
-    "mpi_options": {"kind": "mpi", "processes_per_node": 2, "custom_mpi_options": "--NCCL_DEBUG WARN"},
+    "mpi_options": {
+        "kind": "mpi",
+        "processes_per_node": 2,
+        "custom_mpi_options": "--NCCL_DEBUG WARN",
+    },
     "horovod": {"kind": "horovod", "processes_per_node": 8},
     "parameter_server": {"kind": "parameter_server"},
     "trainium": {"kind": "trainium"},
 }
 # What the SDK refuses or takes, and the sentence with which the plan refuses it.
 REFUSED_HERE = {
-    "refused_cpu_without_image": None,  # an image is always named here, with which the SDK takes CPU nodes too
+    "refused_cpu_without_image": (
+        None
+    ),  # an image is always named here, with which the SDK takes CPU nodes too
     "refused_pytorchddp_by_version": None,  # an AWS container without SMDDP gets a hint here
     "refused_smddp_by_version": None,  # AWS's table of containers has 2.3.0, the SDK's ends before
-    "refused_horovod_beside_ddp": None,  # refused by the config, tests/scaling/rules/distribution/test_options.py
+    "refused_horovod_beside_ddp": (
+        None
+    ),  # refused by the config, tests/scaling/rules/distribution/test_options.py
     "refused_port_without_ddp": None,
     "refused_two_smdistributed": None,  # kinds exclude each other
     "refused_mpi_on_trainium": ({"kind": "mpi"}, "mpi does not start on ml.trn1.32xlarge"),
     "refused_smddp_on_p5": ({"kind": "smddp"}, "ml.p5.48xlarge has no smddp"),
     "taken_smddp_on_g5": ({"kind": "smddp"}, "ml.g5.12xlarge has no smddp"),
-    "taken_64_processes_on_8_gpus": ({"kind": "mpi", "processes_per_node": 64}, "64 is more than the 8 accelerators"),
+    "taken_64_processes_on_8_gpus": (
+        {"kind": "mpi", "processes_per_node": 64},
+        "64 is more than the 8 accelerators",
+    ),
 }
 
 
@@ -90,7 +108,9 @@ def recording(name):
 
 
 def config_like(name, distribution, make_config):
-    """The config that says what the recorded estimator was told (tests/scaling/record_sdk_requests.py)."""
+    """The config that says what the recorded estimator was told
+    (tests/scaling/record_sdk_requests.py).
+    """
     return make_config(
         training={
             "distribution": distribution,
@@ -132,8 +152,14 @@ def test_golden_request(benchmark_config):
                 "InputMode": "File",
             }
         ],
-        "OutputDataConfig": {"S3OutputPath": "s3://bench-bucket/nodesweep/sweeps/bench-20260102030405-0a1b2c3d/jobs"},
-        "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": nodes, "VolumeSizeInGB": 30},
+        "OutputDataConfig": {
+            "S3OutputPath": "s3://bench-bucket/nodesweep/sweeps/bench-20260102030405-0a1b2c3d/jobs"
+        },
+        "ResourceConfig": {
+            "InstanceType": "ml.m5.xlarge",
+            "InstanceCount": nodes,
+            "VolumeSizeInGB": 30,
+        },
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "HyperParameters": {
             "epochs": "3",
@@ -163,8 +189,12 @@ def test_request_digest_is_the_same_for_another_attempt(benchmark_config):
 
 
 def test_torch_distributed_and_own_code_reach_the_toolkit(make_config):
-    config = make_config(training={"distribution": {"kind": "torch_distributed", "processes_per_node": 2}})
-    inputs = ResolvedInputs(INPUTS.sweep_id, INPUTS.image_uri, INPUTS.dataset_uri, "s3://b/code/sourcedir.tar.gz")
+    config = make_config(
+        training={"distribution": {"kind": "torch_distributed", "processes_per_node": 2}}
+    )
+    inputs = ResolvedInputs(
+        INPUTS.sweep_id, INPUTS.image_uri, INPUTS.dataset_uri, "s3://b/code/sourcedir.tar.gz"
+    )
     sent = build_request(config, plan_of(config).points[0], inputs)["HyperParameters"]
     assert sent["sagemaker_torch_distributed_enabled"] == "true"
     assert sent["sagemaker_mpi_num_of_processes_per_host"] == "2"
@@ -172,7 +202,9 @@ def test_torch_distributed_and_own_code_reach_the_toolkit(make_config):
 
 
 def test_a_hyperparameter_too_long_for_the_service_is_refused(make_config):
-    config = make_config(training={"hyperparameters": {"b": "{global_batch_size}", "long": "x" * 2499}})
+    config = make_config(
+        training={"hyperparameters": {"b": "{global_batch_size}", "long": "x" * 2499}}
+    )
     with pytest.raises(ValueError, match="'long' is 2501 characters as JSON; SageMaker takes 2500"):
         build_request(config, plan_of(config).points[0], INPUTS)
 
@@ -193,22 +225,30 @@ def test_the_request_is_what_the_sdk_sends_for_the_same_choice(name, make_config
     config = config_like(name, SAME_CHOICE[name], make_config)
     sent = build_request(config, plan_of(config).points[0], inputs)
     # Different on purpose:
-    assert sent.pop("TrainingJobName") != recorded.pop("TrainingJobName")  # a job's name is made of its content
+    assert sent.pop("TrainingJobName") != recorded.pop(
+        "TrainingJobName"
+    )  # a job's name is made of its content
     assert json.loads(sent["HyperParameters"].pop("sagemaker_job_name")).startswith(INPUTS.sweep_id)
     assert recorded["HyperParameters"].pop("sagemaker_job_name") == '"golden"'
     assert sent.pop("Tags")  # the SDK sends none; a sweep is found again by its tags
-    # The profiler and the debugger's hook sample every node while it trains: a benchmark measures without them.
+    # The profiler and the debugger's hook sample every node while it trains: a benchmark measures
+    # without them.
     assert sent.pop("ProfilerConfig") == {"DisableProfiler": True}
     assert recorded.pop("ProfilerConfig")["DisableProfiler"] is (name == "trainium")
     assert recorded.pop("DebugHookConfig")["CollectionConfigurations"] == []
     # The image's own SAGEMAKER_PROGRAM would win over the hyperparameter where code is sent.
     assert sent.pop("Environment") == {"SAGEMAKER_PROGRAM": "train.py"}
-    # Metrics as time series: the SDK asks for them only with an image of its own choice, here always.
+    # Metrics as time series: the SDK asks for them only with an image of its own choice, here
+    # always.
     assert sent["AlgorithmSpecification"].pop("EnableSageMakerMetricsTimeSeries") is True
-    chosen_by_sdk = recorded["AlgorithmSpecification"].pop("EnableSageMakerMetricsTimeSeries", False)
+    chosen_by_sdk = recorded["AlgorithmSpecification"].pop(
+        "EnableSageMakerMetricsTimeSeries", False
+    )
     assert chosen_by_sdk is (name == "smp_v2_image")
     # Every sweep has its prefix.
-    assert sent.pop("OutputDataConfig")["S3OutputPath"].startswith("s3://bench-bucket/nodesweep/sweeps/")
+    assert sent.pop("OutputDataConfig")["S3OutputPath"].startswith(
+        "s3://bench-bucket/nodesweep/sweeps/"
+    )
     assert recorded.pop("OutputDataConfig") == {"S3OutputPath": "s3://bench-bucket/nodesweep/jobs"}
     assert sent == recorded
 
@@ -217,7 +257,10 @@ def test_the_request_is_what_the_sdk_sends_for_the_same_choice(name, make_config
 def test_the_plan_refuses_more_than_the_sdk(name, make_config):
     distribution, message = REFUSED_HERE[name]
     assert ("refused" in recording(name)) is name.startswith("refused_")
-    assert any(message in problem for problem in check(facts_of(config_like(name, distribution, make_config))).problems)
+    assert any(
+        message in problem
+        for problem in check(facts_of(config_like(name, distribution, make_config))).problems
+    )
 
 
 def test_a_job_without_channels_has_no_input(make_config):
@@ -229,7 +272,9 @@ def test_a_job_without_channels_has_no_input(make_config):
 def test_a_channel_per_folder(make_config):
     dataset = {"format": "files", "expectations": [], "channel": None}
     inputs = replace(INPUTS, dataset_folders=("train", "val"))
-    channels = build_request(make_config(dataset=dataset), plan_of(make_config()).points[0], inputs)["InputDataConfig"]
+    channels = build_request(
+        make_config(dataset=dataset), plan_of(make_config()).points[0], inputs
+    )["InputDataConfig"]
     uri = INPUTS.dataset_uri
     assert {c["ChannelName"]: c["DataSource"]["S3DataSource"]["S3Uri"] for c in channels} == {
         "train": f"{uri}train/",

@@ -1,4 +1,6 @@
-"""Job features in the CreateTrainingJob request, and every request held to botocore's model of the service."""
+"""Job features in the CreateTrainingJob request, and every request held to botocore's model of the
+service.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def requests_of(config):
 
 @pytest.fixture
 def request_with(make_config):
-    """request_with(spot=…) is the first request of the small config with that in its training section."""
+    """request_with(spot=…) is the first request of the small config with that in its training
+    section.
+    """
 
     def make(dataset=None, **training):
         return requests_of(make_config(training=training, dataset=dataset or {}))[0]
@@ -63,14 +67,20 @@ def request_with(make_config):
 @pytest.fixture(scope="module")
 def service_shape():
     return (
-        botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+        botocore.session.get_session()
+        .get_service_model("sagemaker")
+        .operation_model("CreateTrainingJob")
+        .input_shape
     )
 
 
 def test_spot_sets_the_flag_and_the_longest_wait(request_with):
     request = request_with(**SPOT)
     assert request["EnableManagedSpotTraining"] is True
-    assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200}
+    assert request["StoppingCondition"] == {
+        "MaxRuntimeInSeconds": 3600,
+        "MaxWaitTimeInSeconds": 7200,
+    }
 
 
 def test_checkpoints_lie_under_the_jobs_own_prefix(request_with):
@@ -87,7 +97,10 @@ def test_another_attempt_has_its_own_checkpoints_and_the_same_digest(make_config
     first, second = (build_request(config, point, INPUTS, attempt) for attempt in (1, 2))
     assert names.request_digest(first) == names.request_digest(second)
     assert first["CheckpointConfig"]["S3Uri"] != second["CheckpointConfig"]["S3Uri"]
-    elsewhere = {**first, "CheckpointConfig": {**first["CheckpointConfig"], "LocalPath": "/opt/ml/other"}}
+    elsewhere = {
+        **first,
+        "CheckpointConfig": {**first["CheckpointConfig"], "LocalPath": "/opt/ml/other"},
+    }
     assert names.request_digest(elsewhere) != names.request_digest(first)
 
 
@@ -104,8 +117,13 @@ def test_a_warm_pool_and_the_volumes_key_are_the_nodes(request_with):
 
 
 def test_network_and_output(request_with):
-    request = request_with(vpc=VPC, encrypt_inter_container_traffic=True, output_kms_key_id="alias/output")
-    assert request["VpcConfig"] == {"Subnets": ["subnet-1", "subnet-2"], "SecurityGroupIds": ["sg-1"]}
+    request = request_with(
+        vpc=VPC, encrypt_inter_container_traffic=True, output_kms_key_id="alias/output"
+    )
+    assert request["VpcConfig"] == {
+        "Subnets": ["subnet-1", "subnet-2"],
+        "SecurityGroupIds": ["sg-1"],
+    }
     assert request["EnableInterContainerTrafficEncryption"] is True
     assert request["OutputDataConfig"] == {"S3OutputPath": JOBS, "KmsKeyId": "alias/output"}
 
@@ -118,8 +136,18 @@ def test_the_input_mode_is_the_datasets(request_with):
 
 def test_extra_channels_follow_the_datasets_in_order_of_name(request_with):
     channels = {
-        "labels": {"type": "S3", "uri": "s3://other/labels/", "distribution": "ShardedByS3Key", "input_mode": "Pipe"},
-        "corpus": {"type": "EFS", "id": "fs-01234567", "directory_path": "/corpus", "access_mode": "rw"},
+        "labels": {
+            "type": "S3",
+            "uri": "s3://other/labels/",
+            "distribution": "ShardedByS3Key",
+            "input_mode": "Pipe",
+        },
+        "corpus": {
+            "type": "EFS",
+            "id": "fs-01234567",
+            "directory_path": "/corpus",
+            "access_mode": "rw",
+        },
     }
     dataset, corpus, labels = request_with(extra_channels=channels, vpc=VPC)["InputDataConfig"]
     assert dataset["ChannelName"] == "training"
@@ -150,8 +178,13 @@ def test_extra_channels_follow_the_datasets_in_order_of_name(request_with):
 
 def test_tensorboard_retries_and_tags(request_with):
     request = request_with(tensorboard=True, retry_attempts=2, tags={"owner": "vision"})
-    assert request["TensorBoardOutputConfig"] == {"LocalPath": "/opt/ml/output/tensorboard", "S3OutputPath": JOBS}
-    assert request["Environment"]["TENSORBOARD_DIR"] == "/opt/ml/output/tensorboard", "where the program writes"
+    assert request["TensorBoardOutputConfig"] == {
+        "LocalPath": "/opt/ml/output/tensorboard",
+        "S3OutputPath": JOBS,
+    }
+    assert request["Environment"]["TENSORBOARD_DIR"] == "/opt/ml/output/tensorboard", (
+        "where the program writes"
+    )
     own = request_with(tensorboard=True, environment={"TENSORBOARD_DIR": "/tmp/tb"})
     assert own["Environment"]["TENSORBOARD_DIR"] == "/tmp/tb"
     assert request["RetryStrategy"] == {"MaximumRetryAttempts": 2}
@@ -159,11 +192,18 @@ def test_tensorboard_retries_and_tags(request_with):
 
 
 def test_the_digest_says_nothing_of_tags(request_with):
-    assert request_with()["TrainingJobName"] == request_with(tags={"owner": "vision"})["TrainingJobName"]
+    assert (
+        request_with()["TrainingJobName"]
+        == request_with(tags={"owner": "vision"})["TrainingJobName"]
+    )
 
 
-@pytest.mark.parametrize("training", [{**EVERYTHING, **SPOT}, {**EVERYTHING, "keep_alive_seconds": 600}])
-def test_a_request_with_every_feature_is_what_the_service_takes(training, make_config, service_shape):
+@pytest.mark.parametrize(
+    "training", [{**EVERYTHING, **SPOT}, {**EVERYTHING, "keep_alive_seconds": 600}]
+)
+def test_a_request_with_every_feature_is_what_the_service_takes(
+    training, make_config, service_shape
+):
     for request in requests_of(make_config(training=training)):
         assert_valid(request, service_shape)
 
@@ -177,10 +217,22 @@ def test_the_examples_requests_are_what_the_service_takes(path, service_shape):
 @pytest.mark.parametrize(
     ("member", "value", "broken"),
     [
-        ("RetryStrategy", {"MaximumRetryAttempts": 31}, "RetryStrategy.MaximumRetryAttempts: 31 > 30"),
+        (
+            "RetryStrategy",
+            {"MaximumRetryAttempts": 31},
+            "RetryStrategy.MaximumRetryAttempts: 31 > 30",
+        ),
         ("Environment", {"A-B": "x"}, "Environment.A-B: does not match [a-zA-Z_][a-zA-Z0-9_]*"),
-        ("VpcConfig", {"Subnets": ["s"] * 17, "SecurityGroupIds": ["s"]}, "VpcConfig.Subnets: 17 > 16"),
-        ("ProfilerConfig", {"S3OutputPath": "ftp://x"}, "ProfilerConfig.S3OutputPath: does not match "),
+        (
+            "VpcConfig",
+            {"Subnets": ["s"] * 17, "SecurityGroupIds": ["s"]},
+            "VpcConfig.Subnets: 17 > 16",
+        ),
+        (
+            "ProfilerConfig",
+            {"S3OutputPath": "ftp://x"},
+            "ProfilerConfig.S3OutputPath: does not match ",
+        ),
     ],
 )
 def test_the_comparison_with_the_model_finds_what_is_broken(member, value, broken, service_shape):

@@ -1,4 +1,6 @@
-"""What AWS's documents advise: shown where it applies, with its condition and its source, and nowhere else."""
+"""What AWS's documents advise: shown where it applies, with its condition and its source, and
+nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def failed_run(make_outcome, make_outcomes, make_report, make_config):
         }
         failed = make_outcome(4, instance_type=instance_type, **given)
         config = make_config(training={"instance_type": instance_type, **(training or {})})
-        report = make_report([*make_outcomes({1: 40}, instance_type=instance_type), failed], config=config)
+        report = make_report(
+            [*make_outcomes({1: 40}, instance_type=instance_type), failed], config=config
+        )
         return report, report.points[-1]
 
     return make
@@ -59,7 +63,11 @@ def test_an_accelerator_out_of_memory_gets_the_guides_steps_in_its_order(failed_
         ({"hyperparameters": {"precision": "bf16-mixed"}}, {}, "Half precision"),
         ({"hyperparameters": {"strategy": "fsdp"}}, {}, "Shard"),
         ({"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}}, {}, "Shard"),
-        ({"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}}, {}, "Where a batch size of 1"),
+        (
+            {"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}},
+            {},
+            "Where a batch size of 1",
+        ),
         ({}, {"world_size": 1}, "Shard"),
     ],
 )
@@ -85,7 +93,9 @@ def test_main_memory_of_a_node_with_accelerators_gets_other_advice(failed_run):
 
 
 def test_on_a_cpu_node_main_memory_is_where_the_model_lies(failed_run):
-    found = out_of_memory(*failed_run(instance_type="ml.m5.xlarge", log_tail=("algo-1: MemoryError",)))
+    found = out_of_memory(
+        *failed_run(instance_type="ml.m5.xlarge", log_tail=("algo-1: MemoryError",))
+    )
     assert texts(found)[0].startswith("Reduce the batch size")
 
 
@@ -105,8 +115,12 @@ def swept(make_outcomes, make_report, make_config):
     """swept(times, "ml.p4d.24xlarge", kind) is the report of a sweep."""
 
     def make(times, instance_type, kind="torch_distributed", **changes):
-        config = make_config(training={"instance_type": instance_type, "distribution": {"kind": kind}})
-        return make_report(make_outcomes(times, instance_type=instance_type, **changes), config=config)
+        config = make_config(
+            training={"instance_type": instance_type, "distribution": {"kind": kind}}
+        )
+        return make_report(
+            make_outcomes(times, instance_type=instance_type, **changes), config=config
+        )
 
     return make
 
@@ -115,14 +129,19 @@ def test_a_larger_type_comes_before_more_nodes(swept):
     [advice] = find_guidance(swept(NEAR, "ml.p3.2xlarge"))
     assert advice.source == GUIDE
     assert advice.text.startswith(
-        "Choose a larger instance type before more nodes: 8 nodes of ml.p3.2xlarge have the accelerators of one "
-        "ml.p3.16xlarge; on a single instance"
+        "Choose a larger instance type before more nodes: 8 nodes of ml.p3.2xlarge have the"
+        " accelerators of one ml.p3.16xlarge; on a single instance"
     )
 
 
 @pytest.mark.parametrize(
     ("times", "instance_type"),
-    [({1: 100}, "ml.p3.2xlarge"), (NEAR, "ml.p3.16xlarge"), (NEAR, "ml.m5.large"), (NEAR, "ml.local.small")],
+    [
+        ({1: 100}, "ml.p3.2xlarge"),
+        (NEAR, "ml.p3.16xlarge"),
+        (NEAR, "ml.m5.large"),
+        (NEAR, "ml.local.small"),
+    ],
 )
 def test_no_larger_type_where_one_node_ran_or_none_is_larger(swept, times, instance_type):
     assert find_guidance(swept(times, instance_type)) == ()
@@ -131,8 +150,13 @@ def test_no_larger_type_where_one_node_ran_or_none_is_larger(swept, times, insta
 def test_smddp_where_efficiency_falls_on_a_type_that_has_it(swept):
     [advice] = find_guidance(swept(FAR, "ml.p4d.24xlarge"))
     assert advice.source == BLOG
-    assert "at 8 nodes efficiency is 42 %, below 75 %, no run there waited for data, and ml.p4d.24xlarge" in advice.text
-    assert "20 to 40 % more throughput than PyTorch DDP or Horovod. Not measured here" in advice.text
+    assert (
+        "at 8 nodes efficiency is 42 %, below 75 %, no run there waited for data, and"
+        " ml.p4d.24xlarge" in advice.text
+    )
+    assert (
+        "20 to 40 % more throughput than PyTorch DDP or Horovod. Not measured here" in advice.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +171,11 @@ def test_smddp_where_efficiency_falls_on_a_type_that_has_it(swept):
     ids=["efficient", "has it", "not on this type", "simulated", "waits for data"],
 )
 def test_no_smddp_where_it_does_not_apply(swept, times, instance_type, kind, changes):
-    assert not [each for each in find_guidance(swept(times, instance_type, kind, **changes)) if each.source == BLOG]
+    assert not [
+        each
+        for each in find_guidance(swept(times, instance_type, kind, **changes))
+        if each.source == BLOG
+    ]
 
 
 def test_a_table_of_which_little_is_known_gets_none(make_report):
@@ -160,13 +188,17 @@ def test_every_form_shows_the_steps_beside_the_run_and_each_source(failed_run):
     for form in (page, markdown):
         assert form.count("An accelerator ran out of memory") == 1
         assert form.count("keep reducing it until it fits") == 1
-        assert form.index("Runs that did not complete") < form.index("An accelerator ran out of memory")
+        assert form.index("Runs that did not complete") < form.index(
+            "An accelerator ran out of memory"
+        )
     assert GUIDE in page
     assert GUIDE in markdown
 
 
 def test_equal_steps_are_shown_once(make_outcome, make_outcomes, make_report):
-    runs = [make_outcome(4, repeat=repeat, reason=OOM, per_replica_batch_size=8) for repeat in (1, 2, 3)]
+    runs = [
+        make_outcome(4, repeat=repeat, reason=OOM, per_replica_batch_size=8) for repeat in (1, 2, 3)
+    ]
     report = make_report([*make_outcomes({1: 40}), *runs])
     for form in (render_html(report), render_markdown(report)):
         assert form.count("keep reducing it until it fits") == 1
@@ -194,7 +226,8 @@ def test_the_terminal_says_what_ran_out_of_memory(failed_run):
         console.print(render_terminal(report))
     said = " ".join(terminal.get().split())
     assert (
-        "Out of memory at 4 nodes; what to try, in this order: a smaller batch, half precision, shorter input" in said
+        "Out of memory at 4 nodes; what to try, in this order: a smaller batch, half precision,"
+        " shorter input" in said
     )
 
 

@@ -50,7 +50,9 @@ def priced(make_outcomes, make_report):
         outcome
         for nodes, seconds in ((1, 100.0), (2, 60.0), (4, 80.0))
         for outcome in make_outcomes(
-            {nodes: seconds}, clocks=Clocks(train_seconds=seconds, billable_seconds=seconds), phases=PHASES
+            {nodes: seconds},
+            clocks=Clocks(train_seconds=seconds, billable_seconds=seconds),
+            phases=PHASES,
         )
     ]
     return make_report(outcomes, price=PRICE)
@@ -65,7 +67,13 @@ def test_all_four_plots_are_drawn_and_name_the_kind_of_platform(priced):
 
 def test_text_stays_text_with_title_legend_and_labels(make_outcomes, make_report):
     words = texts(svgs(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})))["speedup"])
-    assert {"Speedup (AWS, ml.m5.xlarge)", "batch policy unknown", "ideal", "measured, n = 1", "nodes"} <= set(words)
+    assert {
+        "Speedup (AWS, ml.m5.xlarge)",
+        "batch policy unknown",
+        "ideal",
+        "measured, n = 1",
+        "nodes",
+    } <= set(words)
     assert {"1.8x", "3.7x", "7.3x"} <= set(words)
 
 
@@ -77,7 +85,11 @@ def test_a_name_with_dollar_signs_is_no_formula(make_outcomes, make_report):
 
 def test_markers_show_their_values_on_hover(priced):
     drawn = svgs(priced)
-    assert tips(drawn["speedup"]) == ["1 node: 1.0x (n = 1)", "2 nodes: 1.7x (n = 1)", "4 nodes: 1.2x (n = 1)"]
+    assert tips(drawn["speedup"]) == [
+        "1 node: 1.0x (n = 1)",
+        "2 nodes: 1.7x (n = 1)",
+        "4 nodes: 1.2x (n = 1)",
+    ]
     assert tips(drawn["efficiency"]) == ["1 node: 100 %", "2 nodes: 83 %", "4 nodes: 31 %"]
     assert tips(drawn["cost"])[1] == "2 nodes: 1 min 0 s, run cost $0.1200, Pareto front"
     assert "1 node: Starting 30.0 s (29 %)" in tips(drawn["phases"])
@@ -166,7 +178,9 @@ def test_many_repeats_draw_a_bounded_number_of_dots(make_outcomes, make_report):
 
 
 def test_many_node_counts_draw_a_bounded_number_of_markers(make_outcomes, make_report):
-    report = make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 301)}, phases=PHASES))
+    report = make_report(
+        make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 301)}, phases=PHASES)
+    )
     plots = svgs(report)
     for kind in ("speedup", "efficiency", "cost"):
         assert len(tips(plots[kind])) == MAX_MARKERS
@@ -177,7 +191,9 @@ def test_many_node_counts_draw_a_bounded_number_of_markers(make_outcomes, make_r
 
 def test_throughput_only_points_are_hollow_and_labelled(make_outcome, make_report):
     def run(nodes, value):
-        return make_outcome(nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}})
+        return make_outcome(
+            nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}}
+        )
 
     plots = svgs(make_report([run(1, 0.9), run(2, 0.5)]))
     for kind in ("speedup", "efficiency", "cost"):
@@ -204,7 +220,9 @@ def test_unknown_costs_become_node_hours_and_say_so(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 7200, 2: 4500, 4: 5400}))
     svg = svgs(report)["cost"]
     assert "node-hours (N x T)" in texts(svg)
-    assert {"Node-hours (N x T) against train time", "(AWS, ml.m5.xlarge)", "1 h 15 min"} <= set(texts(svg))
+    assert {"Node-hours (N x T) against train time", "(AWS, ml.m5.xlarge)", "1 h 15 min"} <= set(
+        texts(svg)
+    )
     assert tips(svg) == [
         "1 node: 2 h 0 min, node-hours (N x T) 2, Pareto front",
         "2 nodes: 1 h 15 min, node-hours (N x T) 2.5, Pareto front",
@@ -216,13 +234,17 @@ def test_unknown_costs_become_node_hours_and_say_so(make_outcomes, make_report):
 
 def test_rates_are_drawn_as_time_per_sample(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 0.002, 2: 0.0011}, train_clock="throughput"))
-    assert {"time per sample (log scale)", "node-seconds per sample"} <= set(texts(svgs(report)["cost"]))
+    assert {"time per sample (log scale)", "node-seconds per sample"} <= set(
+        texts(svgs(report)["cost"])
+    )
     with drawing_style():
         assert draw_plots(report)["speedup"].caption.startswith("T(1) = 2 ms per sample on 1 node.")
 
 
 def test_phases_are_stacked_in_order_and_others_added_up(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 40}, phases={"Training": 40.0, "Starting": 9.0, "Odd": 1.0, "Odder": 2.0}))
+    report = make_report(
+        make_outcomes({1: 40}, phases={"Training": 40.0, "Starting": 9.0, "Odd": 1.0, "Odder": 2.0})
+    )
     svg = svgs(report)["phases"]
     assert [tip.split(":")[1].split()[0] for tip in tips(svg)] == ["Starting", "Training", "other"]
     assert "1 node: other phases 3.0 s (6 %)" in tips(svg)
@@ -264,9 +286,15 @@ def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outco
     supported = report.fits.extrapolation.supported.model_copy(update={"value": True})
     for value in (True, False):
         beyond = report.fits.extrapolation.model_copy(
-            update={"supported": supported.model_copy(update={"value": value}), "train_seconds": 6.5, "nodes": 64}
+            update={
+                "supported": supported.model_copy(update={"value": value}),
+                "train_seconds": 6.5,
+                "nodes": 64,
+            }
         )
-        changed = report.model_copy(update={"fits": report.fits.model_copy(update={"extrapolation": beyond})})
+        changed = report.model_copy(
+            update={"fits": report.fits.model_copy(update={"extrapolation": beyond})}
+        )
         words = texts(svgs(changed)["speedup"])
         assert f"{report.fits.laws[0].law} law" in words
         assert ("extrapolated" in words) is value
@@ -281,7 +309,9 @@ def test_no_identifiable_law_no_line(make_outcomes, make_report):
 def test_the_ring_law_is_drawn_over_its_steps(make_outcome, make_report):
     """N T = 100 + 8 (N - 1)/N: under a fixed per-replica batch ring fits it exactly."""
     times = {nodes: (100 + 8 * (nodes - 1) / nodes) / nodes for nodes in (1, 2, 4, 8, 16, 32)}
-    report = make_report([make_outcome(n, t, batch_policy="fixed_per_replica") for n, t in times.items()])
+    report = make_report(
+        [make_outcome(n, t, batch_policy="fixed_per_replica") for n, t in times.items()]
+    )
     assert report.fits.laws[0].law == "ring"
     assert "ring law" in texts(svgs(report)["speedup"])
 
@@ -307,7 +337,10 @@ def test_labels_are_spaced_and_items_thinned():
 
 
 def test_importing_the_renderers_does_not_import_matplotlib():
-    code = "import sys, scaling.report.render; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
+    code = (
+        "import sys, scaling.report.render; sys.exit('matplotlib' in sys.modules or 'jinja2' in"
+        " sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
@@ -317,10 +350,16 @@ def boxes(drawing) -> dict[str, tuple[float, float, float, float]]:
     return {text.get_text(): text.get_window_extent().extents for text in drawing.axes.texts}
 
 
-def test_efficiency_labels_keep_clear_of_the_lines_the_axis_and_the_ticks(make_outcomes, make_report):
-    """97 % has room below, 88 % on neither side, 80 % only above the threshold, 6 % only above the axis."""
+def test_efficiency_labels_keep_clear_of_the_lines_the_axis_and_the_ticks(
+    make_outcomes, make_report
+):
+    """97 % has room below, 88 % on neither side, 80 % only above the threshold, 6 % only above the
+    axis.
+    """
     shares = {1: 1.0, 2: 0.97, 4: 0.88, 8: 0.80, 16: 0.70, 32: 0.06}
-    report = make_report(make_outcomes({nodes: 100 / (nodes * share) for nodes, share in shares.items()}))
+    report = make_report(
+        make_outcomes({nodes: 100 / (nodes * share) for nodes, share in shares.items()})
+    )
     with drawing_style():
         drawing = draw_plots(report)["efficiency"]
         found = boxes(drawing)
@@ -335,7 +374,9 @@ def test_efficiency_labels_keep_clear_of_the_lines_the_axis_and_the_ticks(make_o
 
 
 def test_an_efficiency_label_goes_to_the_side_with_room():
-    """1.5 points per percentage point: 23 points are 15 percentage points, a label is 6 of them high."""
+    """1.5 points per percentage point: 23 points are 15 percentage points, a label is 6 of them
+    high.
+    """
 
     def offset(efficiency: float) -> tuple[float, str]:
         _, second = _labels([(1, 1.0, None), (2, efficiency, None)], (0.0, 0.75, 1.0), 150)
@@ -346,7 +387,9 @@ def test_an_efficiency_label_goes_to_the_side_with_room():
     assert [offset(share)[0] for share in (0.92, 0.9, 0.85, 0.88)] == [-17, -17, 7, -34]
     for percent in range(1, 200):
         bottom = percent * 1.5 + offset(percent / 100)[0]
-        assert bottom > 2 and not any(bottom - 2 < line < bottom + 11 for line in (112.5, 150.0)), percent
+        assert bottom > 2 and not any(bottom - 2 < line < bottom + 11 for line in (112.5, 150.0)), (
+            percent
+        )
 
 
 def test_an_efficiency_label_stands_beyond_its_interval(make_outcomes, make_report):
@@ -368,11 +411,19 @@ def test_a_superlinear_speedup_has_its_label_above_the_ideal_line(make_outcomes,
 
 @pytest.mark.parametrize("clock", ["throughput", "program"])
 def test_titles_are_not_clipped(clock, make_outcomes, make_report):
-    given = {"platform_kind": "simulated", "instance_type": "ml.p4de.24xlarge", "train_clock": clock}
+    given = {
+        "platform_kind": "simulated",
+        "instance_type": "ml.p4de.24xlarge",
+        "train_clock": clock,
+    }
     with drawing_style():
-        for kind, drawing in draw_plots(make_report(make_outcomes({1: 0.002, 2: 0.001}, **given))).items():
+        for kind, drawing in draw_plots(
+            make_report(make_outcomes({1: 0.002, 2: 0.001}, **given))
+        ).items():
             drawing.figure.draw_without_rendering()
-            title = drawing.axes.title if drawing.axes.title.get_text() else drawing.axes._left_title
+            title = (
+                drawing.axes.title if drawing.axes.title.get_text() else drawing.axes._left_title
+            )
             assert " ".join(title.get_text().split()) == drawing.title
             assert title.get_window_extent().x1 < drawing.figure.bbox.x1, kind
 
@@ -380,13 +431,19 @@ def test_titles_are_not_clipped(clock, make_outcomes, make_report):
 def test_a_count_without_a_cost_is_named_under_the_cost_plot(make_outcome, make_report):
     def caption(unknown: tuple[int, ...], counts: tuple[int, ...] = (1, 2, 4, 8)) -> str:
         runs = [
-            make_outcome(n, 40 / n, clocks=Clocks(train_seconds=40 / n, billable_seconds=None if n in unknown else 50))
+            make_outcome(
+                n,
+                40 / n,
+                clocks=Clocks(train_seconds=40 / n, billable_seconds=None if n in unknown else 50),
+            )
             for n in counts
         ]
         with drawing_style():
             return draw_plots(make_report(runs, price=PRICE))["cost"].caption
 
-    assert caption(()).startswith("Pareto front: no other node count is both faster and cheaper. The cost")
+    assert caption(()).startswith(
+        "Pareto front: no other node count is both faster and cheaper. The cost"
+    )
     assert caption((8,)).startswith(
         "Pareto front: no other node count with a known cost is both faster and cheaper. "
         "8 nodes is not drawn: cost unknown."
@@ -398,13 +455,19 @@ def test_a_count_without_a_cost_is_named_under_the_cost_plot(make_outcome, make_
 def test_a_given_cost_is_not_called_computed(make_report, priced):
     given = make_report(read_measured("nodes,train_seconds,cost_usd\n1,40,2\n2,21,2.2\n"))
     with drawing_style():
-        assert draw_plots(given)["cost"].caption.endswith("The cost of a run is as given in the table.")
-        assert draw_plots(priced)["cost"].caption.endswith("The cost of a run is billable x nodes x price.")
+        assert draw_plots(given)["cost"].caption.endswith(
+            "The cost of a run is as given in the table."
+        )
+        assert draw_plots(priced)["cost"].caption.endswith(
+            "The cost of a run is billable x nodes x price."
+        )
 
 
 def test_a_warm_pool_is_drawn_into_the_cost_of_its_run(make_outcome, make_report):
     clocks = Clocks(train_seconds=40, billable_seconds=3600)
-    runs = [make_outcome(n, 40 / n, clocks=clocks, retained_billable_seconds=3600.0) for n in (1, 2)]
+    runs = [
+        make_outcome(n, 40 / n, clocks=clocks, retained_billable_seconds=3600.0) for n in (1, 2)
+    ]
     report = make_report(runs, price=PRICE)
     with drawing_style():
         drawing = draw_plots(report)["cost"]

@@ -21,18 +21,34 @@ def rows_of(report) -> list[dict[str, str]]:
 
 def test_a_row_per_attempt_with_every_clock_and_cost(make_outcome, make_report):
     done = make_outcome(
-        2, 40.0, clocks=Clocks(train_seconds=40.0, billable_seconds=50.0), phases={"Training": 41.5}, world_size=4
+        2,
+        40.0,
+        clocks=Clocks(train_seconds=40.0, billable_seconds=50.0),
+        phases={"Training": 41.5},
+        world_size=4,
     )
     price = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6)
     rows = rows_of(make_report([done, make_outcome(4)], price=price))
     assert [row["status"] for row in rows] == ["Completed", "Failed"]
     first = rows[0]
-    assert (first["train_seconds"], first["billable_seconds"], first["phases_Training"]) == ("40.0", "50.0", "41.5")
-    assert (first["run_usd"], first["on_demand_usd"], first["world_size"]) == ("0.1", "0.1", "4")
-    assert (rows[1]["train_seconds"], rows[1]["phases_Training"], rows[1]["run_usd"]) == ("", "", "")
-    assert {"submit_to_end_seconds", "steady_step_seconds", "samples_padded", "steady_steps", "device_type"} <= set(
-        first
+    assert (first["train_seconds"], first["billable_seconds"], first["phases_Training"]) == (
+        "40.0",
+        "50.0",
+        "41.5",
     )
+    assert (first["run_usd"], first["on_demand_usd"], first["world_size"]) == ("0.1", "0.1", "4")
+    assert (rows[1]["train_seconds"], rows[1]["phases_Training"], rows[1]["run_usd"]) == (
+        "",
+        "",
+        "",
+    )
+    assert {
+        "submit_to_end_seconds",
+        "steady_step_seconds",
+        "samples_padded",
+        "steady_steps",
+        "device_type",
+    } <= set(first)
     assert "log_tail" not in first and len(first) == len(set(first))
 
 
@@ -54,7 +70,9 @@ def test_parts_of_a_run_have_their_prefix(make_outcome, make_report):
 @pytest.mark.parametrize("text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
 def test_formulas_are_defused_and_numbers_are_not(text, make_outcome, make_report):
     metrics = {"final_metric": {"name": text, "value": -0.5, "goal": None}}
-    rows = rows_of(make_report([make_outcome(1, 40.0, metrics=metrics), make_outcome(2, reason=text)]))
+    rows = rows_of(
+        make_report([make_outcome(1, 40.0, metrics=metrics), make_outcome(2, reason=text)])
+    )
     assert rows[1]["reason"] == f"'{text}"
     assert rows[0]["final_metric_name"] == f"'{text}"
     assert rows[0]["final_metric_value"] == "-0.5"
@@ -66,14 +84,23 @@ def test_a_phase_named_like_a_formula_makes_a_harmless_heading(make_outcomes, ma
 
 
 def test_progress_bars_in_a_reason_stay_in_their_cell(make_outcomes, make_outcome, make_report):
-    rows = rows_of(make_report([*make_outcomes({1: 40}), make_outcome(2, reason='10 %\r20 %\r\nend, "it"')]))
+    rows = rows_of(
+        make_report([*make_outcomes({1: 40}), make_outcome(2, reason='10 %\r20 %\r\nend, "it"')])
+    )
     assert [row["nodes"] for row in rows] == ["1", "2"]
     assert rows[1]["reason"] == '10 %\n20 %\nend, "it"'
-    assert render_csv(make_report([*make_outcomes({1: 40}), make_outcome(2, reason="\r=1")])).count("'\n=1") == 1
+    assert (
+        render_csv(make_report([*make_outcomes({1: 40}), make_outcome(2, reason="\r=1")])).count(
+            "'\n=1"
+        )
+        == 1
+    )
 
 
 def test_every_row_of_the_largest_table_is_in_the_report(make_report):
-    table = "nodes,train_seconds\n" + "".join(f"{place % 8 + 1},{100 + place / 7}\n" for place in range(5_000))
+    table = "nodes,train_seconds\n" + "".join(
+        f"{place % 8 + 1},{100 + place / 7}\n" for place in range(5_000)
+    )
     report = make_report(read_measured(table))
     assert [len(report.points), sum(row.n for row in report.summary)] == [5_000, 5_000]
     assert len(json.loads(render_json(report))["points"]) == len(rows_of(report)) == 5_000

@@ -29,7 +29,8 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEMA = Path(__file__).parents[3] / "docs" / "report.schema.json"
 # The 7-layer MLP on ml.p3.16xlarge: 99, 55, 27 and 13.5 minutes on 1, 2, 4 and 8 nodes.
 REFERENCE = "nodes,train_seconds,instance_type\n" + "".join(
-    f"{nodes},{minutes * 60},ml.p3.16xlarge\n" for nodes, minutes in ((1, 99), (2, 55), (4, 27), (8, 13.5))
+    f"{nodes},{minutes * 60},ml.p3.16xlarge\n"
+    for nodes, minutes in ((1, 99), (2, 55), (4, 27), (8, 13.5))
 )
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
 HOSTILE = '<script>alert("x")</script> | `code` **bold** [a](javascript:b) & more'
@@ -40,13 +41,17 @@ def reference(make_report) -> ScalingReport:
     return make_report(
         read_measured(REFERENCE),
         sweep_id="reference",
-        provenance={"source": "AWS: Run PyTorch Lightning and native PyTorch DDP on SageMaker Training"},
+        provenance={
+            "source": "AWS: Run PyTorch Lightning and native PyTorch DDP on SageMaker Training"
+        },
     )
 
 
 @pytest.fixture
 def hostile(make_outcomes, make_outcome, make_report) -> ScalingReport:
-    failed = make_outcome(4, reason=HOSTILE, log_tail=("```", "</pre><script>alert(1)</script>", "# head"))
+    failed = make_outcome(
+        4, reason=HOSTILE, log_tail=("```", "</pre><script>alert(1)</script>", "# head")
+    )
     return make_report([*make_outcomes({1: 40, 2: 21}), failed], provenance={"note": HOSTILE})
 
 
@@ -67,7 +72,9 @@ def test_reference_row_json_is_byte_identical(reference):
 
 def test_json_follows_the_documented_schema(reference, hostile):
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    assert schema == report_schema(), "refresh it: python -m scaling.report.schema > docs/report.schema.json"
+    assert schema == report_schema(), (
+        "refresh it: python -m scaling.report.schema > docs/report.schema.json"
+    )
     for report in (reference, hostile):
         jsonschema.Draft202012Validator(schema).validate(json.loads(render_json(report)))
 
@@ -83,7 +90,9 @@ def test_json_has_the_platform_the_rows_and_the_clocks(reference):
     assert set(report["points"][0]["clocks"]) == set(Clocks.model_fields)
 
 
-def test_a_page_says_how_many_runs_and_failures_it_does_not_show(make_outcomes, make_outcome, make_report, monkeypatch):
+def test_a_page_says_how_many_runs_and_failures_it_does_not_show(
+    make_outcomes, make_outcome, make_report, monkeypatch
+):
     monkeypatch.setattr("scaling.report.render.MAX_FAILURES_SHOWN", 1)
     monkeypatch.setattr("scaling.report.render.MAX_ATTEMPTS_SHOWN", 3)
     failed = [make_outcome(2, repeat=repeat) for repeat in (3, 9)]
@@ -176,16 +185,26 @@ def test_page_has_recommendation_clocks_fits_cost_and_sources(make_outcomes, mak
         for nodes, seconds in times.items()
         for outcome in make_outcomes(
             {nodes: seconds},
-            clocks=Clocks(train_seconds=seconds, billable_seconds=seconds + 10, submit_to_end_seconds=seconds + 99),
+            clocks=Clocks(
+                train_seconds=seconds,
+                billable_seconds=seconds + 10,
+                submit_to_end_seconds=seconds + 99,
+            ),
         )
     ]
-    report = make_report(outcomes, price=PRICE, provenance={"image_uri": "repo@sha256:1", "torch": "2.9"})
+    report = make_report(
+        outcomes, price=PRICE, provenance={"image_uri": "repo@sha256:1", "torch": "2.9"}
+    )
     page = render_html(report)
     advice = report.recommendation
     assert f'<p class="chosen">{advice.chosen.nodes} nodes</p>' in page
     assert "Runner-up" in page and "Not chosen" in page and "point estimates" in page
     assert "decides the cost; its ratio is not a speedup" in page
-    assert "leave-one-out error" in page and "Not fitted: ring" in page and "Extrapolation to 32 nodes" in page
+    assert (
+        "leave-one-out error" in page
+        and "Not fitted: ring" in page
+        and "Extrapolation to 32 nodes" in page
+    )
     assert "3.6 USD per node-hour, on-demand, 2026-01-01, a list" in page
     assert f"The whole sweep cost ${report.costs.spent_usd:.4f}" in page
     assert "T(N0) = 1 min 40 s on 1 node." in page
@@ -213,14 +232,21 @@ def test_page_headings_are_in_order_ids_unique_and_links_lead_somewhere(hostile)
 
 
 def test_jobs_link_to_the_console_and_show_their_result(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 40, 2: 21}, region="eu-west-1", output_uri="s3://b/o.tar.gz"))
+    report = make_report(
+        make_outcomes({1: 40, 2: 21}, region="eu-west-1", output_uri="s3://b/o.tar.gz")
+    )
     page = render_html(report)
     url = "https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/jobs/sweep-n1-r1-a1-abcd"
-    assert f'<a href="{url}" rel="noreferrer">sweep-n1-r1-a1-abcd</a><small>s3://b/o.tar.gz</small>' in page
+    assert (
+        f'<a href="{url}" rel="noreferrer">sweep-n1-r1-a1-abcd</a><small>s3://b/o.tar.gz</small>'
+        in page
+    )
 
 
 def test_plot_labels_hold_the_numbers(reference):
-    label = 'aria-label="Speedup (times as given, ml.p3.16xlarge). 1 node: 1.0x (n = 1); 2 nodes: 1.8x'
+    label = (
+        'aria-label="Speedup (times as given, ml.p3.16xlarge). 1 node: 1.0x (n = 1); 2 nodes: 1.8x'
+    )
     assert label in render_html(reference)
 
 
@@ -230,19 +256,29 @@ def test_missing_phases_are_said(reference):
 
 def test_all_files_are_made_when_nothing_completed(make_outcome, make_report):
     files = render_files(make_report([make_outcome(1), make_outcome(2)]))
-    assert set(files) == {names.REPORT_JSON, names.POINTS_CSV, names.REPORT_MARKDOWN, names.REPORT_HTML}
+    assert set(files) == {
+        names.REPORT_JSON,
+        names.POINTS_CSV,
+        names.REPORT_MARKDOWN,
+        names.REPORT_HTML,
+    }
     assert b"no curve to draw" in files[names.REPORT_HTML]
 
 
 def test_an_all_spot_sweep_is_not_said_to_have_failed(make_outcomes, make_report):
     page = render_html(make_report(make_outcomes({1: 40, 2: 21}, spot=True)))
-    assert "All completed runs were on spot capacity, which makes no headline, so there is no curve to draw." in page
+    assert (
+        "All completed runs were on spot capacity, which makes no headline, so there is no curve to"
+        " draw." in page
+    )
     assert "Nothing completed" not in page
 
 
 def test_the_verdict_on_the_final_metric_is_told(make_outcome, make_report):
     def run(nodes, value):
-        return make_outcome(nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}})
+        return make_outcome(
+            nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}}
+        )
 
     report = make_report([run(1, 0.9), run(2, 0.5), run(4, 0.9)])
     line = f"2 nodes: throughput only ({report.summary[1].parity.reason})."
@@ -250,7 +286,9 @@ def test_the_verdict_on_the_final_metric_is_told(make_outcome, make_report):
     assert f'<p class="legend">{line}</p>'.replace("'", "&#39;") in page
     assert f"\n- {line}\n" in text
     assert (
-        f'<td title="final metric: {report.summary[2].parity.reason}" class="text">ok</td>'.replace("'", "&#39;")
+        f'<td title="final metric: {report.summary[2].parity.reason}" class="text">ok</td>'.replace(
+            "'", "&#39;"
+        )
         in page
     )
     assert page.count('<p class="legend">4 nodes') == 0
@@ -264,7 +302,11 @@ def test_rates_are_told_per_sample_in_every_form(make_outcomes, make_report):
 
 def test_plots_are_files_too(reference):
     files = render_files(reference)
-    plots = {names.plot_name(kind, ending) for kind in ("speedup", "efficiency", "cost") for ending in ("svg", "png")}
+    plots = {
+        names.plot_name(kind, ending)
+        for kind in ("speedup", "efficiency", "cost")
+        for ending in ("svg", "png")
+    }
     assert plots <= set(files)
     assert files["speedup.svg"].startswith(b"<svg") and files["speedup.png"].startswith(b"\x89PNG")
 
@@ -273,8 +315,12 @@ def test_rendering_twice_gives_the_same_bytes(hostile):
     assert render_files(hostile) == render_files(hostile)
 
 
-def test_failed_run_shows_its_node_and_the_last_lines_of_that_node_apart(make_outcomes, make_outcome, make_report):
-    failed = make_outcome(4, failed_host="algo-3", log_tail=("algo-3: boom",), other_log_tail=("algo-1: lost",))
+def test_failed_run_shows_its_node_and_the_last_lines_of_that_node_apart(
+    make_outcomes, make_outcome, make_report
+):
+    failed = make_outcome(
+        4, failed_host="algo-3", log_tail=("algo-3: boom",), other_log_tail=("algo-1: lost",)
+    )
     report = make_report([*make_outcomes({1: 40, 2: 21}), failed])
     markdown, page = render_markdown(report), render_html(report)
     own, others = "```text\nalgo-3: boom\n```", "```text\nalgo-1: lost\n```"
@@ -286,4 +332,6 @@ def test_failed_run_shows_its_node_and_the_last_lines_of_that_node_apart(make_ou
 
 def test_interruptions_stand_beside_the_status_of_a_run(make_outcomes, make_outcome, make_report):
     run = make_outcome(2, 21.0, 2, metrics={"interruptions": 1}, spot=True)
-    assert "Completed, spot, 1 interruption" in render_html(make_report([*make_outcomes({1: 40, 2: 21}), run]))
+    assert "Completed, spot, 1 interruption" in render_html(
+        make_report([*make_outcomes({1: 40, 2: 21}), run])
+    )

@@ -1,4 +1,6 @@
-"""report.html laid out by a real browser: nothing sticks out of a phone's screen or a plot, and dark is dark."""
+"""report.html laid out by a real browser: nothing sticks out of a phone's screen or a plot, and
+dark is dark.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from scaling.report.render import render_html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=5000", "--dump-dom"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--enable-logging=stderr", "--log-level=0"),
 ]
@@ -47,16 +56,26 @@ document.querySelector("iframe").onload = (event) => {{
 </script>"""
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="needs a Chromium (Debian: apt-get install chromium)"
+    ),
 ]
 
 
 def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
-    """What the browser made of the page in a frame of that width; fails where its console has a complaint."""
+    """What the browser made of the page in a frame of that width; fails where its console has a
+    complaint.
+    """
     source = folder / "frame.html"
     source.write_text(FRAME.format(width=width, page=html.escape(page)), encoding="utf-8")
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
-    command = [str(CHROMIUM), *FLAGS, *scheme, f"--user-data-dir={folder / 'profile'}", source.as_uri()]
+    command = [
+        str(CHROMIUM),
+        *FLAGS,
+        *scheme,
+        f"--user-data-dir={folder / 'profile'}",
+        source.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r'<pre id="out">(.+?)</pre>', done.stdout)
     assert found, done.stderr[-2000:]
@@ -66,7 +85,9 @@ def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def full_page(make_outcome, make_report) -> str:
-    """All four plots with every kind of marker, intervals, a failure and names without a place to break."""
+    """All four plots with every kind of marker, intervals, a failure and names without a place to
+    break.
+    """
     times = {1: 40.0, 2: 20.0, 4: 45.0}
 
     def run(nodes: int, repeat: int):
@@ -77,16 +98,35 @@ def full_page(make_outcome, make_report) -> str:
             platform_kind="simulated",
             instance_type="ml.p4de.24xlarge",
             clocks=Clocks(train_seconds=times[nodes] + repeat, billable_seconds=50.0),
-            metrics={"final_metric": {"name": "accuracy", "value": 0.5 if nodes == 2 else 0.9, "goal": "maximize"}},
+            metrics={
+                "final_metric": {
+                    "name": "accuracy",
+                    "value": 0.5 if nodes == 2 else 0.9,
+                    "goal": "maximize",
+                }
+            },
             phases={"Starting": 90.0, "Downloading": 20.0, "Training": 45.0, "Uploading": 3.0},
             output_uri="s3://bucket/" + "z" * 150,
         )
 
     failed = make_outcome(
-        8, platform_kind="simulated", instance_type="ml.p4de.24xlarge", reason="x" * 400, log_tail=("y" * 400,)
+        8,
+        platform_kind="simulated",
+        instance_type="ml.p4de.24xlarge",
+        reason="x" * 400,
+        log_tail=("y" * 400,),
     )
-    price = Price(instance_type="ml.p4de.24xlarge", usd_per_hour=40.0, source="https://" + "w" * 200, date="2026-01-01")
-    return render_html(make_report([*(run(n, repeat) for n in (1, 2, 4) for repeat in (1, 2, 3)), failed], price=price))
+    price = Price(
+        instance_type="ml.p4de.24xlarge",
+        usd_per_hour=40.0,
+        source="https://" + "w" * 200,
+        date="2026-01-01",
+    )
+    return render_html(
+        make_report(
+            [*(run(n, repeat) for n in (1, 2, 4) for repeat in (1, 2, 3)), failed], price=price
+        )
+    )
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -1,4 +1,6 @@
-"""WCAG 2.2 contrast of every pair of colours that the page puts on each other, light, dark and in print."""
+"""WCAG 2.2 contrast of every pair of colours that the page puts on each other, light, dark and in
+print.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,23 @@ from pathlib import Path
 
 import pytest
 
-CSS = (Path(__file__).parents[3] / "scaling" / "templates" / "report.css").read_text(encoding="utf-8")
+CSS = (Path(__file__).parents[3] / "scaling" / "templates" / "report.css").read_text(
+    encoding="utf-8"
+)
 TEXT = [
-    *((colour, paper) for colour in ("ink", "muted", "accent", "bad") for paper in ("paper", "raised")),
+    *(
+        (colour, paper)
+        for colour in ("ink", "muted", "accent", "bad")
+        for paper in ("paper", "raised")
+    ),
     ("ink", "warn-paper"),
 ]
 # Lines, bars and markers of the plots (1.4.11); the grid is decoration.
 SHAPES = [
-    *((colour, "raised") for colour in ("starting", "pending", "downloading", "uploading", "accent", "bad", "muted")),
+    *(
+        (colour, "raised")
+        for colour in ("starting", "pending", "downloading", "uploading", "accent", "bad", "muted")
+    ),
     ("warn", "warn-paper"),
 ]
 
@@ -22,7 +33,8 @@ SHAPES = [
 def schemes() -> dict[str, dict[str, str]]:
     """Light, dark and print, each with the colours it inherits from light."""
     found = [
-        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", block)) for block in re.findall(r":root \{(.*?)\}", CSS, re.S)
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", block))
+        for block in re.findall(r":root \{(.*?)\}", CSS, re.S)
     ]
     light, dark, printed = found
     return {"light": light, "dark": {**light, **dark}, "print": {**light, **printed}}

@@ -1,4 +1,6 @@
-"""Where the times of a report are from: said in words at every run, and what follows for the recommendation."""
+"""Where the times of a report are from: said in words at every run, and what follows for the
+recommendation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from scaling.report.render import render_files, render_html, render_markdown, re
 from scaling.report.tables.attempts import attempts_table
 from scaling.report.tables.summary import brief_table, main_table
 
-PHASE = {"train_clock": "training_phase", "platform_kind": "emulated", "instance_type": "ml.local.small"}
+PHASE = {
+    "train_clock": "training_phase",
+    "platform_kind": "emulated",
+    "instance_type": "ml.local.small",
+}
 
 
 def run(make_outcome, nodes: int, repeat: int = 1, **by):
@@ -52,7 +58,10 @@ def by_log(make_outcome, make_report):
 
 @pytest.fixture
 def by_phase(make_outcomes, make_report):
-    outcomes = [replace(each, phases={"Training": 1.0}) for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)]
+    outcomes = [
+        replace(each, phases={"Training": 1.0})
+        for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)
+    ]
     return make_report(outcomes)
 
 
@@ -71,20 +80,32 @@ def test_the_source_stands_in_table_page_markdown_and_terminal(by_log):
     assert " T from the program's log." in terminal(by_log)
     assert "the program's log |" in render_markdown(by_log)
     assert "the program&#39;s log" in render_html(by_log)
-    assert by_log.train_clock == by_log.points[1].train_clock == by_log.conditions.train_clock == "logged"
+    assert (
+        by_log.train_clock
+        == by_log.points[1].train_clock
+        == by_log.conditions.train_clock
+        == "logged"
+    )
 
 
 def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     assert (by_phase.recommendation, by_phase.pareto, by_phase.fits.laws) == (None, (), ())
     assert [row.train.speedup for row in by_phase.summary] == [None, None]
     assert cells(main_table(by_phase), "S") == ["–", "–"], "not even a baseline"
-    assert by_phase.headline == (
-        "On emulated nodes, no recommendation: no program gave a train time of its own; the platform's Training phase, "
-        "which holds more than the training, took 2 min 2 s on 1 node and 1 min 42 s on 2 nodes."
+    assert (
+        by_phase.headline
+        == "On emulated nodes, no recommendation: no program gave a train time of its own; the"
+        " platform's Training phase, which holds more than the training, took 2 min 2 s on 1"
+        " node and 1 min 42 s on 2 nodes."
     )
     [holds] = caveats(by_phase, "pip install")
-    assert holds.startswith("Train times are the platform's whole Training phase, which holds starting the container")
-    assert "the program wrote no metrics.json and logged no train_seconds=…. So there is no speedup" in holds
+    assert holds.startswith(
+        "Train times are the platform's whole Training phase, which holds starting the container"
+    )
+    assert (
+        "the program wrote no metrics.json and logged no train_seconds=…. So there is no speedup"
+        in holds
+    )
     assert caveats(by_phase, "waiting for another job")
     everywhere = [render_markdown(by_phase), render_html(by_phase), terminal(by_phase)]
     assert all("1.2x" not in text and "No speedup" not in text for text in everywhere)
@@ -94,7 +115,10 @@ def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
 
 
 def test_the_training_phase_is_drawn_by_its_phases_alone(make_report, make_outcomes):
-    outcomes = [replace(each, phases={"Training": 122.3}) for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)]
+    outcomes = [
+        replace(each, phases={"Training": 122.3})
+        for each in make_outcomes({1: 122.3, 2: 101.9}, **PHASE)
+    ]
     files = render_files(make_report(outcomes))
     assert sorted(name for name in files if name.endswith(".svg")) == ["phases.svg"]
     bare = render_files(make_report(make_outcomes({1: 122.3, 2: 101.9}, **PHASE)))
@@ -105,7 +129,10 @@ def test_the_training_phase_is_drawn_by_its_phases_alone(make_report, make_outco
     ("clock", "words"),
     [
         ("phase_from_start_line", "from the program's line run_start_unix_seconds=… on"),
-        ("phase_from_first_step", "from the program's first line step=… on: they lack the first step"),
+        (
+            "phase_from_first_step",
+            "from the program's first line step=… on: they lack the first step",
+        ),
     ],
 )
 def test_start_up_that_the_log_shows_is_left_out_and_said(clock, words, make_outcome, make_report):
@@ -118,10 +145,16 @@ def test_start_up_that_the_log_shows_is_left_out_and_said(clock, words, make_out
         ]
     )
     assert report.recommendation is None
-    assert "Training phase without the start-up that the log shows took 21.0 s on 1 node" in report.headline
+    assert (
+        "Training phase without the start-up that the log shows took 21.0 s on 1 node"
+        in report.headline
+    )
     assert [row.train.seconds for row in report.summary] == [21.0, 12.0]
     [caveat] = caveats(report, words)
-    assert "(start-up is left out: 1 min 40 s to 1 min 42 s at 1 node and 1 min 30 s at 2 nodes)" in caveat
+    assert (
+        "(start-up is left out: 1 min 40 s to 1 min 42 s at 1 node and 1 min 30 s at 2 nodes)"
+        in caveat
+    )
     assert cells(main_table(report), "T from")[0].startswith("the Training phase from the ")
 
 
@@ -135,8 +168,13 @@ def test_two_sources_are_never_mixed(make_outcome, make_report):
     )
     assert report.train_clock == "logged"
     assert [report.train_seconds(point) for point in report.points] == [10.5, 6.0]
-    assert cells(main_table(report), "T from") == ["the program's log; metrics.json in some runs", "the program's log"]
-    assert cells(attempts_table(report), "T from")[0] == "metrics.json 10.0 s, used: the program's log"
+    assert cells(main_table(report), "T from") == [
+        "the program's log; metrics.json in some runs",
+        "the program's log",
+    ]
+    assert (
+        cells(attempts_table(report), "T from")[0] == "metrics.json 10.0 s, used: the program's log"
+    )
     assert caveats(report, "1 of 2 jobs wrote no metrics.json, and two sources are never mixed")
 
 
@@ -149,17 +187,24 @@ def test_a_run_without_the_curves_source_is_left_out_and_said(make_outcome, make
         ]
     )
     assert report.train_clock == "program"
-    assert caveats(report, "1 job completed without a readable train time from metrics.json, the curve's source, at 1")
+    assert caveats(
+        report,
+        "1 job completed without a readable train time from metrics.json, the curve's source, at 1",
+    )
     assert cells(attempts_table(report), "T from")[1] == "the Training phase"
 
 
 def test_a_table_of_times_has_no_such_column(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 9, 2: 5}, train_clock="measured", platform_kind="measured"))
+    report = make_report(
+        make_outcomes({1: 9, 2: 5}, train_clock="measured", platform_kind="measured")
+    )
     assert "T from" not in [each.heading for each in main_table(report).columns]
     assert "T from" not in brief_table(report).caption
 
 
-def test_a_world_size_that_nothing_confirms_is_no_world_size(make_outcome, make_report, make_config):
+def test_a_world_size_that_nothing_confirms_is_no_world_size(
+    make_outcome, make_report, make_config
+):
     config = make_config()
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
     outcomes = [
@@ -169,15 +214,23 @@ def test_a_world_size_that_nothing_confirms_is_no_world_size(make_outcome, make_
     ]
     report = make_report(outcomes, config=config, plan=plan)
     assert [row.world_size for row in report.summary] == [1, None, None]
-    assert cells(main_table(report), "status") == ["ok", "ok, world size not confirmed", "failed (1)"]
+    assert cells(main_table(report), "status") == [
+        "ok",
+        "ok, world size not confirmed",
+        "failed (1)",
+    ]
     assert cells(main_table(report), "world") == ["1", "–", "–"]
     assert cells(attempts_table(report), "status")[1] == "Completed, world size not confirmed"
     [caveat] = caveats(report, "World size not confirmed")
-    assert caveat.startswith("World size not confirmed at 2 nodes: neither metrics.json nor the log says how many")
+    assert caveat.startswith(
+        "World size not confirmed at 2 nodes: neither metrics.json nor the log says how many"
+    )
     assert "(2 were planned)" in caveat
     for text in (render_markdown(report), render_html(report), terminal(report)):
         assert "world size not confirmed" in text
-    assert report.headline.endswith("; 1 of 3 jobs did not complete; world size not confirmed at 2 nodes.")
+    assert report.headline.endswith(
+        "; 1 of 3 jobs did not complete; world size not confirmed at 2 nodes."
+    )
 
 
 def test_step_times_of_the_log_stand_with_the_run(make_outcome, make_report):
@@ -186,9 +239,16 @@ def test_step_times_of_the_log_stand_with_the_run(make_outcome, make_report):
     assert cells(attempts_table(report), "step") == ["250 ms"]
 
 
-def test_packages_that_every_node_installs_at_every_start_are_a_caveat_with_the_reason(make_report, make_outcomes):
+def test_packages_that_every_node_installs_at_every_start_are_a_caveat_with_the_reason(
+    make_report, make_outcomes
+):
     reason = "requirements.txt: ./own is a place in the code"
-    report = make_report(make_outcomes({1: 8.0, 2: 4.0}), provenance={"requirements_at_start": reason})
+    report = make_report(
+        make_outcomes({1: 8.0, 2: 4.0}), provenance={"requirements_at_start": reason}
+    )
     [said] = caveats(report, "requirements.txt")
-    assert said.endswith(f"instead of once as a layer of the image: {reason}.") and "which is billed" in said
+    assert (
+        said.endswith(f"instead of once as a layer of the image: {reason}.")
+        and "which is billed" in said
+    )
     assert not caveats(make_report(make_outcomes({1: 8.0, 2: 4.0})), "requirements.txt")

@@ -14,7 +14,13 @@ from scaling.report.tables.attempts import attempts_table, console_url
 from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN
 from scaling.report.tables.costs import costs_table
 from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
-from scaling.report.tables.summary import clocks_table, compact_table, main_table, parity_lines, summary_caption
+from scaling.report.tables.summary import (
+    clocks_table,
+    compact_table,
+    main_table,
+    parity_lines,
+    summary_caption,
+)
 
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
 
@@ -56,7 +62,9 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
         *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9", "metrics.json"),
     ]
     assert column(table, "S") == ["Baseline", "1.7x"]
-    assert table.caption == "Batch policy unknown; T(N0) = 1 min 40 s on 1 node. T from metrics.json."
+    assert (
+        table.caption == "Batch policy unknown; T(N0) = 1 min 40 s on 1 node. T from metrics.json."
+    )
 
 
 def test_columns_nobody_knows_are_left_out(make_outcomes, make_report):
@@ -64,22 +72,33 @@ def test_columns_nobody_knows_are_left_out(make_outcomes, make_report):
     assert headings(table) == ["N", "n", "T", "S", "E", "D", "e", "status", "T from"]
 
 
-def test_efficiency_against_one_process_is_shown_where_nodes_have_several(make_outcome, make_report):
+def test_efficiency_against_one_process_is_shown_where_nodes_have_several(
+    make_outcome, make_report
+):
     outcomes = [make_outcome(1, 100.0, world_size=1), make_outcome(2, 20.0, world_size=8)]
     assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62 %"]
 
 
 def test_intervals_stand_beside_their_value_and_say_a_level_below_95(make_outcomes, make_report):
     table = main_table(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
-    assert column(table, "T") == ["41.0 s [40.0 s, 42.0 s] (75 %)", "20.5 s [20.0 s, 21.0 s] (75 %)"]
+    assert column(table, "T") == [
+        "41.0 s [40.0 s, 42.0 s] (75 %)",
+        "20.5 s [20.0 s, 21.0 s] (75 %)",
+    ]
     assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x]"]
     assert column(table, "E")[1] == "100 % [95 %, 105 %]"
-    assert table.caption.endswith("95 % interval from repeats, or of the level in brackets. T from metrics.json.")
+    assert table.caption.endswith(
+        "95 % interval from repeats, or of the level in brackets. T from metrics.json."
+    )
 
 
 def test_a_caption_explains_levels_only_where_a_cell_shows_one(make_outcomes, make_report):
-    report = make_report(make_outcomes({1: [40, 41, 42, 43, 44, 45], 2: [20, 20.5, 21, 21.5, 22, 22.5]}))
-    assert main_table(report).caption.endswith(" [low, high]: 95 % interval from repeats. T from metrics.json.")
+    report = make_report(
+        make_outcomes({1: [40, 41, 42, 43, 44, 45], 2: [20, 20.5, 21, 21.5, 22, 22.5]})
+    )
+    assert main_table(report).caption.endswith(
+        " [low, high]: 95 % interval from repeats. T from metrics.json."
+    )
 
 
 def test_a_row_links_to_its_runs_as_far_as_they_are_shown(make_outcomes, make_report):
@@ -106,7 +125,11 @@ def test_status_tells_failed_spot_and_flags(make_outcomes, make_outcome, make_re
         make_outcome(4),
     ]
     report = make_report(outcomes)
-    assert column(main_table(report), "status") == ["ok", "1 failed, 1 spot left out, retrograde", "failed (1)"]
+    assert column(main_table(report), "status") == [
+        "ok",
+        "1 failed, 1 spot left out, retrograde",
+        "failed (1)",
+    ]
     assert [row.is_bad for row in main_table(report).rows] == [False, False, True]
     assert column(attempts_table(report), "status")[3] == "Completed, spot, left out"
 
@@ -120,7 +143,10 @@ def test_each_clock_is_a_group_of_its_own(make_outcome, make_report):
     clocks = Clocks(train_seconds=40, billable_seconds=50)
     report = make_report([make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 20.0)])
     table = clocks_table(report)
-    assert [(group.heading, len(group.rows)) for group in table.groups] == [("train", 2), ("billable", 1)]
+    assert [(group.heading, len(group.rows)) for group in table.groups] == [
+        ("train", 2),
+        ("billable", 1),
+    ]
     assert table.groups[1].note == "decides the cost; its ratio is not a speedup"
     assert column(table, "T") == ["40.0 s", "20.0 s", "50.0 s"]
     assert column(table, "D") == ["–", "2.00", "–"]
@@ -132,9 +158,19 @@ def test_each_clock_is_a_group_of_its_own(make_outcome, make_report):
 
 def test_costs_are_listed_with_the_price_and_its_source(make_outcome, make_report):
     clocks = Clocks(train_seconds=90, billable_seconds=100)
-    report = make_report([make_outcome(2, 90.0, clocks=clocks, retained_billable_seconds=50.0)], price=PRICE)
+    report = make_report(
+        [make_outcome(2, 90.0, clocks=clocks, retained_billable_seconds=50.0)], price=PRICE
+    )
     table = costs_table(report)
-    assert headings(table) == ["N", "run", "on demand", "warm pool", "total", "billable", "node-hours"]
+    assert headings(table) == [
+        "N",
+        "run",
+        "on demand",
+        "warm pool",
+        "total",
+        "billable",
+        "node-hours",
+    ]
     shown = ["2", "$0.2000", "$0.2000", "$0.1000", "$0.3000", "1 min 40 s", "0.05"]
     assert [str(cell) for cell in table.rows[0].cells] == shown
     assert table.caption == "Price: 3.6 USD per node-hour, on-demand, 2026-01-01, a list."
@@ -159,7 +195,10 @@ def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):
     table = fits_table(report)
     law = report.fits.laws[0]
     assert table.groups[0].heading == f"{law.law}: {law.equation}"
-    assert "leave-one-out error" in table.groups[0].note and f"({law.identifiable.reason})" in table.groups[0].note
+    assert (
+        "leave-one-out error" in table.groups[0].note
+        and f"({law.identifiable.reason})" in table.groups[0].note
+    )
     assert law_line(law).startswith(f"{law.law}: t1 = ")
     assert any(cell.startswith("none: ") for cell in column(table, "95 % interval"))
     assert extrapolation_text(report).startswith("Extrapolation to 8 nodes unsupported: ")
@@ -168,15 +207,21 @@ def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):
 def test_a_peak_and_a_supported_extrapolation_are_told(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 100, 2: 60}))
     times = [
-        (n, 100 * (1 + 0.02 * (n - 1) + 0.01 * n * (n - 1)) / n * (1.001 if n % 3 else 0.999)) for n in range(1, 9)
+        (n, 100 * (1 + 0.02 * (n - 1) + 0.01 * n * (n - 1)) / n * (1.001 if n % 3 else 0.999))
+        for n in range(1, 9)
     ]
     law = next(fit for fit in fit_laws(times, None).laws if fit.law == "usl")
     assert f"fastest at about {law.peak_nodes:.3g} nodes" in law_line(law)
     beyond = report.fits.extrapolation
     supported = beyond.model_copy(
-        update={"train_seconds": 6.5, "supported": beyond.supported.model_copy(update={"value": True, "reason": "why"})}
+        update={
+            "train_seconds": 6.5,
+            "supported": beyond.supported.model_copy(update={"value": True, "reason": "why"}),
+        }
     )
-    changed = report.model_copy(update={"fits": report.fits.model_copy(update={"extrapolation": supported})})
+    changed = report.model_copy(
+        update={"fits": report.fits.model_copy(update={"extrapolation": supported})}
+    )
     assert extrapolation_text(changed) == "Extrapolation to 4 nodes: T = 6.5 s (why)."
 
 
@@ -196,7 +241,10 @@ def test_nothing_fitted_is_told(make_outcome, make_report):
 )
 def test_jobs_on_aws_link_to_the_console(region, host, make_outcomes, make_report):
     report = make_report(make_outcomes({1: 40}, region=region, job_name="a b"))
-    assert console_url(report, report.points[0]) == f"https://{host}/sagemaker/home?region={region}#/jobs/a%20b"
+    assert (
+        console_url(report, report.points[0])
+        == f"https://{host}/sagemaker/home?region={region}#/jobs/a%20b"
+    )
 
 
 def test_other_platforms_have_no_console(make_outcomes, make_report):
@@ -210,7 +258,9 @@ def test_facts_say_when_and_on_what(make_outcomes, make_report):
         *make_outcomes({1: [40, 41, 42]}, created_at="2026-01-01T10:00:00+00:00"),
         *make_outcomes({2: 21}, created_at="2026-01-01T11:00:00+00:00"),
     ]
-    report = make_report(outcomes, provenance={"a": {"b": [1, 2]}, "none": None, "type": "ml.m5.xlarge"})
+    report = make_report(
+        outcomes, provenance={"a": {"b": [1, 2]}, "none": None, "type": "ml.m5.xlarge"}
+    )
     facts = dict(sweep_facts(report))
     assert facts["jobs accepted"] == "2026-01-01T10:00:00+00:00 to 2026-01-01T11:00:00+00:00"
     assert facts["baseline"] == "1 node, 41.0 s [40.0 s, 42.0 s] (75 %)"
@@ -218,13 +268,19 @@ def test_facts_say_when_and_on_what(make_outcomes, make_report):
 
 
 def test_isolation_and_an_unknown_price_are_facts(make_outcomes, make_report):
-    facts = dict(sweep_facts(make_report(make_outcomes({1: 40}, platform_kind="emulated", isolation="0.2 vCPU"))))
+    facts = dict(
+        sweep_facts(
+            make_report(make_outcomes({1: 40}, platform_kind="emulated", isolation="0.2 vCPU"))
+        )
+    )
     assert (facts["isolation"], facts["price"]) == ("0.2 vCPU", "unknown: none was given")
 
 
 def test_metrics_of_several_names_keep_theirs(make_outcome, make_report):
     def run(nodes: int, name: str | None):
-        return make_outcome(nodes, 40.0, metrics={"final_metric": {"name": name, "value": 0.9, "goal": None}})
+        return make_outcome(
+            nodes, 40.0, metrics={"final_metric": {"name": name, "value": 0.9, "goal": None}}
+        )
 
     report = make_report([run(1, "accuracy"), run(2, "loss"), run(4, None), make_outcome(8, 40.0)])
     assert column(main_table(report), "final metric") == ["accuracy 0.9", "loss 0.9", "0.9", "–"]
@@ -232,11 +288,15 @@ def test_metrics_of_several_names_keep_theirs(make_outcome, make_report):
 
 def test_node_hours_need_whole_runs(make_outcomes, make_report):
     clocks = Clocks(train_seconds=0.002, billable_seconds=100)
-    report = make_report(make_outcomes({1: 0.002}, train_clock="throughput", clocks=clocks), price=PRICE)
+    report = make_report(
+        make_outcomes({1: 0.002}, train_clock="throughput", clocks=clocks), price=PRICE
+    )
     assert "node-hours" not in headings(costs_table(report))
 
 
-def test_a_cut_table_keeps_the_baseline_the_recommended_and_the_last_count(make_outcomes, make_outcome, make_report):
+def test_a_cut_table_keeps_the_baseline_the_recommended_and_the_last_count(
+    make_outcomes, make_outcome, make_report
+):
     """150 counts of which the first failed; 138 is recommended, since all above it are slower."""
     times = {nodes: 1e4 / nodes if nodes <= 138 else 1e4 for nodes in range(2, 151)}
     report = make_report([make_outcome(1), *make_outcomes(times)])
@@ -245,7 +305,9 @@ def test_a_cut_table_keeps_the_baseline_the_recommended_and_the_last_count(make_
         counts = [int(count) for count in column(table, "N")]
         assert len(counts) == MAX_NODE_COUNTS_SHOWN and counts == sorted(set(counts))
         assert {1, 2, 138, 150} <= set(counts)
-    assert clocks_table(report).caption.endswith("50 of 150 node counts have no row here; report.json has all.")
+    assert clocks_table(report).caption.endswith(
+        "50 of 150 node counts have no row here; report.json has all."
+    )
 
 
 def test_a_cut_table_without_a_result_has_its_ends(make_outcome, make_report):
@@ -255,9 +317,14 @@ def test_a_cut_table_without_a_result_has_its_ends(make_outcome, make_report):
 
 def test_why_there_is_no_baseline_is_told(make_outcomes, make_outcome, make_report):
     on_spot = make_outcomes({1: 40}, spot=True)
-    assert summary_caption(make_report([*on_spot, make_outcome(2)])).startswith("All completed runs were on spot")
+    assert summary_caption(make_report([*on_spot, make_outcome(2)])).startswith(
+        "All completed runs were on spot"
+    )
     untimed = make_outcome(2, 40.0, clocks=Clocks(train_seconds=None), train_clock=None)
-    assert summary_caption(make_report([*on_spot, untimed])) == "No run on demand completed with a train time."
+    assert (
+        summary_caption(make_report([*on_spot, untimed]))
+        == "No run on demand completed with a train time."
+    )
 
 
 def test_given_costs_are_called_so(make_outcome, make_report):
@@ -265,10 +332,17 @@ def test_given_costs_are_called_so(make_outcome, make_report):
     meanings = {each.heading: each.meaning for each in costs_table(report).columns}
     assert meanings["run"] == "as given in the table"
     assert costs_table(report).caption == "The run cost is as given in the table."
-    assert [each.meaning for each in attempts_table(report).columns if each.heading == "cost"] == [meanings["run"]]
+    assert [each.meaning for each in attempts_table(report).columns if each.heading == "cost"] == [
+        meanings["run"]
+    ]
     clocks = Clocks(train_seconds=40, billable_seconds=50)
-    mixed = make_report([make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 21.0, given_cost_usd=1.0)], price=PRICE)
-    assert costs_table(mixed).columns[1].meaning == "as given in the table or billable x nodes x price"
+    mixed = make_report(
+        [make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 21.0, given_cost_usd=1.0)],
+        price=PRICE,
+    )
+    assert (
+        costs_table(mixed).columns[1].meaning == "as given in the table or billable x nodes x price"
+    )
 
 
 def test_fits_of_rates_are_per_sample(make_outcomes, make_report):
@@ -278,22 +352,36 @@ def test_fits_of_rates_are_per_sample(make_outcomes, make_report):
     beyond = report.fits.extrapolation
     yes = beyond.supported.model_copy(update={"value": True, "reason": "why"})
     supported = beyond.model_copy(update={"train_seconds": 0.0004, "supported": yes})
-    changed = report.model_copy(update={"fits": report.fits.model_copy(update={"extrapolation": supported})})
+    changed = report.model_copy(
+        update={"fits": report.fits.model_copy(update={"extrapolation": supported})}
+    )
     assert extrapolation_text(changed) == "Extrapolation to 8 nodes: T = 0.4 ms per sample (why)."
 
 
 def test_a_verdict_on_the_final_metric_is_told_where_it_is_not_plain(make_outcome, make_report):
     def run(nodes: int, value: float):
-        return make_outcome(nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}})
+        return make_outcome(
+            nodes, 40 / nodes, metrics={"final_metric": {"name": "a", "value": value, "goal": None}}
+        )
 
     report = make_report([run(1, 0.9), run(2, 0.5), run(4, 0.9)])
-    assert parity_lines(report) == [f"2 nodes: throughput only ({report.summary[1].parity.reason})."]
-    reached = report.summary[2].parity.model_copy(update={"verdict": "reached_target", "reason": "why"})
+    assert parity_lines(report) == [
+        f"2 nodes: throughput only ({report.summary[1].parity.reason})."
+    ]
+    reached = report.summary[2].parity.model_copy(
+        update={"verdict": "reached_target", "reason": "why"}
+    )
     rows = (*report.summary[:2], report.summary[2].model_copy(update={"parity": reached}))
-    assert parity_lines(report.model_copy(update={"summary": rows}))[1] == "4 nodes: time to train (why)."
+    assert (
+        parity_lines(report.model_copy(update={"summary": rows}))[1]
+        == "4 nodes: time to train (why)."
+    )
     status = [row.cells[-3] for row in main_table(report).rows]
     assert [bool(cell.hover) for cell in status] == [False, True, True]
-    assert parity_lines(make_report([make_outcome(1, 40.0), make_outcome(2, 21.0), make_outcome(4)])) == []
+    assert (
+        parity_lines(make_report([make_outcome(1, 40.0), make_outcome(2, 21.0), make_outcome(4)]))
+        == []
+    )
 
 
 def test_a_warm_pool_adds_the_total_that_a_choice_is_judged_by(make_outcome, make_report):
@@ -301,5 +389,13 @@ def test_a_warm_pool_adds_the_total_that_a_choice_is_judged_by(make_outcome, mak
     price = Price(instance_type="ml.m5.xlarge", usd_per_hour=2)
     without = make_report([make_outcome(1, 40, clocks=clocks)], price=price)
     assert "total" not in headings(costs_table(without))
-    kept = costs_table(make_report([make_outcome(1, 40, clocks=clocks, retained_billable_seconds=1800.0)], price=price))
-    assert [column(kept, heading) for heading in ("run", "warm pool", "total")] == [["$2.00"], ["$1.00"], ["$3.00"]]
+    kept = costs_table(
+        make_report(
+            [make_outcome(1, 40, clocks=clocks, retained_billable_seconds=1800.0)], price=price
+        )
+    )
+    assert [column(kept, heading) for heading in ("run", "warm pool", "total")] == [
+        ["$2.00"],
+        ["$1.00"],
+        ["$3.00"],
+    ]

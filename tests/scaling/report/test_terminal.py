@@ -12,13 +12,16 @@ from scaling.report import ScalingReport
 from scaling.report.terminal import MAX_BARS, Bar, SpeedupBars, render_terminal
 
 REFERENCE = "nodes,train_seconds,instance_type\n" + "".join(
-    f"{nodes},{minutes * 60},ml.p3.16xlarge\n" for nodes, minutes in ((1, 99), (2, 55), (4, 27), (8, 13.5))
+    f"{nodes},{minutes * 60},ml.p3.16xlarge\n"
+    for nodes, minutes in ((1, 99), (2, 55), (4, 27), (8, 13.5))
 )
 
 
 def printed(shown: ScalingReport | SpeedupBars, width: int = 80, encoding: str = "utf-8") -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    Console(width=width, file=stream).print(render_terminal(shown) if isinstance(shown, ScalingReport) else shown)
+    Console(width=width, file=stream).print(
+        render_terminal(shown) if isinstance(shown, ScalingReport) else shown
+    )
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)
 
@@ -56,7 +59,9 @@ def test_interval_of_the_speedup_is_in_the_table(make_outcomes, make_report):
 
 def test_caption_says_the_batch_policy(make_outcomes, make_report):
     text = printed(make_report(make_outcomes({1: 40, 2: 21}, batch_policy="fixed_global")))
-    assert "Strong scaling (fixed global batch); T(N0) = 40.0 s on 1 node." in " ".join(text.split())
+    assert "Strong scaling (fixed global batch); T(N0) = 40.0 s on 1 node." in " ".join(
+        text.split()
+    )
 
 
 def test_caption_explains_only_intervals_that_are_shown(make_outcomes, make_report):
@@ -74,7 +79,9 @@ def test_hidden_node_counts_are_said_and_the_last_is_there(make_outcomes, make_r
 def test_narrow_terminals_and_ascii_ones_are_served(make_outcomes, make_report):
     narrow = bars(printed(make_report(make_outcomes({1: 80, 2: 50}, instance_type="m5")), width=40))
     assert len(narrow) == 2 and max(map(len, narrow)) <= 40
-    plain = bars(printed(SpeedupBars("Speedup", [Bar(1, 1.0, 1.0), Bar(2, 1.5, 2.0)]), encoding="ascii"))
+    plain = bars(
+        printed(SpeedupBars("Speedup", [Bar(1, 1.0, 1.0), Bar(2, 1.5, 2.0)]), encoding="ascii")
+    )
     assert plain == [f" 1 {'#' * 30:<60} 1.0x of 1.0x", f" 2 {'#' * 45 + '.' * 15} 1.5x of 2.0x"]
 
 

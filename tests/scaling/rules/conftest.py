@@ -15,13 +15,19 @@ from tests.scaling.rules.facts import check_distribution, facts_of
 
 @pytest.fixture
 def check_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., Findings]:
-    """check_config(training={…}, sweep={…}): of the small valid config with that merged into its sections."""
+    """check_config(training={…}, sweep={…}): of the small valid config with that merged into its
+    sections.
+    """
     return lambda **sections: offline.check(facts_of(make_config(**sections)))
 
 
 @pytest.fixture
-def check(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., tuple[list[str], list[str]]]:
-    """check(distribution, instance type, image section, node counts, further training fields) -> (problems, hints)."""
+def check(
+    make_config: Callable[..., BenchmarkConfig],
+) -> Callable[..., tuple[list[str], list[str]]]:
+    """check(distribution, instance type, image section, node counts, further training fields) ->
+    (problems, hints).
+    """
 
     def run(
         distribution: dict[str, Any],

@@ -12,7 +12,9 @@ from scaling.rules.rule import Facts, together
 
 
 def facts_of(config: BenchmarkConfig, instance: InstanceType | None = None, **known: Any) -> Facts:
-    """The facts at the catalogue's row of the config's instance type, or at another; `known`: further facts."""
+    """The facts at the catalogue's row of the config's instance type, or at another; `known`:
+    further facts.
+    """
     row = instance or load_catalogue().get(config.training.instance_type)
     return Facts(config, row, plan_sweep(config, row), **known)
 

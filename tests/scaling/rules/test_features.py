@@ -1,4 +1,6 @@
-"""Spot, warm pools, network, keys and channels: each rule with the input that breaks it and the message it gets."""
+"""Spot, warm pools, network, keys and channels: each rule with the input that breaks it and the
+message it gets.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,25 @@ def test_a_model_split_in_a_way_that_the_shipped_program_has_not(distribution, s
 
 
 def test_spot_with_a_wait_shorter_than_the_run(check_config):
-    (problem,) = check_config(training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}).problems
-    assert problem == (
-        "training.spot.max_wait_seconds: 3599 is less than max_runtime_seconds 3600, and it covers waiting and running "
-        "together; use 3600 or more, or lower max_runtime_seconds"
+    (problem,) = check_config(
+        training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}
+    ).problems
+    assert (
+        problem
+        == "training.spot.max_wait_seconds: 3599 is less than max_runtime_seconds 3600, and it"
+        " covers waiting and running together; use 3600 or more, or lower max_runtime_seconds"
     )
-    assert check_config(training={"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}).problems == ()
+    assert (
+        check_config(training={"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}).problems
+        == ()
+    )
 
 
 def test_spot_with_a_warm_pool(check_config):
     spot = {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}
     (problem,) = check_config(training={**spot, "keep_alive_seconds": 600}).problems
-    assert problem == (
-        "training.keep_alive_seconds: 600, but spot nodes can't be kept in a warm pool; "
+    assert (
+        problem == "training.keep_alive_seconds: 600, but spot nodes can't be kept in a warm pool; "
         "leave out keep_alive_seconds or spot"
     )
     assert check_config(training={**spot, "keep_alive_seconds": 0}).problems == ()
@@ -56,9 +64,11 @@ def test_spot_with_a_warm_pool(check_config):
 def test_a_file_system_without_a_vpc(check_config):
     channels = {"extra_channels": {"corpus": EFS, "labels": S3}}
     (problem,) = check_config(training=channels).problems
-    assert problem == (
-        "training.extra_channels.corpus: EFS fs-01234567 is reached through a VPC only; set training.vpc to the file "
-        "system's subnet and a security group that lets the nodes reach it"
+    assert (
+        problem
+        == "training.extra_channels.corpus: EFS fs-01234567 is reached through a VPC only; set"
+        " training.vpc to the file system's subnet and a security group that lets the nodes"
+        " reach it"
     )
     assert check_config(training={**channels, "vpc": VPC}).problems == ()
 
@@ -66,41 +76,53 @@ def test_a_file_system_without_a_vpc(check_config):
 def test_a_key_for_a_volume_that_is_the_instances_own(check_config):
     key = {"volume_kms_key_id": "alias/volumes"}
     (problem,) = check_config(training={**key, "instance_type": "ml.g4dn.xlarge"}).problems
-    assert problem == (
-        "training.volume_kms_key_id: ml.g4dn.xlarge trains on its own NVMe disks, which its hardware encrypts and for "
-        "which SageMaker takes no key; leave it out"
+    assert (
+        problem
+        == "training.volume_kms_key_id: ml.g4dn.xlarge trains on its own NVMe disks, which its"
+        " hardware encrypts and for which SageMaker takes no key; leave it out"
     )
     assert check_config(training={**key, "instance_type": "ml.p3.2xlarge"}).problems == ()
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "refused"), [("ml.r5d.large", True), ("ml.p6-b200.48xlarge", True), ("ml.r5.large", False)]
+    ("instance_type", "refused"),
+    [("ml.r5d.large", True), ("ml.p6-b200.48xlarge", True), ("ml.r5.large", False)],
 )
 def test_whether_a_type_has_disks_is_in_the_catalogue(instance_type, refused, check_config):
-    plan = check_config(training={"instance_type": instance_type, "volume_kms_key_id": "alias/volumes"})
-    assert [problem.startswith("training.volume_kms_key_id") for problem in plan.problems] == [True] * refused
+    plan = check_config(
+        training={"instance_type": instance_type, "volume_kms_key_id": "alias/volumes"}
+    )
+    assert [problem.startswith("training.volume_kms_key_id") for problem in plan.problems] == [
+        True
+    ] * refused
 
 
 def test_a_key_where_nobody_knows_of_the_disks_is_said(check_config):
-    plan = check_config(training={"instance_type": "ml.p2.xlarge", "volume_kms_key_id": "alias/volumes"})
+    plan = check_config(
+        training={"instance_type": "ml.p2.xlarge", "volume_kms_key_id": "alias/volumes"}
+    )
     assert plan.problems == ()
-    assert "training.volume_kms_key_id: whether ml.p2.xlarge trains on disks of its own is unknown; if so, " in str(
-        plan.hints
+    assert (
+        "training.volume_kms_key_id: whether ml.p2.xlarge trains on disks of its own is unknown; if"
+        " so, " in str(plan.hints)
     )
 
 
 def test_two_channels_that_become_one_variable(check_config):
     (problem,) = check_config(training={"extra_channels": {"Training": S3, "labels": S3}}).problems
-    assert problem == (
-        "training.extra_channels: 2 channels (dataset.channel is one) become SM_CHANNEL_TRAINING; rename one"
+    assert (
+        problem == "training.extra_channels: 2 channels (dataset.channel is one) become"
+        " SM_CHANNEL_TRAINING; rename one"
     )
 
 
 def test_pipe_mode_with_the_shipped_program(check_config):
     plan = check_config(dataset={"input_mode": "Pipe"}, image=SHIPPED)
     assert plan.problems == (
-        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files; use FastFile, which "
-        "starts as early, or File",
+        (
+            "dataset.input_mode: Pipe streams the data, and the shipped training program reads"
+            " files; use FastFile, which starts as early, or File"
+        ),
     )
     assert plan.hints == ()
     assert check_config(dataset={"input_mode": "FastFile"}, image=SHIPPED).problems == ()
@@ -118,27 +140,35 @@ def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, check_config):
     plan = check_config(dataset={"input_mode": "Pipe", "channel": "train"}, **sections)
     assert plan.problems == ()
     assert plan.hints == (
-        "dataset.input_mode: Pipe gives the program /opt/ml/input/data/train_<epoch>, a stream that is read once, and "
-        "no files; FastFile starts as early and gives files",
+        (
+            "dataset.input_mode: Pipe gives the program /opt/ml/input/data/train_<epoch>, a stream"
+            " that is read once, and no files; FastFile starts as early and gives files"
+        ),
     )
 
 
 def test_a_further_channel_in_pipe_mode_is_hinted(check_config):
     plan = check_config(
         image=SHIPPED,
-        training={"extra_channels": {"labels": {**S3, "input_mode": "Pipe"}, "more": S3, "corpus": EFS}, "vpc": VPC},
+        training={
+            "extra_channels": {"labels": {**S3, "input_mode": "Pipe"}, "more": S3, "corpus": EFS},
+            "vpc": VPC,
+        },
     )
     (hint,) = plan.hints
     assert hint.startswith(
-        "training.extra_channels.labels.input_mode: Pipe gives the program /opt/ml/input/data/labels_<epoch>, a stream"
+        "training.extra_channels.labels.input_mode: Pipe gives the program"
+        " /opt/ml/input/data/labels_<epoch>, a stream"
     )
 
 
 def test_spot_without_checkpoints_is_hinted(check_config):
     spot = {"spot": {"max_wait_seconds": 3600}}
     assert check_config(training=spot).hints == (
-        "training.checkpoints: not set, so a spot job that is interrupted trains again from its first step; set it "
-        "where the program can resume",
+        (
+            "training.checkpoints: not set, so a spot job that is interrupted trains again from its"
+            " first step; set it where the program can resume"
+        ),
     )
     assert check_config(training={**spot, "checkpoints": {}}).hints == ()
 
@@ -155,17 +185,20 @@ def test_spot_without_checkpoints_is_hinted(check_config):
 )
 def test_the_platforms_retries_are_hinted_with_their_limits(spot, limits, check_config):
     (hint,) = check_config(training={"retry_attempts": 3, **spot}).hints
-    assert hint == (
-        f"training.retry_attempts: up to 3 retries happen inside one job, whose clocks then hold every start, "
-        f"{limits}; sweep.max_attempts starts a new job with clocks of its own"
+    assert (
+        hint
+        == "training.retry_attempts: up to 3 retries happen inside one job, whose clocks then hold"
+        f" every start, {limits}; sweep.max_attempts starts a new job with clocks of its own"
     )
 
 
 def test_a_warm_pool_with_one_repeat_serves_nothing(check_config):
     assert check_config(training={"keep_alive_seconds": 600}).hints == (
-        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and with one repeat each "
-        "occurs once: nothing is reused, and every job's nodes are billed up to 600 s longer; leave it out, or raise "
-        "sweep.repeats",
+        (
+            "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and"
+            " with one repeat each occurs once: nothing is reused, and every job's nodes are billed"
+            " up to 600 s longer; leave it out, or raise sweep.repeats"
+        ),
     )
 
 
@@ -174,22 +207,31 @@ def test_a_warm_pool_with_one_repeat_serves_nothing(check_config):
     [
         ([1, 2, 4], "ascending", "2 jobs run"),  # 1 2 4 1 2 4: two others between two of one count
         ([1, 2], "descending", "1 job runs"),
-        ([1, 2, 4], "shuffled", "4 jobs run"),  # order_seed 1: 2 4 1 4 1 2; from the first 2 to the next one 4 jobs
+        (
+            [1, 2, 4],
+            "shuffled",
+            "4 jobs run",
+        ),  # order_seed 1: 2 4 1 4 1 2; from the first 2 to the next one 4 jobs
     ],
 )
 def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jobs, check_config):
     sweep = {"node_counts": counts, "repeats": 2, "order": order}
     (hint,) = check_config(training={"keep_alive_seconds": 600}, sweep=sweep).hints
-    assert hint == (
-        f"training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to {jobs} between two "
-        "of them, each for up to 3600 s, so a pool kept 600 s may end unused and its time is paid for nothing; one "
-        "node count per sweep reuses it always"
+    assert (
+        hint
+        == "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up"
+        f" to {jobs} between two of them, each for up to 3600 s, so a pool kept 600 s may end"
+        " unused and its time is paid for nothing; one node count per sweep reuses it always"
     )
 
 
 @pytest.mark.parametrize(
     ("counts", "keep"),
-    [([2], 60), ([1, 2], 3600), ([1, 2], 0)],  # one count; one job of at most 3600 s between; no pool at all
+    [
+        ([2], 60),
+        ([1, 2], 3600),
+        ([1, 2], 0),
+    ],  # one count; one job of at most 3600 s between; no pool at all
 )
 def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, check_config):
     sweep = {"node_counts": counts, "repeats": 3, "order": "ascending"}
@@ -199,8 +241,11 @@ def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, check_config):
 def test_encryption_between_nodes_is_hinted(check_config):
     encrypted = {"encrypt_inter_container_traffic": True}
     assert check_config(training=encrypted).hints == (
-        "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange gradients, so the curve "
-        "is that of encrypted training; don't compare it with one without",
+        (
+            "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange"
+            " gradients, so the curve is that of encrypted training; don't compare it with one"
+            " without"
+        ),
     )
     assert check_config(training=encrypted, sweep={"node_counts": [1]}).hints == ()
 
@@ -235,7 +280,9 @@ def test_every_problem_is_named_at_once(check_config):
 )
 def test_the_shipped_program_learns_from_tables(dataset, got, check_config):
     (problem,) = check_config(dataset=dataset, image=SHIPPED).problems
-    assert problem.startswith(f"dataset: {got}, but the shipped training program learns from tables; give a dataset")
+    assert problem.startswith(
+        f"dataset: {got}, but the shipped training program learns from tables; give a dataset"
+    )
     assert check_config(dataset=dataset).problems == ()  # another program
 
 

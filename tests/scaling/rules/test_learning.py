@@ -1,4 +1,6 @@
-"""Hints on learning rate, batch normalisation and larger instances, with numbers worked out by hand."""
+"""Hints on learning rate, batch normalisation and larger instances, with numbers worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,11 @@ def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, check
     )
     assert plan.problems == ()
     assert plan.hints == (
-        f"training.learning_rate.rule: {rule} with optimizer {optimiser.lower()}, while the global batch grows with "
-        f"the nodes; {fitting} is the rule for it, or the points may not reach the baseline's metric",
+        (
+            f"training.learning_rate.rule: {rule} with optimizer {optimiser.lower()}, while the"
+            f" global batch grows with the nodes; {fitting} is the rule for it, or the points may"
+            " not reach the baseline's metric"
+        ),
     )
 
 
@@ -62,9 +67,11 @@ def test_the_batch_of_64_that_becomes_2_on_32_gpus(check_config):
     training = {"instance_type": "ml.p3dn.24xlarge", "distribution": {"kind": "torch_distributed"}}
     training["environment"] = {"FI_PROVIDER": "efa"}
     assert check_config(training=training, sweep={"node_counts": [1, 4]}).hints == (
-        "training.batch.size: 64 over the 32 ranks of 4 nodes leaves 2 samples per replica (8 on 1); batch "
-        "normalisation loses accuracy below 16; if the model has it, use SyncBatchNorm or group normalisation, a "
-        "larger batch, or fewer nodes",
+        (
+            "training.batch.size: 64 over the 32 ranks of 4 nodes leaves 2 samples per replica (8"
+            " on 1); batch normalisation loses accuracy below 16; if the model has it, use"
+            " SyncBatchNorm or group normalisation, a larger batch, or fewer nodes"
+        ),
     )
 
 
@@ -81,7 +88,9 @@ def test_no_hint_where_samples_suffice_or_stay_the_same(batch, counts, check_con
 
 
 def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(check_config):
-    plan = check_config(training={"batch": {"policy": "fixed_global", "size": 2}}, sweep={"node_counts": [1, 4]})
+    plan = check_config(
+        training={"batch": {"policy": "fixed_global", "size": 2}}, sweep={"node_counts": [1, 4]}
+    )
     assert len(plan.problems) == 1 and plan.hints == ()
 
 
@@ -94,22 +103,37 @@ def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(check_config):
             [1, 2, 4, 8],
             "4 nodes of ml.g4dn.xlarge are 4 accelerators, which one ml.g4dn.12xlarge (4)",
         ),
-        ("ml.p3.2xlarge", [2, 8], "8 nodes of ml.p3.2xlarge are 8 accelerators, which one ml.p3.16xlarge (8)"),
+        (
+            "ml.p3.2xlarge",
+            [2, 8],
+            "8 nodes of ml.p3.2xlarge are 8 accelerators, which one ml.p3.16xlarge (8)",
+        ),
         # 12xlarge and 24xlarge both hold 4: the cheaper one is named
-        ("ml.g5.2xlarge", [3], "3 nodes of ml.g5.2xlarge are 3 accelerators, which one ml.g5.12xlarge (4)"),
+        (
+            "ml.g5.2xlarge",
+            [3],
+            "3 nodes of ml.g5.2xlarge are 3 accelerators, which one ml.g5.12xlarge (4)",
+        ),
     ],
 )
 def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, check_config):
     training = {"instance_type": instance_type, "batch": GROWING}
     assert check_config(training=training, sweep={"node_counts": counts}).hints == (
-        f"training.instance_type: {text} holds without a network between them; choose the larger instance before more "
-        "instances",
+        (
+            f"training.instance_type: {text} holds without a network between them; choose the"
+            " larger instance before more instances"
+        ),
     )
 
 
 @pytest.mark.parametrize(
     ("instance_type", "counts"),
-    [("ml.g4dn.xlarge", [1]), ("ml.p3.16xlarge", [1, 2]), ("ml.m5.large", [1, 2]), ("ml.g4dn.xlarge", [1, 8])],
+    [
+        ("ml.g4dn.xlarge", [1]),
+        ("ml.p3.16xlarge", [1, 2]),
+        ("ml.m5.large", [1, 2]),
+        ("ml.g4dn.xlarge", [1, 8]),
+    ],
 )
 def test_no_larger_instance_where_none_holds_them(instance_type, counts, check_config):
     training = {"instance_type": instance_type, "batch": GROWING}
@@ -117,6 +141,9 @@ def test_no_larger_instance_where_none_holds_them(instance_type, counts, check_c
 
 
 def test_no_larger_instance_where_nobody_knows_how_many_devices_there_are(check_config):
-    plan = check_config(training={"instance_type": "ml.trn2.48xlarge", "batch": GROWING}, sweep={"node_counts": [1, 2]})
+    plan = check_config(
+        training={"instance_type": "ml.trn2.48xlarge", "batch": GROWING},
+        sweep={"node_counts": [1, 2]},
+    )
     assert plan.problems == ()
     assert "larger instance" not in str(plan.hints)

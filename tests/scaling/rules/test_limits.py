@@ -17,7 +17,11 @@ def test_the_numbers_are_those_of_the_service(service):
     environment = service.shape_for("TrainingEnvironmentMap")
     hyperparameters = service.shape_for("HyperParameters")
     metric = service.shape_for("MetricDefinition").members
-    assert environment.key.metadata["max"] == environment.value.metadata["max"] == limits.MAX_ENVIRONMENT_CHARS
+    assert (
+        environment.key.metadata["max"]
+        == environment.value.metadata["max"]
+        == limits.MAX_ENVIRONMENT_CHARS
+    )
     assert environment.key.metadata["pattern"] == limits._ENVIRONMENT_KEY.pattern
     assert metric["Name"].metadata["max"] == limits.MAX_METRIC_NAME_CHARS
     assert metric["Regex"].metadata["max"] == limits.MAX_METRIC_REGEX_CHARS
@@ -31,7 +35,13 @@ def test_the_numbers_are_those_of_the_service(service):
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"1A": ""}, "training.environment: '1A' is no name for a variable; use letters, digits and _, no digit first"),
+        (
+            {"1A": ""},
+            (
+                "training.environment: '1A' is no name for a variable; use letters, digits and _,"
+                " no digit first"
+            ),
+        ),
         ({"A\n": ""}, r"training.environment: 'A\n' is no name for a variable"),
         ({"": ""}, "training.environment: '' is no name for a variable"),
         (
@@ -40,8 +50,10 @@ def test_the_numbers_are_those_of_the_service(service):
         ),
         (
             {"A": "v" * 513},
-            "training.environment: the value of 'A' is 513 characters; SageMaker takes 512; put it into a file beside "
-            "the program",
+            (
+                "training.environment: the value of 'A' is 513 characters; SageMaker takes 512; put"
+                " it into a file beside the program"
+            ),
         ),
     ],
 )
@@ -56,11 +68,17 @@ def test_environment(environment, message, check_config):
         ({"": "(x)"}, "training.metric_definitions: a metric has an empty name; name it"),
         (
             {"m" * 256: "(x)"},
-            f"training.metric_definitions: the name '{'m' * 37}…' is 256 characters; SageMaker takes 255",
+            (
+                f"training.metric_definitions: the name '{'m' * 37}…' is 256 characters; SageMaker"
+                " takes 255"
+            ),
         ),
         (
             {"loss": f"({'x' * 499})"},
-            "training.metric_definitions: the expression of 'loss' is 501 characters; SageMaker takes 500",
+            (
+                "training.metric_definitions: the expression of 'loss' is 501 characters; SageMaker"
+                " takes 500"
+            ),
         ),
     ],
 )
@@ -70,12 +88,14 @@ def test_metric_definitions(metrics, message, check_config):
 
 @pytest.mark.parametrize(("region", "room"), [("us-east-1", 138), ("cn-north-1", 134)])
 def test_a_repository_that_makes_the_image_uri_too_long(region, room, check_config):
-    # 255 - 72 of the digest - 45 of "123456789012.dkr.ecr.us-east-1.amazonaws.com/"; China: 1 + 3 characters more
+    # 255 - 72 of the digest - 45 of "123456789012.dkr.ecr.us-east-1.amazonaws.com/"; China: 1 + 3
+    # characters more
     platform = {"region": region}
     (problem,) = check_config(image={"repository": "r" * (room + 1)}, platform=platform).problems
-    assert problem == (
-        f"image.repository: {room + 1} characters make an image URI longer than SageMaker's 255 with registry and "
-        f"digest; use at most {room}"
+    assert (
+        problem
+        == f"image.repository: {room + 1} characters make an image URI longer than SageMaker's 255"
+        f" with registry and digest; use at most {room}"
     )
     assert check_config(image={"repository": "r" * room}, platform=platform).problems == ()
     given = {"repository": "r" * 200, "uri": "example.com/own:1"}
@@ -85,9 +105,24 @@ def test_a_repository_that_makes_the_image_uri_too_long(region, room, check_conf
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
-        ("../train.py", "training.entry_point: '../train.py' leads out of training.source_dir; name a file in it"),
-        ("/opt/train.py", "training.entry_point: '/opt/train.py' leads out of training.source_dir; name a file in it"),
-        ("d/" * 255 + "t.py", "training.entry_point: the name is 514 characters; SageMaker takes 512"),
+        (
+            "../train.py",
+            (
+                "training.entry_point: '../train.py' leads out of training.source_dir; name a file"
+                " in it"
+            ),
+        ),
+        (
+            "/opt/train.py",
+            (
+                "training.entry_point: '/opt/train.py' leads out of training.source_dir; name a"
+                " file in it"
+            ),
+        ),
+        (
+            "d/" * 255 + "t.py",
+            "training.entry_point: the name is 514 characters; SageMaker takes 512",
+        ),
     ],
 )
 def test_an_entry_point_of_ones_own_code(entry_point, message, check_config):

@@ -10,7 +10,11 @@ from scaling.rules import offline
 from scaling.rules.plan import hyperparameter_problems
 from tests.scaling.rules.facts import facts_of
 
-OWN = {"batch": None, "learning_rate": None, "hyperparameters": {"epochs": 3, "shards": "{world_size}"}}
+OWN = {
+    "batch": None,
+    "learning_rate": None,
+    "hyperparameters": {"epochs": 3, "shards": "{world_size}"},
+}
 
 
 def check_all(config):
@@ -35,9 +39,18 @@ def test_all_problems_are_named_at_once(make_config):
         sweep={"node_counts": [1], "repeats": 1, "budget_usd": 0.01},
     )
     indivisible, batch, accumulation, rate, long, dear = check_all(config).problems
-    assert "training.batch.size: 63 does not divide by 2" in indivisible and "use 62 or 64" in indivisible
-    assert "no value holds {per_replica_batch_size} or {global_batch_size}" in batch and "fixed_global" in batch
-    assert "no value holds {accumulate_grad_batches}" in accumulation and "2 batches per step" in accumulation
+    assert (
+        "training.batch.size: 63 does not divide by 2" in indivisible
+        and "use 62 or 64" in indivisible
+    )
+    assert (
+        "no value holds {per_replica_batch_size} or {global_batch_size}" in batch
+        and "fixed_global" in batch
+    )
+    assert (
+        "no value holds {accumulate_grad_batches}" in accumulation
+        and "2 batches per step" in accumulation
+    )
     assert "no value holds {learning_rate}" in rate and "rule sqrt" in rate
     assert "'long' is 2501 characters" in long
     assert "sweep.budget_usd: 0.01 is less than" in dear
@@ -45,11 +58,14 @@ def test_all_problems_are_named_at_once(make_config):
 
 @pytest.mark.parametrize("policy", ["fixed_global", "fixed_per_replica"])
 @pytest.mark.parametrize(
-    ("value", "reached"), [("{per_replica_batch_size}", True), ("b={global_batch_size}", True), (8, False)]
+    ("value", "reached"),
+    [("{per_replica_batch_size}", True), ("b={global_batch_size}", True), (8, False)],
 )
 def test_the_batch_must_reach_the_program_under_both_policies(policy, value, reached, make_config):
     hyperparameters = {"batch": value, "lr": "{learning_rate}"}
-    config = make_config(training={"batch": {"policy": policy, "size": 64}, "hyperparameters": hyperparameters})
+    config = make_config(
+        training={"batch": {"policy": policy, "size": 64}, "hyperparameters": hyperparameters}
+    )
     assert (check_all(config).problems == ()) is reached
 
 
@@ -65,10 +81,14 @@ def test_what_stays_at_its_default_need_not_reach_the_program(make_config):
 
 
 def test_a_hyperparameters_length_is_checked_where_its_placeholders_make_it_longest(make_config):
-    # JSON: 2 quotes + 2,497 x + the batch's digits: 2,500 with "8" on 8 nodes, 2,501 with "64" on one
+    # JSON: 2 quotes + 2,497 x + the batch's digits: 2,500 with "8" on 8 nodes, 2,501 with "64" on
+    # one
     hyperparameters = {"b": "x" * 2497 + "{per_replica_batch_size}", "lr": "{learning_rate}"}
     for nodes, problems in (([8], 0), ([1, 8], 1)):
-        config = make_config(training={"hyperparameters": hyperparameters}, sweep={"node_counts": nodes, "repeats": 1})
+        config = make_config(
+            training={"hyperparameters": hyperparameters},
+            sweep={"node_counts": nodes, "repeats": 1},
+        )
         assert len(check_all(config).problems) == problems
 
 
@@ -78,7 +98,10 @@ def test_limits_of_the_service():
     long, many = hyperparameter_problems({**within, "last": "1" * 2501})
     assert hyperparameter_problems({"k" * 256: "1"}) == []
     (name,) = hyperparameter_problems({"k" * 257: "1"})
-    assert name == f"training.hyperparameters: the name '{'k' * 37}'… is 257 characters; SageMaker takes 256"
+    assert (
+        name == f"training.hyperparameters: the name '{'k' * 37}'… is 257 characters; SageMaker"
+        " takes 256"
+    )
     assert "'last' is 2501 characters as JSON; SageMaker takes 2500" in long
     assert "101 of them with the toolkit's own; SageMaker takes 100" in many
 
@@ -90,14 +113,20 @@ def test_the_shipped_configs_pass(name):
 
 
 def test_a_budget_without_a_price_is_a_problem(make_config):
-    config = make_config(training={"instance_type": "ml.local.small"}, sweep={"node_counts": [1], "budget_usd": 1.0})
+    config = make_config(
+        training={"instance_type": "ml.local.small"}, sweep={"node_counts": [1], "budget_usd": 1.0}
+    )
     (problem,) = check_all(config).problems
     assert "sweep.budget_usd: 1.0 can't be checked" in problem
 
 
 def test_microbatches_of_a_batch_that_only_the_program_knows_are_not_judged(make_config):
     distribution = {"kind": "smp_v1", "partitions": 2, "microbatches": 3, "processes_per_node": 2}
-    found = check_all(make_config(training={**OWN, "distribution": distribution, "instance_type": "ml.p3.16xlarge"}))
+    found = check_all(
+        make_config(
+            training={**OWN, "distribution": distribution, "instance_type": "ml.p3.16xlarge"}
+        )
+    )
     assert not [problem for problem in found.problems if "microbatches" in problem]
 
 

@@ -17,10 +17,16 @@ MPI = {"distribution": {"kind": "mpi"}, "instance_type": "ml.g5.12xlarge"}
 
 
 def problems(
-    make_config: Configs, training: dict[str, Any] = MPI, base: str = "python:3.11-slim", **packages: str
+    make_config: Configs,
+    training: dict[str, Any] = MPI,
+    base: str = "python:3.11-slim",
+    **packages: str,
 ) -> list[str]:
     """With packages={"requirements": text}: files of the context by their names less .txt."""
-    files = {f"image/{name}" + ("" if name == "Dockerfile" else ".txt"): text for name, text in packages.items()}
+    files = {
+        f"image/{name}" + ("" if name == "Dockerfile" else ".txt"): text
+        for name, text in packages.items()
+    }
     config = make_config(image={"context": "image"}, training=training)
     found = Files((base,) if base else (), files)
     return list(mpi4py_is_installed(facts_of(config, files=found)).problems)
@@ -28,11 +34,14 @@ def problems(
 
 def test_build_without_mpi4py_is_refused(make_config: Configs) -> None:
     expected = (
-        "training.distribution.kind: mpi starts every rank by `python -m mpi4py`, and no requirements*.txt or "
-        "Dockerfile in image.context image names mpi4py, nor is the image built on an AWS Deep Learning Container "
-        "(python:3.11-slim); add mpi4py to requirements.txt"
+        "training.distribution.kind: mpi starts every rank by `python -m mpi4py`, and no"
+        " requirements*.txt or Dockerfile in image.context image names mpi4py, nor is the image"
+        " built on an AWS Deep Learning Container (python:3.11-slim); add mpi4py to"
+        " requirements.txt"
     )
-    assert problems(make_config, requirements="torch==2.13.0\n", Dockerfile="FROM python:3.11-slim") == [expected]
+    assert problems(
+        make_config, requirements="torch==2.13.0\n", Dockerfile="FROM python:3.11-slim"
+    ) == [expected]
 
 
 def test_own_code_is_named_where_there_is_some(make_config: Configs) -> None:
@@ -42,13 +51,18 @@ def test_own_code_is_named_where_there_is_some(make_config: Configs) -> None:
 
 @pytest.mark.parametrize("kind", ["pytorchddp", "smddp", "horovod"])
 def test_every_kind_that_mpirun_starts_by_mpi4py(make_config: Configs, kind: str) -> None:
-    [problem] = problems(make_config, {"distribution": {"kind": kind}, "instance_type": "ml.p4d.24xlarge"})
+    [problem] = problems(
+        make_config, {"distribution": {"kind": kind}, "instance_type": "ml.p4d.24xlarge"}
+    )
     assert f"{kind} starts every rank" in problem
 
 
 @pytest.mark.parametrize("kind", ["none", "torch_distributed"])
 def test_other_kinds_need_none(make_config: Configs, kind: str) -> None:
-    assert problems(make_config, {"distribution": {"kind": kind}, "instance_type": "ml.p4d.24xlarge"}) == []
+    assert (
+        problems(make_config, {"distribution": {"kind": kind}, "instance_type": "ml.p4d.24xlarge"})
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,14 +110,19 @@ def own_code_problems(make_config: Configs, dockerfile: str, **sections: Any) ->
     return list(own_code_is_unpacked(facts).problems)
 
 
-def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure(make_config: Configs) -> None:
+def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure(
+    make_config: Configs,
+) -> None:
     expected = (
-        "training.source_dir: the Dockerfile in image.context image puts files into /opt/ml/code (COPY train.py "
-        "/opt/ml/code/train.py), and the SageMaker toolkit unpacks source_dir only where that folder is empty: the "
-        "image's program would run. Leave out source_dir, or keep that folder empty in the image: copy the program "
-        "elsewhere, as infra/image/Dockerfile does"
+        "training.source_dir: the Dockerfile in image.context image puts files into /opt/ml/code"
+        " (COPY train.py /opt/ml/code/train.py), and the SageMaker toolkit unpacks source_dir only"
+        " where that folder is empty: the image's program would run. Leave out source_dir, or keep"
+        " that folder empty in the image: copy the program elsewhere, as infra/image/Dockerfile"
+        " does"
     )
-    assert own_code_problems(make_config, "FROM base\nCOPY train.py /opt/ml/code/train.py\n") == [expected]
+    assert own_code_problems(make_config, "FROM base\nCOPY train.py /opt/ml/code/train.py\n") == [
+        expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +140,9 @@ def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure
         ("COPY train.py /opt/nodesweep/code/train.py", 0),
     ],
 )
-def test_lines_that_put_code_into_the_toolkits_folder(make_config: Configs, lines: str, count: int) -> None:
+def test_lines_that_put_code_into_the_toolkits_folder(
+    make_config: Configs, lines: str, count: int
+) -> None:
     assert len(own_code_problems(make_config, f"ARG A=1\nFROM base\n{lines}\n")) == count
 
 

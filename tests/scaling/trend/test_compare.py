@@ -1,4 +1,6 @@
-"""Two sweeps against each other: verdicts by hand, conditions that may not differ, the test's p-value."""
+"""Two sweeps against each other: verdicts by hand, conditions that may not differ, the test's
+p-value.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from scipy.stats import mannwhitneyu
 
 from scaling.analysis.cost import Price
 from scaling.report import ScalingReport
-from scaling.trend.compare import Comparison, ComparisonError, IncomparableError, compare, mann_whitney
+from scaling.trend.compare import (
+    Comparison,
+    ComparisonError,
+    IncomparableError,
+    compare,
+    mann_whitney,
+)
 from scaling.trend.compare_render import render_comparison_markdown, render_comparison_terminal
 
 Reports = Callable[..., ScalingReport]
@@ -31,7 +39,9 @@ KNOWN: dict[str, Any] = {
 def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
     """sweep({1: [times]}, region=…): a report of a sweep with every condition known."""
 
-    def make(times: dict[int, Any], given: dict[str, Any] | None = None, **changes: Any) -> ScalingReport:
+    def make(
+        times: dict[int, Any], given: dict[str, Any] | None = None, **changes: Any
+    ) -> ScalingReport:
         facts = {"provenance": {"dataset_digest": "d1"}, **(given or {})}
         rule = changes.pop("learning_rate_rule", "none")  # a report has it from its config
         report = make_report(make_outcomes(times, **{**KNOWN, **changes}), **facts)
@@ -76,23 +86,37 @@ def test_a_fifth_faster_is_an_improvement(sweep: Reports) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tolerance", "verdict"), [(0.19, "regression"), (0.2, "no difference"), (0.25, "no difference")]
+    ("tolerance", "verdict"),
+    [(0.19, "regression"), (0.2, "no difference"), (0.25, "no difference")],
 )
-def test_the_tolerance_is_the_bound_that_the_interval_must_pass(sweep: Reports, tolerance: float, verdict: str) -> None:
-    comparison = compare(sweep({1: [50.0] * 3}), sweep({1: [60.0] * 3}), tolerance)  # the interval is [1.2, 1.2]
+def test_the_tolerance_is_the_bound_that_the_interval_must_pass(
+    sweep: Reports, tolerance: float, verdict: str
+) -> None:
+    comparison = compare(
+        sweep({1: [50.0] * 3}), sweep({1: [60.0] * 3}), tolerance
+    )  # the interval is [1.2, 1.2]
     assert verdicts(comparison) == {1: verdict}
 
 
 def test_both_directions_have_the_same_tolerance(sweep: Reports) -> None:
     slower, faster = sweep({1: [60.0] * 3}), sweep({1: [50.0] * 3})
     for tolerance in (0.1, 0.21):
-        there, back = compare(faster, slower, tolerance).rows[0], compare(slower, faster, tolerance).rows[0]
-        assert (there.verdict, back.verdict) in [("regression", "improvement"), ("no difference", "no difference")]
+        there, back = (
+            compare(faster, slower, tolerance).rows[0],
+            compare(slower, faster, tolerance).rows[0],
+        )
+        assert (there.verdict, back.verdict) in [
+            ("regression", "improvement"),
+            ("no difference", "no difference"),
+        ]
 
 
 def test_noise_establishes_nothing(sweep: Reports) -> None:
     [row] = compare(sweep({1: [80.0, 100, 120]}), sweep({1: [90.0, 110, 130]})).rows
-    assert (row.verdict, row.reason) == ("not established", "the interval reaches across 0.952 and 1.05")
+    assert (row.verdict, row.reason) == (
+        "not established",
+        "the interval reaches across 0.952 and 1.05",
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,9 +126,16 @@ def test_noise_establishes_nothing(sweep: Reports) -> None:
         ([100.0] * 5, [200.0] * 2, "n = 5 in A, 2 in B: an interval needs 3 runs in each"),
     ],
 )
-def test_few_runs_establish_nothing(sweep: Reports, before: list[float], after: list[float], reason: str) -> None:
+def test_few_runs_establish_nothing(
+    sweep: Reports, before: list[float], after: list[float], reason: str
+) -> None:
     [row] = compare(sweep({1: before}), sweep({1: after})).rows
-    assert (row.ratio, row.ratio_interval, row.verdict, row.reason) == (2.0, None, "not established", reason)
+    assert (row.ratio, row.ratio_interval, row.verdict, row.reason) == (
+        2.0,
+        None,
+        "not established",
+        reason,
+    )
 
 
 def test_a_count_without_a_completed_run_is_said(sweep: Reports) -> None:
@@ -113,7 +144,9 @@ def test_a_count_without_a_completed_run_is_said(sweep: Reports) -> None:
     assert (row.ratio, row.reason) == (None, "no used run in B")
     assert comparison.lost == (2,)
     assert "No run of B completed at 2 nodes." in terminal(comparison)
-    slower = compare(sweep({1: STEADY, 2: STEADY}), sweep({1: [2 * each for each in STEADY], 2: None}))
+    slower = compare(
+        sweep({1: STEADY, 2: STEADY}), sweep({1: [2 * each for each in STEADY], 2: None})
+    )
     assert "No run of B completed at 2 nodes. Regression established at 1 node" in terminal(slower)
     assert compare(sweep({1: STEADY, 2: None}), sweep({1: STEADY, 2: None})).lost == ()
 
@@ -141,16 +174,25 @@ def test_runs_are_walked_the_same_few_times_however_many_node_counts(sweep: Repo
 
 
 def test_only_common_node_counts_are_compared(sweep: Reports) -> None:
-    comparison = compare(sweep({1: STEADY, 2: STEADY, 4: STEADY}), sweep({1: STEADY, 2: STEADY, 8: STEADY}))
+    comparison = compare(
+        sweep({1: STEADY, 2: STEADY, 4: STEADY}), sweep({1: STEADY, 2: STEADY, 8: STEADY})
+    )
     assert [row.nodes for row in comparison.rows] == [1, 2]
     assert (comparison.only_in_a, comparison.only_in_b) == ((4,), (8,))
-    with pytest.raises(ComparisonError, match="no node count is in both sweeps: A has 1 and 2, B has 4"):
+    with pytest.raises(
+        ComparisonError, match="no node count is in both sweeps: A has 1 and 2, B has 4"
+    ):
         compare(sweep({1: STEADY, 2: STEADY}), sweep({4: STEADY}))
 
 
 def test_costs_that_are_compared_have_the_warm_pool(sweep: Reports) -> None:
     before, after = (
-        sweep({1: [50.0] * 3}, given={"price": PRICE}, given_cost_usd=2.0, retained_billable_seconds=seconds)
+        sweep(
+            {1: [50.0] * 3},
+            given={"price": PRICE},
+            given_cost_usd=2.0,
+            retained_billable_seconds=seconds,
+        )
         for seconds in (None, 1800.0)
     )
     [row] = compare(before, after).rows
@@ -158,7 +200,10 @@ def test_costs_that_are_compared_have_the_warm_pool(sweep: Reports) -> None:
 
 
 def test_costs_are_compared(sweep: Reports) -> None:
-    before, after = sweep({1: [50.0] * 3}, given_cost_usd=2.0), sweep({1: [50.0] * 3}, given_cost_usd=3.0)
+    before, after = (
+        sweep({1: [50.0] * 3}, given_cost_usd=2.0),
+        sweep({1: [50.0] * 3}, given_cost_usd=3.0),
+    )
     [row] = compare(before, after).rows
     assert (row.a_total_usd, row.b_total_usd, row.cost_ratio) == (2.0, 3.0, 1.5)
     assert compare(sweep({1: [50.0] * 3}), after).rows[0].cost_ratio is None
@@ -169,10 +214,16 @@ def test_costs_are_compared(sweep: Reports) -> None:
     ("change", "named"),
     [
         ({"region": "eu-west-1"}, "region: A us-east-1, B eu-west-1"),
-        ({"image_uri": "training@sha256:bb"}, "image_uri: A training@sha256:aa, B training@sha256:bb"),
+        (
+            {"image_uri": "training@sha256:bb"},
+            "image_uri: A training@sha256:aa, B training@sha256:bb",
+        ),
         ({"instance_type": "ml.p3.2xlarge"}, "instance_type: A ml.m5.xlarge, B ml.p3.2xlarge"),
         ({"launcher": "mpi"}, "launcher: A torchrun, B mpi"),
-        ({"batch_policy": "fixed_per_replica"}, "batch_policy: A fixed_global, B fixed_per_replica"),
+        (
+            {"batch_policy": "fixed_per_replica"},
+            "batch_policy: A fixed_global, B fixed_per_replica",
+        ),
         ({"learning_rate_rule": "linear"}, "learning_rate_rule: A none, B linear"),
         ({"keep_alive": None}, "start: A cold, B not known"),
         ({"train_clock": "measured"}, "train_clock: A program, B measured"),
@@ -182,11 +233,15 @@ def test_costs_are_compared(sweep: Reports) -> None:
         ({"given": {"provenance": {}}}, "dataset_digest: A d1, B not known"),
     ],
 )
-def test_a_condition_that_differs_is_named_and_refused(sweep: Reports, change: dict[str, Any], named: str) -> None:
+def test_a_condition_that_differs_is_named_and_refused(
+    sweep: Reports, change: dict[str, Any], named: str
+) -> None:
     with pytest.raises(IncomparableError) as refused:
         compare(sweep({1: STEADY}), sweep({1: STEADY}, **change))
     assert [difference.text for difference in refused.value.differences] == [named]
-    assert named in str(refused.value) and f"--allow {named.partition(':')[0]}" in str(refused.value)
+    assert named in str(refused.value) and f"--allow {named.partition(':')[0]}" in str(
+        refused.value
+    )
 
 
 def test_emulated_nodes_compare_on_the_same_processor_only(sweep: Reports) -> None:
@@ -208,12 +263,19 @@ def test_other_code_is_named_wherever_it_was_uploaded(sweep: Reports) -> None:
         compare(first, of("s3://one/nodesweep/code/4567/sourcedir.tar.gz"))
 
 
-def test_config_that_changes_the_work_is_a_condition(sweep: Reports, make_config: Callable[..., Any]) -> None:
+def test_config_that_changes_the_work_is_a_condition(
+    sweep: Reports, make_config: Callable[..., Any]
+) -> None:
     def of(**training: Any) -> ScalingReport:
-        return sweep({1: STEADY}, {"provenance": {"dataset_digest": "d1"}, "config": make_config(training=training)})
+        return sweep(
+            {1: STEADY},
+            {"provenance": {"dataset_digest": "d1"}, "config": make_config(training=training)},
+        )
 
     assert compare(of(), of(max_runtime_seconds=60, seed=7)).differences == ()
-    with pytest.raises(IncomparableError, match=r"training\.hyperparameters\.epochs: A not set, B 9"):
+    with pytest.raises(
+        IncomparableError, match=r"training\.hyperparameters\.epochs: A not set, B 9"
+    ):
         compare(
             of(hyperparameters={"batch-size": "{per_replica_batch_size}"}),
             of(hyperparameters={"batch-size": "{per_replica_batch_size}", "epochs": 9}),
@@ -223,7 +285,9 @@ def test_config_that_changes_the_work_is_a_condition(sweep: Reports, make_config
 
 
 def test_other_batches_at_a_common_count_are_a_difference(sweep: Reports) -> None:
-    with pytest.raises(IncomparableError, match=r"global_batch_size: A 64 at 1 node, B 128 at 1 node"):
+    with pytest.raises(
+        IncomparableError, match=r"global_batch_size: A 64 at 1 node, B 128 at 1 node"
+    ):
         compare(
             sweep({1: STEADY, 2: STEADY, 8: STEADY}, global_batch_size=64),
             sweep({1: STEADY, 2: STEADY}, global_batch_size=128),
@@ -249,8 +313,12 @@ def test_allowed_conditions_may_differ_and_no_other(sweep: Reports) -> None:
 
 
 def test_unknown_name_to_allow_is_refused(sweep: Reports) -> None:
-    with pytest.raises(ComparisonError, match="--allow image: no such condition; those that differ here: image_uri"):
-        compare(sweep({1: STEADY}), sweep({1: STEADY}, image_uri="new"), allowed=frozenset({"image"}))
+    with pytest.raises(
+        ComparisonError, match="--allow image: no such condition; those that differ here: image_uri"
+    ):
+        compare(
+            sweep({1: STEADY}), sweep({1: STEADY}, image_uri="new"), allowed=frozenset({"image"})
+        )
 
 
 def test_forced_comparison_is_labelled_everywhere(sweep: Reports) -> None:
@@ -285,7 +353,8 @@ def test_p_value_of_separate_samples_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "m", "smallest"), [(3, 3, "0.1"), (3, 4, "0.057"), (2, 7, "0.056"), (0, 9, "1"), (1, 1, "1")]
+    ("n", "m", "smallest"),
+    [(3, 3, "0.1"), (3, 4, "0.057"), (2, 7, "0.056"), (0, 9, "1"), (1, 1, "1")],
 )
 def test_no_p_value_where_it_could_not_be_small(n: int, m: int, smallest: str) -> None:
     reason = f"n = {n} and {m}: no outcome of the test could be below p = {smallest}"
@@ -293,7 +362,9 @@ def test_no_p_value_where_it_could_not_be_small(n: int, m: int, smallest: str) -
 
 
 def test_notes_say_what_limits_the_comparison(sweep: Reports) -> None:
-    few = compare(sweep({1: STEADY, 2: [50.0, 51, 52]}), sweep({1: STEADY[::-1], 2: [50.5, 51, 52]}))
+    few = compare(
+        sweep({1: STEADY, 2: [50.0, 51, 52]}), sweep({1: STEADY[::-1], 2: [50.5, 51, 52]})
+    )
     assert few.notes[0].startswith("At 2 nodes a sweep has fewer than 5 runs")
     assert few.notes[1].startswith("Each of the 2 rows is a test of its own")
     itself = compare(sweep({1: STEADY}), sweep({1: STEADY}))
@@ -307,7 +378,9 @@ def test_final_metrics_stand_beside_the_times(sweep: Reports) -> None:
 
     markdown = render_comparison_markdown(compare(ending(0.96), ending(0.5)))
     assert r"| val\_accuracy 0.96 | val\_accuracy 0.5 |" in markdown
-    assert "metric val_accuracy 0.96 in A, val_accuracy 0.5 in B" in terminal(compare(ending(0.96), ending(0.5)))
+    assert "metric val_accuracy 0.96 in A, val_accuracy 0.5 in B" in terminal(
+        compare(ending(0.96), ending(0.5))
+    )
 
 
 def test_a_model_that_no_longer_trains_is_noted(sweep: Reports) -> None:
@@ -315,7 +388,8 @@ def test_a_model_that_no_longer_trains_is_noted(sweep: Reports) -> None:
         metric = {"name": "val_accuracy", "value": 0.96, "goal": "maximize"}
         made = sweep({1: STEADY, 2: STEADY}, metrics={"final_metric": metric})
         rows = [
-            row.model_copy(update={"flags": ("throughput_only",)}) if value < 0.9 else row for row in made.summary[1:]
+            row.model_copy(update={"flags": ("throughput_only",)}) if value < 0.9 else row
+            for row in made.summary[1:]
         ]
         return made.model_copy(update={"summary": (made.summary[0], *rows)})
 
@@ -327,7 +401,10 @@ def test_a_model_that_no_longer_trains_is_noted(sweep: Reports) -> None:
 def test_a_starved_count_is_noted(sweep: Reports) -> None:
     a = sweep({1: STEADY, 2: STEADY})
     b = sweep({1: STEADY, 2: STEADY}, utilisation={"attained_percent": 60.0})
-    assert "Starved of CPU at 1 node and 2 nodes in B: a time there is no measurement." in compare(a, b).notes
+    assert (
+        "Starved of CPU at 1 node and 2 nodes in B: a time there is no measurement."
+        in compare(a, b).notes
+    )
 
 
 def test_of_a_fully_known_sweep_nothing_is_called_unknown(sweep: Reports) -> None:
@@ -337,18 +414,27 @@ def test_of_a_fully_known_sweep_nothing_is_called_unknown(sweep: Reports) -> Non
 
 
 def test_renderings_name_the_platform_and_each_verdict(sweep: Reports) -> None:
-    comparison = compare(sweep({1: STEADY, 2: [51.0] * 5, 4: [40.0]}), sweep({1: STEADY, 2: [61.2] * 5, 4: [40.0]}))
+    comparison = compare(
+        sweep({1: STEADY, 2: [51.0] * 5, 4: [40.0]}), sweep({1: STEADY, 2: [61.2] * 5, 4: [40.0]})
+    )
     markdown = render_comparison_markdown(comparison)
     for text in (terminal(comparison), markdown):
         assert "(AWS, ml.m5.xlarge)" in text
         assert "Regression established at 2 nodes: B takes over 5 % longer than A." in text
         assert "4 nodes: not established, n = 1 in A, 1 in B" in text
-    assert "| 2 | 5, 5 | 51.0 s | 1 min 1 s | 1.20 \\[1.20, 1.20\\] | 0.0079 | 2.0x | 1.7x | regression |" in markdown
-    assert "No regression established (tolerance 5 %)." in terminal(compare(sweep({1: STEADY}), sweep({1: STEADY})))
+    assert (
+        "| 2 | 5, 5 | 51.0 s | 1 min 1 s | 1.20 \\[1.20, 1.20\\] | 0.0079 | 2.0x | 1.7x |"
+        " regression |" in markdown
+    )
+    assert "No regression established (tolerance 5 %)." in terminal(
+        compare(sweep({1: STEADY}), sweep({1: STEADY}))
+    )
 
 
 def test_markdown_escapes_what_a_name_holds(sweep: Reports) -> None:
     after = sweep({1: STEADY, 2: STEADY}, image_uri="a|b<c>")
-    markdown = render_comparison_markdown(compare(sweep({1: STEADY}), after, allowed=frozenset({"image_uri"})))
+    markdown = render_comparison_markdown(
+        compare(sweep({1: STEADY}), after, allowed=frozenset({"image_uri"}))
+    )
     assert "B a\\|b&lt;c&gt;" in markdown
     assert "Only in B, not compared: 2 nodes." in markdown

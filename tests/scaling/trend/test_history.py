@@ -1,4 +1,6 @@
-"""The history: a sweep's rows in Parquet and back, its place in the dataset, and the trend over sweeps."""
+"""The history: a sweep's rows in Parquet and back, its place in the dataset, and the trend over
+sweeps.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ from scaling.trend.history_render import history_plot, render_history_terminal
 
 Reports = Callable[..., ScalingReport]
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text()
-SWEEPS = ("bench-20260102030405-0a1b2c3d", "bench-20260205030405-0a1b2c3d", "bench-20260301030405-0a1b2c3d")
+SWEEPS = (
+    "bench-20260102030405-0a1b2c3d",
+    "bench-20260205030405-0a1b2c3d",
+    "bench-20260301030405-0a1b2c3d",
+)
 # T = 80, 50 s: S(2) = 1.6, E(2) = 0.8
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=4.0)
 TIMES = {1: [79.0, 80, 81], 2: [49.0, 50, 51]}
@@ -40,20 +46,29 @@ TIMES = {1: [79.0, 80, 81], 2: [49.0, 50, 51]}
 
 @pytest.fixture
 def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
-    """sweep(SWEEPS[0], {1: [times]}, region=…): a report of that sweep, started when its id says."""
+    """sweep(SWEEPS[0], {1: [times]}, region=…): a report of that sweep, started when its id
+    says.
+    """
 
     def make(sweep_id: str, times: dict[int, Any], **changes: Any) -> ScalingReport:
         given = {"price": changes.pop("price", None)}
         given["provenance"] = changes.pop("provenance", {"dataset_digest": "d" * 64})
         started = datetime.strptime(sweep_id.split("-")[1], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-        facts = {"created_at": started.isoformat(), "image_uri": "training@sha256:" + "a" * 64, **changes}
+        facts = {
+            "created_at": started.isoformat(),
+            "image_uri": "training@sha256:" + "a" * 64,
+            **changes,
+        }
         return make_report(make_outcomes(times, **facts), sweep_id=sweep_id, **given)
 
     return make
 
 
 def tables(*reports: ScalingReport) -> list[pa.Table]:
-    return [parse_history(write_history(history_table(report, "bench")), report.sweep_id) for report in reports]
+    return [
+        parse_history(write_history(history_table(report, "bench")), report.sweep_id)
+        for report in reports
+    ]
 
 
 def terminal(trends: Any) -> str:
@@ -63,7 +78,12 @@ def terminal(trends: Any) -> str:
 
 
 def test_every_attempt_is_a_row_that_comes_back(sweep: Reports) -> None:
-    report = sweep(SWEEPS[0], {1: [79.0, 80, 81], 2: [49.0, 50, 51], 4: None}, given_cost_usd=2.5, region="us-east-1")
+    report = sweep(
+        SWEEPS[0],
+        {1: [79.0, 80, 81], 2: [49.0, 50, 51], 4: None},
+        given_cost_usd=2.5,
+        region="us-east-1",
+    )
     [table] = tables(report)
     assert table.schema == history_schema("bench")
     rows = table.to_pylist()
@@ -76,8 +96,13 @@ def test_every_attempt_is_a_row_that_comes_back(sweep: Reports) -> None:
     assert row["started_at"] == row["created_at"] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert (row["sweep_id"], row["platform_kind"], row["region"]) == (SWEEPS[0], "aws", "us-east-1")
     assert (row["train_seconds"], row["run_usd"], row["baseline_nodes"]) == (49.0, 2.5, 1)
-    assert (row["speedup"], row["efficiency"], row["doubling_ratio"]) == pytest.approx((1.6, 0.8, 1.6))
-    assert row["speedup_low"] < 1.6 < row["speedup_high"] and row["efficiency_low"] < 0.8 < row["efficiency_high"]
+    assert (row["speedup"], row["efficiency"], row["doubling_ratio"]) == pytest.approx(
+        (1.6, 0.8, 1.6)
+    )
+    assert (
+        row["speedup_low"] < 1.6 < row["speedup_high"]
+        and row["efficiency_low"] < 0.8 < row["efficiency_high"]
+    )
     assert rows[6]["speedup"] is rows[6]["train_seconds"] is None
     assert rows[6]["reason"] == "AlgorithmError: boom"
 
@@ -88,7 +113,9 @@ def test_final_metric_is_kept_by_name(sweep: Reports) -> None:
     assert (row["final_metric_name"], row["final_metric_value"]) == ("val_accuracy", 0.9)
 
 
-def test_spot_run_keeps_its_time_and_is_not_used(sweep: Reports, make_outcome: Any, make_report: Reports) -> None:
+def test_spot_run_keeps_its_time_and_is_not_used(
+    sweep: Reports, make_outcome: Any, make_report: Reports
+) -> None:
     outcomes = [
         make_outcome(1, 80.0),
         make_outcome(1, 85.0, 2, spot=True),
@@ -103,7 +130,9 @@ def test_spot_run_keeps_its_time_and_is_not_used(sweep: Reports, make_outcome: A
     ]  # fmt: skip
 
 
-def test_sweep_without_a_known_start_is_placed_by_its_report(make_outcome: Any, make_report: Reports) -> None:
+def test_sweep_without_a_known_start_is_placed_by_its_report(
+    make_outcome: Any, make_report: Reports
+) -> None:
     table = history_table(make_report([make_outcome(1, 80.0)]), "bench")
     assert table.column("started_at").to_pylist() == [None]
     [trend] = read_history([table])
@@ -119,7 +148,10 @@ def test_times_are_utc_whatever_their_offset(sweep: Reports) -> None:
 def test_file_says_its_schema_version_and_another_is_refused(sweep: Reports) -> None:
     table = history_table(sweep(SWEEPS[0], TIMES), "bench")
     metadata = pq.read_schema(io.BytesIO(write_history(table))).metadata
-    assert metadata[b"nodesweep.history_schema_version"] == b"1" and metadata[b"nodesweep.benchmark"] == b"bench"
+    assert (
+        metadata[b"nodesweep.history_schema_version"] == b"1"
+        and metadata[b"nodesweep.benchmark"] == b"bench"
+    )
     newer = write_history(table.replace_schema_metadata({"nodesweep.history_schema_version": "2"}))
     with pytest.raises(HistoryError, match=r"s3://b/k: history schema version 2, expected 1"):
         parse_history(newer, "s3://b/k")
@@ -129,11 +161,15 @@ def test_file_says_its_schema_version_and_another_is_refused(sweep: Reports) -> 
         parse_history(write_history(table)[:-9], "s3://b/k")
 
 
-def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(sweep: Reports, tmp_path: Path) -> None:
+def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
+    sweep: Reports, tmp_path: Path
+) -> None:
     """What Athena and DuckDB do with it, done by pyarrow."""
     for benchmark, report in (("bench", sweep(SWEEPS[0], TIMES)), ("bench", sweep(SWEEPS[1], TIMES)),
                               ("other", sweep(SWEEPS[2], TIMES))):  # fmt: skip
-        path = tmp_path / names.history_key("nodesweep", benchmark, report.sweep_id, HISTORY_SCHEMA_VERSION)
+        path = tmp_path / names.history_key(
+            "nodesweep", benchmark, report.sweep_id, HISTORY_SCHEMA_VERSION
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(write_history(history_table(report, benchmark)))
     dataset = ds.dataset(tmp_path / "nodesweep" / "history" / "v1", partitioning="hive")
@@ -141,7 +177,9 @@ def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(sweep: Repor
     found = dataset.to_table(filter=(ds.field("benchmark") == "bench") & (ds.field("nodes") == 2))
     assert found.num_rows == 6
     assert set(found.column("sweep_id").to_pylist()) == set(SWEEPS[:2])
-    assert "benchmark" not in history_schema("bench").names  # Athena refuses a partition that is a column too
+    assert (
+        "benchmark" not in history_schema("bench").names
+    )  # Athena refuses a partition that is a column too
 
 
 def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:
@@ -180,20 +218,26 @@ def test_failed_counts_are_rows_but_no_trend(sweep: Reports) -> None:
         {"provenance": {"dataset_digest": "e" * 64}},
     ],
 )
-def test_sweeps_of_other_conditions_never_share_a_trend(sweep: Reports, change: dict[str, Any]) -> None:
+def test_sweeps_of_other_conditions_never_share_a_trend(
+    sweep: Reports, change: dict[str, Any]
+) -> None:
     trends = read_history(tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], TIMES, **change)))
     assert [trend.sweeps for trend in trends] == [(SWEEPS[1],), (SWEEPS[0],)]  # the youngest first
 
 
 def test_speedups_over_another_baseline_are_another_trend(sweep: Reports) -> None:
-    trends = read_history(tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], {1: None, 2: [50.0], 4: [25.0]})))
+    trends = read_history(
+        tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], {1: None, 2: [50.0], 4: [25.0]}))
+    )
     assert [trend.baseline_nodes for trend in trends] == [2, 1]
 
 
 def test_new_image_and_code_stay_in_the_trend_and_are_marked(sweep: Reports) -> None:
     code = {"dataset_digest": "d" * 64, "source_uri": "s3://b/code/99/sourcedir.tar.gz"}
     later = sweep(SWEEPS[1], TIMES, image_uri="training@sha256:" + "b" * 64, provenance=code)
-    trends = read_history(tables(sweep(SWEEPS[0], TIMES), later, sweep(SWEEPS[2], TIMES, image_uri=None)))
+    trends = read_history(
+        tables(sweep(SWEEPS[0], TIMES), later, sweep(SWEEPS[2], TIMES, image_uri=None))
+    )
     assert [trend.sweeps for trend in trends] == [SWEEPS]
     text = terminal(trends)
     assert f"Image changed with {SWEEPS[1]}: aaaaaaaaaaaa to bbbbbbbbbbbb" in text
@@ -222,7 +266,9 @@ def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Repo
 
 
 def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Reports) -> None:
-    trends = read_history(tables(*(sweep(name, TIMES, instance_type="ml.$local$") for name in SWEEPS)))
+    trends = read_history(
+        tables(*(sweep(name, TIMES, instance_type="ml.$local$") for name in SWEEPS))
+    )
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "History of bench (AWS, ml.$local$)" in svg
     assert "not known" in svg
@@ -241,7 +287,8 @@ def test_guides_create_table_has_the_files_columns() -> None:
 def test_guides_column_table_is_the_schema() -> None:
     described = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|no) \| (.*) \|$", GUIDE, re.MULTILINE)
     assert described == [
-        (column.name, column.sql, "yes" if column.nullable else "no", column.meaning) for column in COLUMNS
+        (column.name, column.sql, "yes" if column.nullable else "no", column.meaning)
+        for column in COLUMNS
     ]
     types = {pa.string(): "string", pa.int32(): "int", pa.float64(): "double", pa.bool_(): "boolean",
              pa.timestamp("ms", tz="UTC"): "timestamp"}  # fmt: skip
@@ -254,7 +301,9 @@ def ending(make_outcome: Any, nodes: int, seconds: float, accuracy: float) -> An
 
 
 def test_row_has_parity_flags_and_the_price(make_outcome: Any, make_report: Reports) -> None:
-    price = Price(instance_type="ml.m5.xlarge", usd_per_hour=0.23, source="catalogue", date="2026-01-01")
+    price = Price(
+        instance_type="ml.m5.xlarge", usd_per_hour=0.23, source="catalogue", date="2026-01-01"
+    )
     outcomes = [
         ending(make_outcome, 1, 80.0, 0.9),
         ending(make_outcome, 2, 30.0, 0.5),  # E = 80/30/2 > 1
@@ -265,12 +314,14 @@ def test_row_has_parity_flags_and_the_price(make_outcome: Any, make_report: Repo
     assert [(row["nodes"], row["parity"], row["flags"]) for row in rows] == [
         (1, "baseline", ""), (2, "different", "superlinear+throughput_only"), (4, "same", ""), (8, "unknown", None),
     ]  # fmt: skip
-    assert {(row["price_usd_per_hour"], row["price_date"], row["price_source"]) for row in rows} == {
-        (0.23, "2026-01-01", "catalogue")
-    }
+    assert {
+        (row["price_usd_per_hour"], row["price_date"], row["price_source"]) for row in rows
+    } == {(0.23, "2026-01-01", "catalogue")}
 
 
-def test_speedup_of_another_model_is_marked_in_the_trend(make_outcome: Any, make_report: Reports) -> None:
+def test_speedup_of_another_model_is_marked_in_the_trend(
+    make_outcome: Any, make_report: Reports
+) -> None:
     outcomes = [ending(make_outcome, 1, 80.0, 0.9), ending(make_outcome, 2, 50.0, 0.5)]
     trends = read_history([history_table(make_report(outcomes), "bench")])
     assert [point.throughput_only for point in trends[0].points] == [False, True]
@@ -285,7 +336,9 @@ def test_speedup_of_the_same_model_has_no_mark(sweep: Reports) -> None:
 
 def test_file_without_a_column_is_damaged(sweep: Reports) -> None:
     [table] = tables(sweep(SWEEPS[0], TIMES))
-    with pytest.raises(HistoryError, match="s3://b/k: damaged, no column flags; make the sweep's report anew"):
+    with pytest.raises(
+        HistoryError, match="s3://b/k: damaged, no column flags; make the sweep's report anew"
+    ):
         parse_history(write_history(table.drop_columns(["flags"])), "s3://b/k")
 
 

@@ -1,4 +1,6 @@
-"""Which report.json is read: one that is whole, of this version, with the times that its summary is made of."""
+"""Which report.json is read: one that is whole, of this version, with the times that its summary is
+made of.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def test_a_whole_report_is_read() -> None:
         (b'{"schema_version": NaN}', "a.json: damaged, not JSON"),
         (b"[]", "a.json: no report.json of a sweep, it has no schema_version"),
         (b'{"schema_version": "1"}', "damaged at schema_version: '1' is no whole number"),
-        (b'{"schema_version": 99}', "a.json: report of schema version 99, this nodesweep reads version"),
+        (
+            b'{"schema_version": 99}',
+            "a.json: report of schema version 99, this nodesweep reads version",
+        ),
     ],
 )
 def test_what_is_no_report_of_this_version_is_refused(body: bytes, message: str) -> None:
@@ -36,7 +41,9 @@ def test_what_is_no_report_of_this_version_is_refused(body: bytes, message: str)
 
 def test_report_of_an_earlier_form_of_this_version_is_not_called_damaged() -> None:
     """points_left_out went without a new version number."""
-    with pytest.raises(ReportUnreadable, match=r"^a.json: report of an earlier version of nodesweep, .* version 2 "):
+    with pytest.raises(
+        ReportUnreadable, match=r"^a.json: report of an earlier version of nodesweep, .* version 2 "
+    ):
         parse_report(json.dumps(GOLDEN | {"points_left_out": 0}).encode(), "a.json")
 
 

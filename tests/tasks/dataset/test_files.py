@@ -25,7 +25,9 @@ from tasks.errors import DatasetRefused, UploadFailed
 
 
 class Counting:
-    """An S3 client that counts the bytes given to upload_file, and can break off after some files."""
+    """An S3 client that counts the bytes given to upload_file, and can break off after some
+    files.
+    """
 
     def __init__(self, client: Any, fail_after: int | None = None) -> None:
         self._client, self.sent, self._fail_after = client, [], fail_after
@@ -43,12 +45,18 @@ class Counting:
 def dataset_at(source: Path | str, data_format: str = "parquet", **more: Any) -> DatasetConfig:
     expectations = [{"type": "expect_column_to_exist", "kwargs": {"column": "a"}}]
     checks = {} if data_format == "files" else {"expectations": expectations}
-    return DatasetConfig.model_validate({"name": "d", "source": str(source), "format": data_format, **checks, **more})
+    return DatasetConfig.model_validate(
+        {"name": "d", "source": str(source), "format": data_format, **checks, **more}
+    )
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Dataset:
-    for name, body in {"a.parquet": b"A" * 10, "sub/b.parquet": b"B" * 20, "note.txt": b"not data"}.items():
+    for name, body in {
+        "a.parquet": b"A" * 10,
+        "sub/b.parquet": b"B" * 20,
+        "note.txt": b"not data",
+    }.items():
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
@@ -63,7 +71,10 @@ def s3(aws: Callable[[str], Any], benchmark_config: BenchmarkConfig) -> Any:
 
 
 def test_scan_takes_only_the_format_and_names_files_below_the_source(files: Dataset) -> None:
-    assert [(file.name, file.size_bytes) for file in files.files] == [("a.parquet", 10), ("sub/b.parquet", 20)]
+    assert [(file.name, file.size_bytes) for file in files.files] == [
+        ("a.parquet", 10),
+        ("sub/b.parquet", 20),
+    ]
 
 
 def test_digest_follows_content_and_names(files: Dataset, tmp_path: Path) -> None:
@@ -77,7 +88,9 @@ def test_scan_refuses_a_source_without_files(tmp_path: Path, missing: str) -> No
         scan_directory(dataset_at(tmp_path / missing))
 
 
-def test_second_upload_sends_nothing(s3: Any, files: Dataset, benchmark_config: BenchmarkConfig) -> None:
+def test_second_upload_sends_nothing(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+) -> None:
     first = upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
     second = upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
     assert (first.sent_files, first.sent_bytes) == (2, 30)
@@ -94,7 +107,8 @@ def test_cut_off_upload_is_completed_not_trusted(
         upload(Counting(s3, fail_after=1), files, config, platform)
     with pytest.raises(ClientError):  # no manifest: nothing may take the prefix for complete
         s3.head_object(
-            Bucket=platform.bucket, Key=names.dataset_manifest_key(platform.prefix, config.name, files.digest)
+            Bucket=platform.bucket,
+            Key=names.dataset_manifest_key(platform.prefix, config.name, files.digest),
         )
     again = Counting(s3)
     result = upload(again, files, config, platform)
@@ -102,22 +116,30 @@ def test_cut_off_upload_is_completed_not_trusted(
     assert result.sent_bytes == 20
 
 
-def test_changed_object_is_sent_anew(s3: Any, files: Dataset, benchmark_config: BenchmarkConfig) -> None:
+def test_changed_object_is_sent_anew(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+) -> None:
     config, platform = benchmark_config.dataset, benchmark_config.platform
     prefix = names.dataset_data_prefix(platform.prefix, config.name, files.digest)
     s3.put_object(Bucket=platform.bucket, Key=prefix + "a.parquet", Body=b"A" * 9)
     assert upload(s3, files, config, platform).sent_bytes == 30
 
 
-def test_same_size_with_other_bytes_is_not_trusted(s3: Any, files: Dataset, benchmark_config: BenchmarkConfig) -> None:
+def test_same_size_with_other_bytes_is_not_trusted(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+) -> None:
     config, platform = benchmark_config.dataset, benchmark_config.platform
     key = names.dataset_data_prefix(platform.prefix, config.name, files.digest) + "a.parquet"
-    s3.put_object(Bucket=platform.bucket, Key=key, Body=b"X" * 10, Metadata={"sha256": files.files[0].sha256})
+    s3.put_object(
+        Bucket=platform.bucket, Key=key, Body=b"X" * 10, Metadata={"sha256": files.files[0].sha256}
+    )
     assert upload(s3, files, config, platform).sent_files == 2
     assert s3.get_object(Bucket=platform.bucket, Key=key)["Body"].read() == b"A" * 10
 
 
-def test_foreign_object_under_the_prefix_is_refused(s3: Any, files: Dataset, benchmark_config: BenchmarkConfig) -> None:
+def test_foreign_object_under_the_prefix_is_refused(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+) -> None:
     config, platform = benchmark_config.dataset, benchmark_config.platform
     key = names.dataset_data_prefix(platform.prefix, config.name, files.digest) + "stray.parquet"
     s3.put_object(Bucket=platform.bucket, Key=key, Body=b"?")
@@ -125,7 +147,9 @@ def test_foreign_object_under_the_prefix_is_refused(s3: Any, files: Dataset, ben
         upload(s3, files, config, platform)
 
 
-def test_multipart_upload_is_verified(s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig) -> None:
+def test_multipart_upload_is_verified(
+    s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig
+) -> None:
     (tmp_path / "big.parquet").write_bytes(bytes(range(256)) * (PART_BYTES // 256) + b"tail")
     big = scan_directory(dataset_at(tmp_path))
     config, platform = benchmark_config.dataset, benchmark_config.platform
@@ -148,12 +172,18 @@ def test_remote_dataset_without_objects_is_refused(s3: Any) -> None:
         describe_remote(s3, dataset_at("s3://bench-bucket/raw", "csv"))
 
 
-@pytest.mark.parametrize("name", ["../../escaped.parquet", "sub/../b.parquet", "/absolute.parquet", "sub//b.parquet"])
-def test_remote_key_that_is_no_path_below_the_source_is_refused(s3: Any, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["../../escaped.parquet", "sub/../b.parquet", "/absolute.parquet", "sub//b.parquet"]
+)
+def test_remote_key_that_is_no_path_below_the_source_is_refused(
+    s3: Any, tmp_path: Path, name: str
+) -> None:
     s3.put_object(Bucket="bench-bucket", Key="raw/a.parquet", Body=b"1")
     s3.put_object(Bucket="bench-bucket", Key=f"raw/{name}", Body=b"2")
     _, objects = describe_remote(s3, dataset_at("s3://bench-bucket/raw/"))
-    with pytest.raises(DatasetRefused, match=r"s3://bench-bucket/raw/.* a part of it is empty, '\.' or '\.\.'"):
+    with pytest.raises(
+        DatasetRefused, match=r"s3://bench-bucket/raw/.* a part of it is empty, '\.' or '\.\.'"
+    ):
         download_remote(s3, "s3://bench-bucket/raw/", objects, tmp_path / "scratch")
     assert list(tmp_path.iterdir()) == []
 
@@ -161,9 +191,13 @@ def test_remote_key_that_is_no_path_below_the_source_is_refused(s3: Any, tmp_pat
 def test_format_files_takes_whatever_lies_there(s3: Any, tmp_path: Path, files: Dataset) -> None:
     there = scan_directory(dataset_at(tmp_path / "data", "files"))
     assert [file.name for file in there.files] == ["a.parquet", "note.txt", "sub/b.parquet"]
-    s3.put_object(Bucket="bench-bucket", Key="raw/folder/", Body=b"")  # as the console makes folders
+    s3.put_object(
+        Bucket="bench-bucket", Key="raw/folder/", Body=b""
+    )  # as the console makes folders
     s3.put_object(Bucket="bench-bucket", Key="raw/x.npz", Body=b"1")
-    assert list(describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files"))[1]) == ["raw/x.npz"]
+    assert list(describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files"))[1]) == [
+        "raw/x.npz"
+    ]
     with pytest.raises(DatasetRefused, match="no file under"):
         scan_directory(dataset_at(mkdir(tmp_path / "empty"), "files"))
     with pytest.raises(DatasetRefused, match="no object under s3://bench-bucket/none"):
@@ -190,7 +224,9 @@ def test_a_prefix_is_everything_behind_the_bucket(uri: str, bucket: str, prefix:
     assert split_uri(uri) == (bucket, prefix)
 
 
-def test_a_source_whose_prefix_holds_a_question_mark_and_a_hash_is_read(s3: Any, tmp_path: Path) -> None:
+def test_a_source_whose_prefix_holds_a_question_mark_and_a_hash_is_read(
+    s3: Any, tmp_path: Path
+) -> None:
     for key in ("raw/other.parquet", "raw?v=1#x/a.parquet"):
         s3.put_object(Bucket="bench-bucket", Key=key, Body=b"A" * 10)
     source = "s3://bench-bucket/raw?v=1#x"
@@ -201,16 +237,25 @@ def test_a_source_whose_prefix_holds_a_question_mark_and_a_hash_is_read(s3: Any,
 
 def test_folders_become_channels() -> None:
     config = dataset_at("data", "files", channel=None)
-    assert channel_folders(config, ["val/1.jpg", "train/cat/1.jpg", "train/2.jpg"]) == ("train", "val")
+    assert channel_folders(config, ["val/1.jpg", "train/cat/1.jpg", "train/2.jpg"]) == (
+        "train",
+        "val",
+    )
     assert channel_folders(dataset_at("data", "files"), ["train/1.jpg", "loose.txt"]) == ()
 
 
 @pytest.mark.parametrize(
     ("names_below", "message"),
     [
-        (["train/1.jpg", "labels.json"], "makes a channel of each folder under data, and labels.json lies beside them"),
+        (
+            ["train/1.jpg", "labels.json"],
+            "makes a channel of each folder under data, and labels.json lies beside them",
+        ),
         (["tr ain/1.jpg"], "the folder 'tr ain' under data can't be a channel's name"),
-        ([f"f{number}/x" for number in range(21)], "21 folders under data, and a job takes 20 channels"),
+        (
+            [f"f{number}/x" for number in range(21)],
+            "21 folders under data, and a job takes 20 channels",
+        ),
     ],
 )
 def test_folders_that_cannot_be_channels_are_refused(names_below: list[str], message: str) -> None:

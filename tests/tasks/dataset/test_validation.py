@@ -1,4 +1,6 @@
-"""Each way a dataset can break its expectations is found, and said in words that name column, rows and file."""
+"""Each way a dataset can break its expectations is found, and said in words that name column, rows
+and file.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,24 @@ from configs.data.make_digits import DEFAULT_DIRECTORY
 from configs.dataset import DatasetConfig
 from tasks.dataset.data_docs import render_data_docs
 from tasks.dataset.validation import store_data_docs, validate_dataset
-from tasks.dataset.validation_report import InvalidExpectations, NoFiles, ValidationFailed, ValidationReport
+from tasks.dataset.validation_report import (
+    InvalidExpectations,
+    NoFiles,
+    ValidationFailed,
+    ValidationReport,
+)
 from tasks.errors import DatasetRefused
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-LABEL = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "label", "min_value": 0, "max_value": 9}}
+LABEL = {
+    "type": "expect_column_values_to_be_between",
+    "kwargs": {"column": "label", "min_value": 0, "max_value": 9},
+}
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "label"}}
-IN_SET = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "split", "value_set": ["train", "test"]}}
+IN_SET = {
+    "type": "expect_column_values_to_be_in_set",
+    "kwargs": {"column": "split", "value_set": ["train", "test"]},
+}
 
 
 def config(*expectations: dict[str, Any], **changes: Any) -> DatasetConfig:
@@ -42,7 +55,9 @@ def table(path: Path, **columns: list[Any]) -> Path:
 
 @pytest.fixture
 def digits(tmp_path: Path) -> list[Path]:
-    return [Path(shutil.copy(DEFAULT_DIRECTORY / f"part-{part}.parquet", tmp_path)) for part in range(2)]
+    return [
+        Path(shutil.copy(DEFAULT_DIRECTORY / f"part-{part}.parquet", tmp_path)) for part in range(2)
+    ]
 
 
 @pytest.fixture
@@ -57,7 +72,9 @@ def broken(digits: list[Path]) -> list[Path]:
 def test_good_digits_pass(digits: list[Path]) -> None:
     count = {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 65}}
     pixels = [f"pixel_{index}" for index in range(64)]
-    report = check(digits, LABEL, NOT_NULL, count, min_rows=450, max_rows=450, unique_columns=pixels)
+    report = check(
+        digits, LABEL, NOT_NULL, count, min_rows=450, max_rows=450, unique_columns=pixels
+    )
     report.raise_if_failed()
     assert (report.success, report.rows, report.failures) == (True, 450, ())
     assert [(file.file, file.rows, file.expectations) for file in report.files] == [
@@ -68,7 +85,10 @@ def test_good_digits_pass(digits: list[Path]) -> None:
 
 def test_out_of_range_says_column_rows_examples_and_file(broken: list[Path]) -> None:
     (failure,) = check(broken).problems
-    assert failure.message == "column 'label': 3 of 225 rows not between 0 and 9, e.g. 12, 11 (file part-1.parquet)"
+    assert (
+        failure.message
+        == "column 'label': 3 of 225 rows not between 0 and 9, e.g. 12, 11 (file part-1.parquet)"
+    )
     assert (failure.column, failure.unexpected_count, failure.examples) == ("label", 3, (12, 11))
     assert failure.unexpected_percent == pytest.approx(100 * 3 / 225)
 
@@ -91,7 +111,9 @@ def test_warning_is_reported_and_lets_the_run_go_on(broken: list[Path]) -> None:
 
 
 def test_null_and_wrong_set(tmp_path: Path) -> None:
-    file = table(tmp_path / "a.parquet", label=[1, None, 12, 3], split=["train", "test", "tset", "tset"])
+    file = table(
+        tmp_path / "a.parquet", label=[1, None, 12, 3], split=["train", "test", "tset", "tset"]
+    )
     messages = [failure.message for failure in check([file], LABEL, NOT_NULL, IN_SET).problems]
     assert messages == [
         "column 'label': 1 of 4 rows not between 0 and 9, e.g. 12 (file a.parquet)",
@@ -102,50 +124,73 @@ def test_null_and_wrong_set(tmp_path: Path) -> None:
 
 def test_table_rules(tmp_path: Path) -> None:
     file = table(tmp_path / "a.parquet", label=[1, 1], extra=[0, 0])
-    columns = {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["label", "split"]}}
+    columns = {
+        "type": "expect_table_columns_to_match_set",
+        "kwargs": {"column_set": ["label", "split"]},
+    }
     rows = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 3}}
-    mean = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "label", "max_value": 0.5}}
+    mean = {
+        "type": "expect_column_mean_to_be_between",
+        "kwargs": {"column": "label", "max_value": 0.5},
+    }
     pair = {
         "type": "expect_column_pair_values_to_be_equal",
         "kwargs": {"column_A": "label", "column_B": "extra", "mostly": 0.9},
     }
     messages = [failure.message for failure in check([file], columns, rows, mean, pair).problems]
     assert messages == [
-        "table: columns are not the expected set; missing: split; not expected: extra (file a.parquet)",
+        (
+            "table: columns are not the expected set; missing: split; not expected: extra (file"
+            " a.parquet)"
+        ),
         "table: number of rows not at least 3, found 2 (file a.parquet)",
         "column 'label': mean not at most 0.5, found 1 (file a.parquet)",
-        "columns label, extra: 2 of 2 rows break expect_column_pair_values_to_be_equal() (allowed: 10 %), "
-        "e.g. [1, 0] (file a.parquet)",
+        (
+            "columns label, extra: 2 of 2 rows break expect_column_pair_values_to_be_equal()"
+            " (allowed: 10 %), e.g. [1, 0] (file a.parquet)"
+        ),
     ]
 
 
 def test_missing_column_is_critical_even_as_a_warning(tmp_path: Path) -> None:
     file = table(tmp_path / "a.parquet", label=[1])
     (failure,) = check([file], {**IN_SET, "severity": "warning"}).problems
-    assert failure.message == (
-        "column 'split': the column is missing, needed by expect_column_values_to_be_in_set (file a.parquet)"
+    assert (
+        failure.message
+        == "column 'split': the column is missing, needed by expect_column_values_to_be_in_set"
+        " (file a.parquet)"
     )
 
 
 def test_what_cannot_be_evaluated_fails(tmp_path: Path) -> None:
     file = table(tmp_path / "a.parquet", split=["train"])
-    regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "split", "regex": "("}}
+    regex = {
+        "type": "expect_column_values_to_match_regex",
+        "kwargs": {"column": "split", "regex": "("},
+    }
     (failure,) = check([file], regex).problems
     assert "could not be evaluated: Invalid regular expression" in failure.message
 
 
 def test_same_rows_in_two_files(digits: list[Path]) -> None:
     again = Path(shutil.copy(digits[0], digits[0].with_name("part-9.parquet")))
-    (failure,) = check([*digits, again], unique_columns=[f"pixel_{index}" for index in range(64)]).problems
+    (failure,) = check(
+        [*digits, again], unique_columns=[f"pixel_{index}" for index in range(64)]
+    ).problems
     assert failure.unexpected_count == 225 and failure.file is None
-    assert "unique_columns (pixel_0, pixel_1, pixel_2 and 61 more): 225 of 675 rows repeat" in failure.message
+    assert (
+        "unique_columns (pixel_0, pixel_1, pixel_2 and 61 more): 225 of 675 rows repeat"
+        in failure.message
+    )
     assert failure.message.endswith("(in part-0.parquet, part-9.parquet)")
 
 
 def test_unique_column_that_is_not_there(digits: list[Path]) -> None:
     failures = check(digits, unique_columns=["id"]).problems
     assert [failure.file for failure in failures] == ["part-0.parquet", "part-1.parquet"]
-    assert failures[0].message.startswith("unique_columns names 'id', not in part-0.parquet; its columns: pixel_0")
+    assert failures[0].message.startswith(
+        "unique_columns names 'id', not in part-0.parquet; its columns: pixel_0"
+    )
 
 
 def test_too_many_rows(digits: list[Path]) -> None:
@@ -161,7 +206,10 @@ def test_age_goes_by_the_newest_file(digits: list[Path], age_days: float, stale:
     problems = check(digits, max_age_days=7).problems
     assert bool(problems) == stale
     if stale:
-        assert "the newest file, part-1.parquet, was modified 2026-11-13 00:00 UTC, 7.5 days ago" in problems[0].message
+        assert (
+            "the newest file, part-1.parquet, was modified 2026-11-13 00:00 UTC, 7.5 days ago"
+            in problems[0].message
+        )
 
 
 def test_file_that_is_not_parquet(digits: list[Path]) -> None:
@@ -184,13 +232,21 @@ def test_csv_in_folders(tmp_path: Path) -> None:
 
 def test_bad_expectations_are_refused_together_before_any_file_is_read() -> None:
     typo = {"type": "expect_column_values_to_be_betwen", "kwargs": {}}
-    wrong = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "label", "minimum": 0}}
+    wrong = {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "label", "minimum": 0},
+    }
     with pytest.raises(InvalidExpectations) as error:
         check([Path("/nowhere/a.parquet")], LABEL, typo, wrong)
     text = str(error.value)
-    assert "expectations[1] expect_column_values_to_be_betwen: no such expectation; nearest: " in text
+    assert (
+        "expectations[1] expect_column_values_to_be_betwen: no such expectation; nearest: " in text
+    )
     assert "nearest: expect_column_values_to_be_between" in text
-    assert "expectations[2] expect_column_values_to_be_between: minimum: extra fields not permitted" in text
+    assert (
+        "expectations[2] expect_column_values_to_be_between: minimum: extra fields not permitted"
+        in text
+    )
     assert "expectations[0]" not in text
 
 
@@ -205,7 +261,9 @@ def test_dataset_without_a_row_is_not_valid(tmp_path: Path) -> None:
     exists = {"type": "expect_column_to_exist", "kwargs": {"column": "label"}}
     report = check(files, exists)
     assert not report.success
-    assert [failure.message for failure in report.problems] == ["no file has a row; there is nothing to train on"]
+    assert [failure.message for failure in report.problems] == [
+        "no file has a row; there is nothing to train on"
+    ]
 
 
 def test_one_empty_file_among_others_is_allowed(tmp_path: Path) -> None:
@@ -215,7 +273,9 @@ def test_one_empty_file_among_others_is_allowed(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_are_not_called_empty_as_well(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"no table")
-    assert [failure.expectation for failure in check([tmp_path / "a.parquet"]).problems] == ["readable"]
+    assert [failure.expectation for failure in check([tmp_path / "a.parquet"]).problems] == [
+        "readable"
+    ]
 
 
 def test_no_files_are_refused() -> None:
@@ -236,7 +296,10 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page and evil not in page
     assert page.count(">failed<") == 1 and page.count(">passed<") == 1
     assert not any(word in page for word in ("http:", "https:", "src=", "href=", "url(", "<script"))
-    policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    policy = (
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src'
+        " 'unsafe-inline'\">"
+    )
     assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
 
 

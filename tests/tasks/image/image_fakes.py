@@ -1,4 +1,6 @@
-"""What the tests of the image build share: a small context, a clock that only counts, and an image in ECR."""
+"""What the tests of the image build share: a small context, a clock that only counts, and an image
+in ECR.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Any
 from configs.models import ImageConfig
 from tasks.polling import Clock
 
-MANIFEST = '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'
+MANIFEST = (
+    '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'
+)
 
 
 def make_context(folder: Path, dockerfile: str = "FROM scratch\n") -> ImageConfig:
@@ -35,7 +39,9 @@ def counting_clock() -> Clock:
 
 def make_repository(ecr: Any) -> str:
     """URI of the repository `nodesweep`."""
-    made = ecr.create_repository(repositoryName="nodesweep", imageTagMutability="IMMUTABLE")["repository"]
+    made = ecr.create_repository(repositoryName="nodesweep", imageTagMutability="IMMUTABLE")[
+        "repository"
+    ]
     return str(made["repositoryUri"])
 
 

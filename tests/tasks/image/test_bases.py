@@ -24,7 +24,9 @@ from tasks.image.bases import (
 from tests.tasks.image.image_fakes import make_context, push
 
 DLC = "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
-CPU, GPU, NEURON = (load_catalogue().get(f"ml.{name}") for name in ("m5.xlarge", "g5.xlarge", "trn1.2xlarge"))
+CPU, GPU, NEURON = (
+    load_catalogue().get(f"ml.{name}") for name in ("m5.xlarge", "g5.xlarge", "trn1.2xlarge")
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,9 @@ CPU, GPU, NEURON = (load_catalogue().get(f"ml.{name}") for name in ("m5.xlarge",
         ("FROM ${UNKNOWN}\n", []),
     ],
 )  # fmt: skip
-def test_every_image_that_is_built_on_is_found(text: str, bases: list[tuple[str, str | None]]) -> None:
+def test_every_image_that_is_built_on_is_found(
+    text: str, bases: list[tuple[str, str | None]]
+) -> None:
     assert list(dockerfile_bases(text, {"GIVEN": "b:2"})) == [Base(*base) for base in bases]
 
 
@@ -81,7 +85,10 @@ def test_base_without_a_digest_counts_by_its_name_with_a_warning(
 
 
 def test_missing_tag_of_a_base_is_a_warning(
-    aws: Callable[[str], Any], tmp_path: Path, platform: PlatformConfig, caplog: pytest.LogCaptureFixture
+    aws: Callable[[str], Any],
+    tmp_path: Path,
+    platform: PlatformConfig,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     aws("ecr").create_repository(repositoryName="pytorch-training")
     assert pin_bases(platform, make_context(tmp_path, f"FROM {DLC}:none\n"), {}) == {}
@@ -101,13 +108,27 @@ def test_pinned_base_and_scratch_are_not_asked_for(
 @pytest.mark.parametrize(
     ("error", "raised"),
     [
-        (ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "BatchGetImage"), True),
-        (ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "BatchGetImage"), False),
+        (
+            ClientError(
+                {"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "BatchGetImage"
+            ),
+            True,
+        ),
+        (
+            ClientError(
+                {"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "BatchGetImage"
+            ),
+            False,
+        ),
         (EndpointConnectionError(endpoint_url="https://ecr.us-east-1"), False),
     ],
 )
 def test_only_a_call_that_may_succeed_later_is_an_error(
-    tmp_path: Path, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: bool
+    tmp_path: Path,
+    platform: PlatformConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    raised: bool,
 ) -> None:
     class Ecr:
         def batch_get_image(self, **query: Any) -> None:
@@ -125,7 +146,10 @@ def test_only_a_call_that_may_succeed_later_is_an_error(
 def test_device_follows_the_instance_type() -> None:
     assert [device_of(instance) for instance in (CPU, GPU, NEURON)] == ["cpu", "gpu", "neuron"]
     unknown = GPU.model_copy(update={"accelerator": None})
-    with pytest.raises(PreflightRefused, match=r"image\.framework\.accelerator: which accelerators .* unknown; set it"):
+    with pytest.raises(
+        PreflightRefused,
+        match=r"image\.framework\.accelerator: which accelerators .* unknown; set it",
+    ):
         device_of(unknown)
 
 
@@ -169,11 +193,16 @@ def test_container_that_is_not_there_is_refused(
 
 
 def test_python_can_not_be_chosen_where_the_container_has_one() -> None:
-    with pytest.raises(PreflightRefused, match=r"image\.framework\.python: the container of PyTorch 2\.13 has one"):
+    with pytest.raises(
+        PreflightRefused, match=r"image\.framework\.python: the container of PyTorch 2\.13 has one"
+    ):
         framework_image(FrameworkConfig(version="2.13", python="py311"), "us-east-1", GPU)
 
 
-SMP_V2 = {"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}, "instance_type": "ml.p4d.24xlarge"}
+SMP_V2 = {
+    "distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8},
+    "instance_type": "ml.p4d.24xlarge",
+}
 
 
 @pytest.mark.parametrize(
@@ -181,40 +210,60 @@ SMP_V2 = {"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}, "instanc
     [
         ("2.0.1", "ml.p4d.24xlarge", "2.0.1-gpu-py310-cu118"),
         ("2.0.1", "ml.p5.48xlarge", "2.0.1-gpu-py310-cu121"),
-        ("2.4.1", "ml.p4d.24xlarge", "2.4.1-gpu-py311-cu121"),  # as the SDK v2 chose it: golden_requests/smp_v2_image
+        (
+            "2.4.1",
+            "ml.p4d.24xlarge",
+            "2.4.1-gpu-py311-cu121",
+        ),  # as the SDK v2 chose it: golden_requests/smp_v2_image
         ("2.5.1", "ml.p5.48xlarge", "2.5.1-gpu-py311-cu124"),
     ],
 )
-def test_smp_v2_gets_its_own_container(version: str, instance: str, tag: str, make_config: Any) -> None:
+def test_smp_v2_gets_its_own_container(
+    version: str, instance: str, tag: str, make_config: Any
+) -> None:
     config = make_config(
         training={**SMP_V2, "instance_type": instance},
         image={"framework": {"version": version}},
         platform={"region": "eu-west-1"},
     )
     image = with_container(config, load_catalogue().get(instance))
-    assert image.base_image == f"658645717510.dkr.ecr.eu-west-1.amazonaws.com/smdistributed-modelparallel:{tag}"
+    assert (
+        image.base_image
+        == f"658645717510.dkr.ecr.eu-west-1.amazonaws.com/smdistributed-modelparallel:{tag}"
+    )
     assert (image.framework, image.uri) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("framework", "region", "message"),
     [
-        # sagemaker-core has a URI for the first, 2.5.0 being a version of the library; there is no such container.
+        # sagemaker-core has a URI for the first, 2.5.0 being a version of the library; there is no
+        # such container.
         (
             {"version": "2.5.0"},
             "us-east-1",
             r"image\.framework\.version: no SMP container has PyTorch 2\.5\.0, .* 2\.5\.1",
         ),
         ({"version": "2.13"}, "us-east-1", r"no SMP container has PyTorch 2\.13"),
-        ({"version": "2.4.1", "python": "py39"}, "us-east-1", r"image\.framework: Unsupported Python version: py39"),
-        ({"version": "2.4.1", "accelerator": "cpu"}, "us-east-1", r"image\.framework\.accelerator: got 'cpu'"),
+        (
+            {"version": "2.4.1", "python": "py39"},
+            "us-east-1",
+            r"image\.framework: Unsupported Python version: py39",
+        ),
+        (
+            {"version": "2.4.1", "accelerator": "cpu"},
+            "us-east-1",
+            r"image\.framework\.accelerator: got 'cpu'",
+        ),
         ({"version": "2.4.1"}, "cn-north-1", r"image\.framework: Unsupported region: cn-north-1"),
     ],
 )
 def test_smp_container_that_is_not_there_is_refused(
     framework: dict[str, str], region: str, message: str, make_config: Any
 ) -> None:
-    config = make_config(training=SMP_V2, image={"framework": framework}, platform={"region": region})
+    config = make_config(
+        training=SMP_V2, image={"framework": framework}, platform={"region": region}
+    )
     with pytest.raises(PreflightRefused, match=message):
         with_container(config, GPU)
 
@@ -227,7 +276,9 @@ def test_nothing_is_looked_up_where_nothing_is_asked(make_config: Any) -> None:
 
 def test_without_a_context_own_code_runs_in_the_container_as_it_is(make_config: Any) -> None:
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
-    config = make_config(image={"context": None, "base_image": base}, training={"source_dir": "code"})
+    config = make_config(
+        image={"context": None, "base_image": base}, training={"source_dir": "code"}
+    )
     assert config.runs_container_as_it_is
     assert with_container(config, GPU) == ImageConfig(uri=base)
     built = make_config(image={"base_image": base}, training={"source_dir": "code"})

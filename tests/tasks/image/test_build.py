@@ -37,13 +37,21 @@ class CodeBuild:
 def test_builder_is_the_one_that_the_config_names(benchmark_config: BenchmarkConfig) -> None:
     config, platform = benchmark_config.image, benchmark_config.platform
     assert isinstance(builder_of(platform, config), CodeBuildBuilder)
-    assert isinstance(builder_of(platform, config.model_copy(update={"builder": "docker"})), DockerBuilder)
+    assert isinstance(
+        builder_of(platform, config.model_copy(update={"builder": "docker"})), DockerBuilder
+    )
 
 
 def test_image_goes_from_start_to_its_digest(
-    aws: Callable[[str], Any], tmp_path: Path, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+    aws: Callable[[str], Any],
+    tmp_path: Path,
+    benchmark_config: BenchmarkConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    codebuild, platform = CodeBuild(), benchmark_config.platform.model_copy(update={"create_missing": True})
+    codebuild, platform = (
+        CodeBuild(),
+        benchmark_config.platform.model_copy(update={"create_missing": True}),
+    )
     ecr = aws("ecr")
     aws("s3").create_bucket(Bucket=platform.bucket)
     for module in (image, image_build, image_codebuild):
@@ -59,4 +67,6 @@ def test_image_goes_from_start_to_its_digest(
     digest = push(ecr, context.tag)
     built = wait_for_image_build.fn(platform, config, context, started)
     assert built == Image(f"{uri}@{digest}", context.tag, built=True)
-    assert find_image.fn(platform, config, context) == Image(f"{uri}@{digest}", context.tag, built=False)
+    assert find_image.fn(platform, config, context) == Image(
+        f"{uri}@{digest}", context.tag, built=False
+    )

@@ -19,7 +19,14 @@ def test_dockerfile_has_no_finding() -> None:
 
 def test_layers_go_from_what_changes_rarely_to_what_changes_often() -> None:
     text = (IMAGE / "Dockerfile").read_text()
-    order = ["FROM ", "RUN python -m pip install", "ENV ", "COPY train.py", "ARG SOURCE_REVISION", "LABEL "]
+    order = [
+        "FROM ",
+        "RUN python -m pip install",
+        "ENV ",
+        "COPY train.py",
+        "ARG SOURCE_REVISION",
+        "LABEL ",
+    ]
     places = [text.index(f"\n{instruction}") for instruction in order]
     assert places == sorted(places)
 

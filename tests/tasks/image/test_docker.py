@@ -1,4 +1,6 @@
-"""The builder on an engine of the machine, tried with a program in the engine's place that writes down its calls."""
+"""The builder on an engine of the machine, tried with a program in the engine's place that writes
+down its calls.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ from tasks.image.find import read_context
 from tasks.polling import Cancelled, Clock
 from tests.tasks.image.image_fakes import make_context, make_repository, push
 
-# Appends {action, argv, stdin, files of the private folder} to $RECORD; then does what behaviour.py beside it says.
-# Without site-packages, it starts in a tenth of the time.
+# Appends {action, argv, stdin, files of the private folder} to $RECORD; then does what behaviour.py
+# beside it says. Without site-packages, it starts in a tenth of the time.
 ENGINE = (
     f"#!{sys.executable} -uIS\n"
     + """
@@ -61,7 +63,9 @@ class Engine:
 
     def calls(self, action: str | None = None) -> list[dict[str, Any]]:
         file = self.folder / "calls.jsonl"
-        found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        found = (
+            [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        )
         return [call for call in found if action in (None, call["action"])]
 
 
@@ -90,14 +94,20 @@ def repository(aws: Callable[[str], Any]) -> str:
     return make_repository(aws("ecr"))
 
 
-def build(platform: PlatformConfig, config: ImageConfig, repository: str, clock: Clock | None = None) -> Any:
+def build(
+    platform: PlatformConfig, config: ImageConfig, repository: str, clock: Clock | None = None
+) -> Any:
     builder, context = DockerBuilder(platform, config), read_context(config)
     started = builder.start(context, repository, "token")
-    return builder.finish(context, repository, started, clock or Clock(wait=lambda seconds: bool(time.sleep(0.01))))
+    return builder.finish(
+        context, repository, started, clock or Clock(wait=lambda seconds: bool(time.sleep(0.01)))
+    )
 
 
 def late_clock(marker: Path, then: Callable[[], bool]) -> Clock:
-    """Real until `marker` is there; from then on an hour has passed, and every wait ends with `then`."""
+    """Real until `marker` is there; from then on an hour has passed, and every wait ends with
+    `then`.
+    """
 
     def wait(seconds: float) -> bool:
         time.sleep(0.01)
@@ -117,7 +127,11 @@ def assert_gone(pid: int) -> None:
 
 
 def test_image_is_built_pushed_and_used_by_the_digest_in_ecr(
-    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
 ) -> None:
     config = config.model_copy(update={"build_args": {"B": "two", "A": "1"}})
     digest = push(aws("ecr"), read_context(config).tag)  # what the push leaves behind
@@ -128,13 +142,20 @@ def test_image_is_built_pushed_and_used_by_the_digest_in_ecr(
     assert [call["action"] for call in engine.calls()] == ["info", "login", "build", "push"]
     argv = engine.calls("build")[0]["argv"]
     assert f"--tag={name}" in argv and "--platform=linux/amd64" in argv
-    assert [word for word in argv if word.startswith("--build-arg")] == ["--build-arg=A=1", "--build-arg=B=two"]
+    assert [word for word in argv if word.startswith("--build-arg")] == [
+        "--build-arg=A=1",
+        "--build-arg=B=two",
+    ]
     assert f"--file={argv[-1]}/Dockerfile" in argv
     assert engine.calls("push")[0]["argv"] == ["push", name]
 
 
 def test_engine_sees_the_files_of_the_tag_with_modes_of_their_own(
-    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
 ) -> None:
     root = Path(config.context)
     (root / "start.sh").write_text("#!/bin/sh\n")
@@ -142,7 +163,12 @@ def test_engine_sees_the_files_of_the_tag_with_modes_of_their_own(
     push(aws("ecr"), read_context(config).tag)
     build(platform, config, repository)
     files = engine.calls("build")[0]["files"]
-    assert files == {".dockerignore": 0o644, "Dockerfile": 0o644, "start.sh": 0o755, "train.py": 0o644}
+    assert files == {
+        ".dockerignore": 0o644,
+        "Dockerfile": 0o644,
+        "start.sh": 0o755,
+        "train.py": 0o644,
+    }
 
 
 def test_password_goes_to_standard_input_and_nowhere_else(
@@ -159,7 +185,12 @@ def test_password_goes_to_standard_input_and_nowhere_else(
     build(platform, config, repository)
     calls = engine.calls()
     registry = repository.partition("/")[0]
-    assert engine.calls("login")[0]["argv"] == ["login", "--username=AWS", "--password-stdin", registry]
+    assert engine.calls("login")[0]["argv"] == [
+        "login",
+        "--username=AWS",
+        "--password-stdin",
+        registry,
+    ]
     assert [call["stdin"] for call in calls] == [None, PASSWORD, None, None]
     assert not any(PASSWORD in word for call in calls for word in call["argv"])
     assert "the password is ***" in caplog.text and PASSWORD not in caplog.text
@@ -168,14 +199,20 @@ def test_password_goes_to_standard_input_and_nowhere_else(
     assert stat.S_IMODE(calls[1]["mode"]) == 0o700
     assert not Path(private).exists()
     assert not (Path(os.environ["DOCKER_CONFIG"])).exists()
-    assert set(calls[2]["environment"]) == {"BUILDX_NO_DEFAULT_ATTESTATIONS", "BUILDAH_FORMAT", "REGISTRY_AUTH_FILE"}
+    assert set(calls[2]["environment"]) == {
+        "BUILDX_NO_DEFAULT_ATTESTATIONS",
+        "BUILDAH_FORMAT",
+        "REGISTRY_AUTH_FILE",
+    }
 
 
 def test_failed_login_tells_no_password_and_leaves_nothing(
     engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, tmp_path: Path
 ) -> None:
     engine.behave("print('bad', said); sys.exit(1 if action == 'login' else 0)")
-    with pytest.raises(ImageBuildFailed, match=r"failed in login to \S+ \(exit code 1\)\n    bad \*\*\*") as error:
+    with pytest.raises(
+        ImageBuildFailed, match=r"failed in login to \S+ \(exit code 1\)\n    bad \*\*\*"
+    ) as error:
         build(platform, config, repository)
     assert PASSWORD not in str(error.value)
     assert list((tmp_path / "scratch").iterdir()) == []
@@ -185,23 +222,35 @@ def test_failed_login_tells_no_password_and_leaves_nothing(
 def test_login_that_does_not_read_its_password_is_a_failed_login(
     engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
 ) -> None:
-    (engine.folder / "docker").write_text("#!/bin/sh\ntest $1 = info || { exec <&-; echo no; exit 3; }\n")
+    (engine.folder / "docker").write_text(
+        "#!/bin/sh\ntest $1 = info || { exec <&-; echo no; exit 3; }\n"
+    )
     with pytest.raises(ImageBuildFailed, match=r"failed in login to \S+ \(exit code 3\)\n    no"):
         build(platform, config, repository)
 
 
 def test_registry_of_a_base_in_ecr_is_logged_in_to(
-    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
 ) -> None:
     base = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
-    (Path(config.context) / "Dockerfile").write_text(f"FROM {base}/pytorch-training:2.5 AS a\nFROM python:3.11\n")
+    (Path(config.context) / "Dockerfile").write_text(
+        f"FROM {base}/pytorch-training:2.5 AS a\nFROM python:3.11\n"
+    )
     push(aws("ecr"), read_context(config).tag)
     build(platform, config, repository)
-    assert [call["argv"][-1] for call in engine.calls("login")] == [repository.partition("/")[0], base]
+    assert [call["argv"][-1] for call in engine.calls("login")] == [
+        repository.partition("/")[0],
+        base,
+    ]
 
 
 @pytest.mark.parametrize(
-    "instruction", ["#7 [2/3] RUN pip install x", "Step 2/3 : RUN pip install x", "STEP 2/3: RUN pip install x"]
+    "instruction",
+    ["#7 [2/3] RUN pip install x", "Step 2/3 : RUN pip install x", "STEP 2/3: RUN pip install x"],
 )
 def test_failed_build_names_its_instruction_and_last_lines(
     engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, instruction: str
@@ -217,7 +266,9 @@ if action == "build":
         build(platform, config, repository)
     text = str(error.value)
     assert text.startswith("image build with docker failed in build, ")
-    assert "RUN pip install x (exit code 7)\n    line 32\n" in text  # the last 20 lines: 18 of these and two more
+    assert (
+        "RUN pip install x (exit code 7)\n    line 32\n" in text
+    )  # the last 20 lines: 18 of these and two more
     assert text.endswith("\n    ERROR: no such package x")
     assert engine.calls("push") == []
 
@@ -226,12 +277,18 @@ def test_half_pushed_image_is_not_used(
     engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
 ) -> None:
     engine.behave("print('layer 1 pushed'); sys.exit(1 if action == 'push' else 0)")
-    with pytest.raises(ImageBuildFailed, match=r"failed in push \(exit code 1\)\n    layer 1 pushed"):
+    with pytest.raises(
+        ImageBuildFailed, match=r"failed in push \(exit code 1\)\n    layer 1 pushed"
+    ):
         build(platform, config, repository)
 
 
 def test_push_that_somebody_else_was_faster_with_is_forgiven(
-    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
 ) -> None:
     digest = push(aws("ecr"), read_context(config).tag)
     engine.behave("print('tag invalid: already exists'); sys.exit(1 if action == 'push' else 0)")
@@ -240,11 +297,17 @@ def test_push_that_somebody_else_was_faster_with_is_forgiven(
 
 
 def test_push_of_another_image_than_ecr_has_fails(
-    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
 ) -> None:
     push(aws("ecr"), read_context(config).tag)
     engine.behave(f"print('x: digest: sha256:{'b' * 64} size: 1')")
-    with pytest.raises(ImageBuildFailed, match=r"pushed sha256:b+, but nodesweep:ctx-\w+ is sha256:"):
+    with pytest.raises(
+        ImageBuildFailed, match=r"pushed sha256:b+, but nodesweep:ctx-\w+ is sha256:"
+    ):
         build(platform, config, repository)
 
 
@@ -271,9 +334,13 @@ def test_hanging_build_meets_its_deadline_and_is_ended_with_its_children(
     deaf: bool,
 ) -> None:
     monkeypatch.setattr("tasks.image.process._END_SECONDS", 0.2)
-    engine.behave(("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else "") + HANGS)
+    engine.behave(
+        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else "") + HANGS
+    )
     clock = late_clock(engine.folder / "pids", lambda: False)
-    message = r"was stopped: its time was up after \d+ s of build, STEP 1/2: RUN sleep\n    STEP 1/2"
+    message = (
+        r"was stopped: its time was up after \d+ s of build, STEP 1/2: RUN sleep\n    STEP 1/2"
+    )
     with pytest.raises(ImageBuildFailed, match=message):
         build(platform, config, repository, clock)
     for pid in (engine.folder / "pids").read_text().split():
@@ -306,7 +373,11 @@ def test_own_settings_stay_in_force_and_credential_helpers_do_not(
     own = tmp_path / "own"
     (own / "contexts").mkdir(parents=True)
     (own / "contexts" / "meta.json").write_text("{}")
-    settings = {"currentContext": "remote", "credsStore": "desktop", "credHelpers": {"x": "ecr-login"}}
+    settings = {
+        "currentContext": "remote",
+        "credsStore": "desktop",
+        "credHelpers": {"x": "ecr-login"},
+    }
     (own / "config.json").write_text(json.dumps(settings))
     push(aws("ecr"), read_context(config).tag)
     engine.behave("""
@@ -333,13 +404,22 @@ def test_engine_that_has_gone_is_a_failed_build(
     engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
 ) -> None:
     with pytest.raises(ImageBuildFailed, match="docker can't be started"):
-        DockerBuilder(platform, config).finish(read_context(config), repository, "/nowhere/docker", Clock())
+        DockerBuilder(platform, config).finish(
+            read_context(config), repository, "/nowhere/docker", Clock()
+        )
 
 
-def test_first_engine_that_answers_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_engine_that_answers_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only(tmp_path / "a", monkeypatch, docker="exit 0", podman="exit 0")
     assert find_engine() == str(tmp_path / "a" / "docker")
-    only(tmp_path / "b", monkeypatch, docker="echo is the docker daemon running? >&2; exit 1", podman="exit 0")
+    only(
+        tmp_path / "b",
+        monkeypatch,
+        docker="echo is the docker daemon running? >&2; exit 1",
+        podman="exit 0",
+    )
     assert find_engine() == str(tmp_path / "b" / "podman")
 
 
@@ -347,16 +427,24 @@ def test_machine_without_an_engine_is_refused_with_what_each_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(tmp_path / "a", monkeypatch, docker="echo is the docker daemon running? >&2; exit 1")
-    with pytest.raises(PreflightRefused, match=r"docker: is the docker daemon running\?; podman: not on PATH"):
+    with pytest.raises(
+        PreflightRefused, match=r"docker: is the docker daemon running\?; podman: not on PATH"
+    ):
         find_engine()
     monkeypatch.setattr("tasks.image.docker._ANSWER_SECONDS", 0.1)
     only(tmp_path / "b", monkeypatch, docker="exec /bin/sleep 60", podman="exit 4")
-    with pytest.raises(PreflightRefused, match=r"docker: .*timed out after 0\.1 seconds; podman: exit code 4"):
+    with pytest.raises(
+        PreflightRefused, match=r"docker: .*timed out after 0\.1 seconds; podman: exit code 4"
+    ):
         find_engine()
 
 
 def test_podman_is_told_of_plain_http_on_loopback_and_asked_for_the_digest(
-    engine: Engine, aws: Callable[[str], Any], platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
 ) -> None:
     (engine.folder / "docker").rename(engine.folder / "podman")
     digest = push(aws("ecr"), read_context(config).tag)
@@ -367,7 +455,9 @@ for word in sys.argv:
 """)
     context = read_context(config)
     builder = DockerBuilder(platform, config)
-    image = builder.finish(context, "127.0.0.1:5000/nodesweep", str(engine.folder / "podman"), Clock())
+    image = builder.finish(
+        context, "127.0.0.1:5000/nodesweep", str(engine.folder / "podman"), Clock()
+    )
     assert image.uri == f"127.0.0.1:5000/nodesweep@{digest}"
     assert all(call["argv"][1] == "--tls-verify=false" for call in engine.calls())
     builder.finish(context, repository, str(engine.folder / "podman"), Clock())

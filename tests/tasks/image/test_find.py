@@ -81,7 +81,10 @@ def test_tag_follows_base_image_and_build_arguments(config: ImageConfig) -> None
 
 
 def test_builder_is_no_part_of_the_tag(config: ImageConfig) -> None:
-    assert read_context(config.model_copy(update={"builder": "docker"})).tag == read_context(config).tag
+    assert (
+        read_context(config.model_copy(update={"builder": "docker"})).tag
+        == read_context(config).tag
+    )
 
 
 def test_tag_follows_the_digest_of_the_base(tmp_path: Path) -> None:
@@ -91,10 +94,15 @@ def test_tag_follows_the_digest_of_the_base(tmp_path: Path) -> None:
     second = read_context(config, {"base:1": f"base@{DIGEST[:-1]}b"})
     assert len({by_name.tag, first.tag, second.tag}) == 3
     assert (by_name.bases, first.bases) == (("base:1",), (f"base@{DIGEST}",))
-    assert (dict(by_name.build_args), dict(first.build_args)) == ({}, {"BASE_IMAGE": f"base@{DIGEST}"})
+    assert (dict(by_name.build_args), dict(first.build_args)) == (
+        {},
+        {"BASE_IMAGE": f"base@{DIGEST}"},
+    )
 
 
-def test_base_that_no_argument_names_is_built_on_by_its_name_and_counts_by_its_digest(tmp_path: Path) -> None:
+def test_base_that_no_argument_names_is_built_on_by_its_name_and_counts_by_its_digest(
+    tmp_path: Path,
+) -> None:
     config = make_context(tmp_path, "FROM base:1\n")
     pinned = read_context(config, {"base:1": f"base@{DIGEST}"})
     assert pinned.tag != read_context(config).tag
@@ -104,7 +112,10 @@ def test_base_that_no_argument_names_is_built_on_by_its_name_and_counts_by_its_d
 @pytest.mark.parametrize(
     ("lines", "kept"),
     [
-        ("*.md", ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"]),  # in .gitignore it would match at any depth
+        (
+            "*.md",
+            ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"],
+        ),  # in .gitignore it would match at any depth
         ("**/*.md", ["Dockerfile", "a.py", "pkg/b.py"]),
         ("pkg", ["Dockerfile", "a.py"]),
         ("/pkg/", ["Dockerfile", "a.py"]),
@@ -132,12 +143,17 @@ def test_zip_has_the_same_bytes_each_time_and_programs_are_executable(config: Im
     context = read_context(config)
     body = zip_context(context)
     assert body == zip_context(context)
-    modes = {info.filename: info.external_attr >> 16 for info in zipfile.ZipFile(io.BytesIO(body)).infolist()}
+    modes = {
+        info.filename: info.external_attr >> 16
+        for info in zipfile.ZipFile(io.BytesIO(body)).infolist()
+    }
     assert list(modes) == list(context.files)
     assert (modes["start.sh"], modes["train.py"]) == (0o100755, 0o100644)
 
 
-@pytest.mark.parametrize("change", [lambda path: path.write_text("other\n"), lambda path: path.unlink()])
+@pytest.mark.parametrize(
+    "change", [lambda path: path.write_text("other\n"), lambda path: path.unlink()]
+)
 def test_file_that_changed_after_the_tag_was_computed_is_not_built(
     config: ImageConfig, change: Callable[[Path], Any]
 ) -> None:
@@ -147,7 +163,9 @@ def test_file_that_changed_after_the_tag_was_computed_is_not_built(
         zip_context(context)
 
 
-def test_source_revision_is_sent_where_the_dockerfile_asks_and_is_no_part_of_the_tag(tmp_path: Path) -> None:
+def test_source_revision_is_sent_where_the_dockerfile_asks_and_is_no_part_of_the_tag(
+    tmp_path: Path,
+) -> None:
     config = make_context(tmp_path, "FROM scratch\nARG SOURCE_REVISION=unknown\n")
     root = Path(config.context)
     assert arguments_to_send(read_context(config)) == {}  # no repository around it
@@ -168,7 +186,9 @@ def test_source_revision_is_sent_where_the_dockerfile_asks_and_is_no_part_of_the
     assert arguments_to_send(read_context(config)) == {}
 
 
-def test_source_revision_is_unknown_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_revision_is_unknown_without_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert source_revision(tmp_path) is None
 
@@ -193,7 +213,9 @@ def test_missing_repository_is_made_only_where_allowed(aws: Callable[[str], Any]
 def test_repository_is_found_whose_creation_was_answered_to_nobody(
     aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """botocore sends a call again whose answer was lost; to the second one the repository is there already."""
+    """botocore sends a call again whose answer was lost; to the second one the repository is there
+    already.
+    """
     ecr = aws("ecr")
     create = ecr.create_repository
 
@@ -203,13 +225,18 @@ def test_repository_is_found_whose_creation_was_answered_to_nobody(
 
     monkeypatch.setattr(ecr, "create_repository", create_twice)
     uri = find_repository(ecr, ImageConfig(repository="images"), create_missing=True, tag="any")
-    assert uri == ecr.describe_repositories(repositoryNames=["images"])["repositories"][0]["repositoryUri"]
+    assert (
+        uri
+        == ecr.describe_repositories(repositoryNames=["images"])["repositories"][0]["repositoryUri"]
+    )
 
 
 def test_repository_whose_tags_can_be_moved_is_refused(aws: Callable[[str], Any]) -> None:
     ecr = aws("ecr")
     ecr.create_repository(repositoryName="nodesweep", imageTagMutability="MUTABLE")
-    with pytest.raises(PreflightRefused, match="put-image-tag-mutability --repository-name nodesweep"):
+    with pytest.raises(
+        PreflightRefused, match="put-image-tag-mutability --repository-name nodesweep"
+    ):
         find_repository(ecr, ImageConfig(), True, "ctx-1")
 
 
@@ -222,11 +249,16 @@ def test_repository_whose_tags_can_be_moved_is_refused(aws: Callable[[str], Any]
         ("MUTABLE_WITH_EXCLUSION", "v*", False),
     ],
 )
-def test_exceptions_from_the_repositorys_mutability_count(mutability: str, pattern: str, taken: bool) -> None:
+def test_exceptions_from_the_repositorys_mutability_count(
+    mutability: str, pattern: str, taken: bool
+) -> None:
     class Ecr:
         def describe_repositories(self, repositoryNames: list[str]) -> dict[str, Any]:
             filters = [{"filterType": "WILDCARD", "filter": pattern}]
-            found = {"imageTagMutability": mutability, "imageTagMutabilityExclusionFilters": filters}
+            found = {
+                "imageTagMutability": mutability,
+                "imageTagMutabilityExclusionFilters": filters,
+            }
             return {"repositories": [{**found, "repositoryUri": "uri"}]}
 
         class exceptions:
@@ -243,18 +275,23 @@ def fail() -> str:
     raise ImageBuildFailed("it broke")
 
 
-def test_image_that_is_in_ecr_after_the_build_is_used_even_if_it_failed(aws: Callable[[str], Any]) -> None:
+def test_image_that_is_in_ecr_after_the_build_is_used_even_if_it_failed(
+    aws: Callable[[str], Any],
+) -> None:
     ecr = aws("ecr")
     uri = make_repository(ecr)
     digest = push(ecr, "ctx-1")
-    assert pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", fail) == Image(f"{uri}@{digest}", "ctx-1", built=False)
+    assert pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", fail) == Image(
+        f"{uri}@{digest}", "ctx-1", built=False
+    )
     for said in (None, digest):
         image = pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", lambda said=said: said)
         assert image == Image(f"{uri}@{digest}", "ctx-1", built=True)
 
 
 @pytest.mark.parametrize(
-    ("build", "message"), [(fail, "it broke"), (lambda: None, "b succeeded, but ECR has no nodesweep:ctx-1")]
+    ("build", "message"),
+    [(fail, "it broke"), (lambda: None, "b succeeded, but ECR has no nodesweep:ctx-1")],
 )
 def test_build_without_an_image_in_ecr_failed(
     aws: Callable[[str], Any], build: Callable[[], str | None], message: str
@@ -263,9 +300,13 @@ def test_build_without_an_image_in_ecr_failed(
         pushed_image(aws("ecr"), "nodesweep", "uri", "ctx-1", "b", build)
 
 
-def test_tag_that_is_another_image_than_the_pushed_one_is_not_used(aws: Callable[[str], Any]) -> None:
+def test_tag_that_is_another_image_than_the_pushed_one_is_not_used(
+    aws: Callable[[str], Any],
+) -> None:
     ecr = aws("ecr")
     uri = make_repository(ecr)
     push(ecr, "ctx-1")
-    with pytest.raises(ImageBuildFailed, match=f"b pushed {DIGEST}, but nodesweep:ctx-1 is sha256:"):
+    with pytest.raises(
+        ImageBuildFailed, match=f"b pushed {DIGEST}, but nodesweep:ctx-1 is sha256:"
+    ):
         pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", lambda: DIGEST)

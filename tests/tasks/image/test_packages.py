@@ -32,7 +32,9 @@ def read(make_config: Configs, code: Path, **training: Any) -> Requirements:
     return found
 
 
-def layer_of(make_config: Configs, code: Path, folder: Path, base: str = BASE, **image: Any) -> BuildContext:
+def layer_of(
+    make_config: Configs, code: Path, folder: Path, base: str = BASE, **image: Any
+) -> BuildContext:
     folder.mkdir()
     config = make_config(training={"source_dir": str(code)}, **({"image": image} if image else {}))
     requirements = read_requirements(config)
@@ -53,17 +55,26 @@ def test_the_same_requirements_on_the_same_image_are_the_same_layer(
     assert first.bases == (BASE,), "what the builder logs in to"
 
 
-def test_the_layer_holds_included_files_and_pips_settings(make_config: Configs, code: Path, tmp_path: Path) -> None:
+def test_the_layer_holds_included_files_and_pips_settings(
+    make_config: Configs, code: Path, tmp_path: Path
+) -> None:
     (code / "deep").mkdir()
-    (code / "requirements.txt").write_text("-rdeep/more.txt  # and those\n--constraint=limits.txt\n")
+    (code / "requirements.txt").write_text(
+        "-rdeep/more.txt  # and those\n--constraint=limits.txt\n"
+    )
     (code / "deep" / "more.txt").write_text("timm\n-c../limits.txt\n")
     (code / "limits.txt").write_text("timm<2\n")
     args = {"PIP_INDEX_URL": "https://index.example/simple", "OTHER": "x"}
     context = layer_of(make_config, code, tmp_path / "layer", context="image", build_args=args)
     assert set(context.files) == {"Dockerfile", "requirements.txt", "deep/more.txt", "limits.txt"}
-    assert context.build_args == {"BASE_IMAGE": BASE, "PIP_INDEX_URL": "https://index.example/simple"}
+    assert context.build_args == {
+        "BASE_IMAGE": BASE,
+        "PIP_INDEX_URL": "https://index.example/simple",
+    }
     dockerfile = (context.root / "Dockerfile").read_text()
-    assert [base.argument for base in dockerfile_bases(dockerfile, context.build_args)] == ["BASE_IMAGE"]
+    assert [base.argument for base in dockerfile_bases(dockerfile, context.build_args)] == [
+        "BASE_IMAGE"
+    ]
     assert "\nARG PIP_INDEX_URL\n" in dockerfile
 
 
@@ -89,7 +100,10 @@ def test_packages_from_elsewhere_are_a_layer(make_config: Configs, code: Path, t
         ("own-1.0.whl", "own-1.0.whl is a place"),
         ("own @ file:///opt/ml/code/own", "file:///opt/ml/code/own is a place"),
         ("--find-links wheels\nown", "wheels is a place in the code"),
-        ("--index-url https://user:${TOKEN}@host/simple\nown", "${TOKEN} is a variable of the job's environment"),
+        (
+            "--index-url https://user:${TOKEN}@host/simple\nown",
+            "${TOKEN} is a variable of the job's environment",
+        ),
     ],
 )
 def test_what_only_the_job_knows_is_installed_at_the_start(
@@ -102,13 +116,17 @@ def test_what_only_the_job_knows_is_installed_at_the_start(
 
 def test_pips_settings_of_the_job_are_none_of_a_build(make_config: Configs, code: Path) -> None:
     reason = read(
-        make_config, code, environment={"PIP_INDEX_URL": "https://index.example/simple", "OTHER": "x"}
+        make_config,
+        code,
+        environment={"PIP_INDEX_URL": "https://index.example/simple", "OTHER": "x"},
     ).at_start
     assert reason == "training.environment has PIP_INDEX_URL, which a build does not know"
 
 
 @pytest.mark.parametrize("text", ["# nothing yet\n\n", None])
-def test_code_without_requirements_has_no_layer(make_config: Configs, code: Path, text: str | None) -> None:
+def test_code_without_requirements_has_no_layer(
+    make_config: Configs, code: Path, text: str | None
+) -> None:
     (code / "requirements.txt").unlink()
     if text is not None:
         (code / "requirements.txt").write_text(text)
@@ -124,12 +142,18 @@ def test_included_file_that_does_not_come_with_the_code_is_refused(
     (code.parent / "outside.txt").write_text("timm\n")
     (code / "requirements.txt").write_text(f"-r {named}\n")
     assert read(make_config, code).missing == (
-        f"training.source_dir: {code / 'requirements.txt'}: {named} is no file in {code}; correct the path",
+        (
+            f"training.source_dir: {code / 'requirements.txt'}: {named} is no file in {code};"
+            " correct the path"
+        ),
     )
 
 
 def test_a_layer_needs_a_repository(aws: Callable[[str], Any]) -> None:
     ecr = aws("ecr")
-    assert why_no_push(ecr, "nodesweep") == "there is no ECR repository 'nodesweep' (image.repository) for the layer"
+    assert (
+        why_no_push(ecr, "nodesweep")
+        == "there is no ECR repository 'nodesweep' (image.repository) for the layer"
+    )
     ecr.create_repository(repositoryName="nodesweep")
     assert why_no_push(ecr, "nodesweep") is None

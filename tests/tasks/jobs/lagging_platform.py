@@ -1,4 +1,6 @@
-"""SageMaker as it is eventually consistent, on a simulated clock: lists, descriptions and tags know a job late."""
+"""SageMaker as it is eventually consistent, on a simulated clock: lists, descriptions and tags know
+a job late.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from scaling.outcome.outcome import TERMINAL
 
 
 def error(code: str, message: str, operation: str) -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation)
+    return ClientError(
+        {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation
+    )
 
 
 NOT_FOUND = "Requested resource not found."
@@ -58,7 +62,9 @@ class LaggingPlatform:
         self._count("create")
         name = request["TrainingJobName"]
         if name in self.jobs:
-            raise self.exceptions.ResourceInUse({"Error": {"Code": "ResourceInUse", "Message": name}}, "create")
+            raise self.exceptions.ResourceInUse(
+                {"Error": {"Code": "ResourceInUse", "Message": name}}, "create"
+            )
         self.jobs[name] = _Job(request, self.time.seconds)
         return {"TrainingJobArn": f"arn:{name}"}
 
@@ -66,7 +72,9 @@ class LaggingPlatform:
         """Jobs that are created now."""
         for name in names:
             resources = {"InstanceCount": 1, "KeepAlivePeriodInSeconds": keep_alive}
-            self.jobs[name] = _Job({"TrainingJobName": name, "ResourceConfig": resources}, self.time.seconds)
+            self.jobs[name] = _Job(
+                {"TrainingJobName": name, "ResourceConfig": resources}, self.time.seconds
+            )
 
     def complete(self, name: str) -> None:
         self.jobs[name].status = "Completed"
@@ -100,7 +108,9 @@ class LaggingPlatform:
         self._count("stop")
         job = self.jobs[self._known(TrainingJobName, self.describe_lag, "StopTrainingJob")]
         if self.status(TrainingJobName) in TERMINAL:
-            raise error("ValidationException", f"training job is in status {job.status}", "StopTrainingJob")
+            raise error(
+                "ValidationException", f"training job is in status {job.status}", "StopTrainingJob"
+            )
         if job.status == "InProgress":
             job.status = "Stopping"
             stubborn = TrainingJobName in self.stubborn
@@ -109,7 +119,9 @@ class LaggingPlatform:
     def update_training_job(self, TrainingJobName: str, ResourceConfig: Mapping[str, int]) -> None:
         self._count("update")
         if self.pool(TrainingJobName) != "Available":
-            raise error("ValidationException", "there is no warm pool to update", "UpdateTrainingJob")
+            raise error(
+                "ValidationException", "there is no warm pool to update", "UpdateTrainingJob"
+            )
         assert ResourceConfig == {"KeepAlivePeriodInSeconds": 0}
         self.jobs[TrainingJobName].pool_released = True
 
@@ -122,12 +134,18 @@ class LaggingPlatform:
 
     def list_training_jobs(self, **query: Any) -> dict[str, Any]:
         self._count("list")
-        shown = [name for name, job in self.jobs.items() if self.time.seconds >= job.created_at + self.list_lag]
+        shown = [
+            name
+            for name, job in self.jobs.items()
+            if self.time.seconds >= job.created_at + self.list_lag
+        ]
         summaries = [self._summary(name) for name in shown if query.get("NameContains", "") in name]
         if wanted := query.get("StatusEquals"):
             summaries = [one for one in summaries if one["TrainingJobStatus"] == wanted]
         if wanted := query.get("WarmPoolStatusEquals"):
-            summaries = [one for one in summaries if one.get("WarmPoolStatus", {}).get("Status") == wanted]
+            summaries = [
+                one for one in summaries if one.get("WarmPoolStatus", {}).get("Status") == wanted
+            ]
         return {"TrainingJobSummaries": summaries}
 
     def _known(self, name: str, lag: float, operation: str) -> str:

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.jobs.follow import BURST_LINES, LINES_PER_MINUTE, MAX_LINE_CHARACTERS, MAX_LINES_PER_POLL, LogFollower
+from tasks.jobs.follow import (
+    BURST_LINES,
+    LINES_PER_MINUTE,
+    MAX_LINE_CHARACTERS,
+    MAX_LINES_PER_POLL,
+    LogFollower,
+)
 from tasks.jobs.logs import LOG_GROUP
 from tasks.polling import Clock
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+def said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Callable[[], list[str]]:
     """What was logged since the last call."""
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep")
@@ -55,7 +63,9 @@ def following(job: Job, after: timedelta = timedelta(0)) -> LogFollower:
     return follower
 
 
-def test_new_lines_of_all_nodes_are_merged_by_time_and_said_once(job: Job, said: Callable[[], list[str]]) -> None:
+def test_new_lines_of_all_nodes_are_merged_by_time_and_said_once(
+    job: Job, said: Callable[[], list[str]]
+) -> None:
     follower = following(job)
     follower.poll("job")
     assert said() == [], "no stream yet"
@@ -79,7 +89,10 @@ def test_a_burst_is_cut_to_its_last_lines(job: Job, said: Callable[[], list[str]
     job.write("algo-1", *((offset, f"line {offset}") for offset in range(MAX_LINES_PER_POLL + 5)))
     following(job).poll("job")
     messages = said()
-    assert messages[0] == f"job: … 5 lines left out; the whole log: CloudWatch Logs, {LOG_GROUP}, job/*"
+    assert (
+        messages[0]
+        == f"job: … 5 lines left out; the whole log: CloudWatch Logs, {LOG_GROUP}, job/*"
+    )
     assert messages[1:] == [f"algo-1: line {offset}" for offset in range(5, MAX_LINES_PER_POLL + 5)]
 
 
@@ -88,10 +101,16 @@ def chatter(seconds: int, lines: int) -> dict[str, Any]:
     return {"events": [event(seconds, f"{seconds}.{number}") for number in range(lines)]}
 
 
-def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(said: Callable[[], list[str]]) -> None:
-    """A look every second for 10 minutes, each with 50 new lines: those said and those left out are all."""
+def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(
+    said: Callable[[], list[str]],
+) -> None:
+    """A look every second for 10 minutes, each with 50 new lines: those said and those left out are
+    all.
+    """
     seconds, now = 600, 0.0
-    follower = LogFollower(Pages(*(chatter(200 + second, 50) for second in range(seconds))), Clock(lambda: now))
+    follower = LogFollower(
+        Pages(*(chatter(200 + second, 50) for second in range(seconds))), Clock(lambda: now)
+    )
     follower.begin(["job"], datetime.fromtimestamp(100, UTC))
     for second in range(seconds):
         now = float(second)
@@ -102,7 +121,10 @@ def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(said: Call
     assert len(shown) <= BURST_LINES + LINES_PER_MINUTE / 60 * seconds
     assert len(shown) >= LINES_PER_MINUTE / 60 * seconds
     assert len(shown) + sum(int(message.split()[2]) for message in left_out) == 50 * seconds
-    assert [LOG_GROUP in message for message in left_out[:2]] == [True, False], "where the log is, is said once"
+    assert [LOG_GROUP in message for message in left_out[:2]] == [
+        True,
+        False,
+    ], "where the log is, is said once"
     assert shown[-1] == "algo-1: 799.49", "the newest"
 
 
@@ -144,7 +166,9 @@ def event(seconds: int, text: str, stream: str = "job/algo-1-1700000000000") -> 
 
 
 def refusal(code: str) -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {}}, "FilterLogEvents")
+    return ClientError(
+        {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {}}, "FilterLogEvents"
+    )
 
 
 def poll(logs: Pages, times: int) -> None:
@@ -155,7 +179,9 @@ def poll(logs: Pages, times: int) -> None:
 
 
 def test_line_of_a_node_that_sends_late_is_said(said: Callable[[], list[str]]) -> None:
-    """Up to 10 s before the newest line; those that were said are asked for again, and not said again."""
+    """Up to 10 s before the newest line; those that were said are asked for again, and not said
+    again.
+    """
     early, late = event(200, "early"), event(195, "late", "job/algo-2-1700000000000")
     logs = Pages({"events": [early]}, {"events": [late, early]}, {"events": [late, early]})
     poll(logs, 3)
@@ -163,8 +189,14 @@ def test_line_of_a_node_that_sends_late_is_said(said: Callable[[], list[str]]) -
     assert [query["startTime"] for query in logs.asked] == [100_000, 190_000, 190_000]
 
 
-def test_further_page_is_read_by_the_next_poll_with_the_same_query(said: Callable[[], list[str]]) -> None:
-    logs = Pages({"events": [event(200, "one")], "nextToken": "t"}, {"events": [event(300, "two")]}, {"events": []})
+def test_further_page_is_read_by_the_next_poll_with_the_same_query(
+    said: Callable[[], list[str]],
+) -> None:
+    logs = Pages(
+        {"events": [event(200, "one")], "nextToken": "t"},
+        {"events": [event(300, "two")]},
+        {"events": []},
+    )
     poll(logs, 3)
     assert said() == ["algo-1: one", "algo-1: two"]
     assert [(query["startTime"], query.get("nextToken")) for query in logs.asked] == [
@@ -204,7 +236,9 @@ def test_account_without_a_training_log_is_no_warning(said: Callable[[], list[st
     assert said() == ["algo-1: line"]
 
 
-def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(job: Job, said: Callable[[], list[str]]) -> None:
+def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(
+    job: Job, said: Callable[[], list[str]]
+) -> None:
     """Over several looks, and between the lines of another node."""
     follower = following(job)
     job.write("algo-1", (1, "-----BEGIN PRIVATE KEY-----"), (3, "MIIEvAIBADAN"))

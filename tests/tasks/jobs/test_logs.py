@@ -1,4 +1,6 @@
-"""The whole log of a job beside the report: every line with its time, capped in words, without secrets."""
+"""The whole log of a job beside the report: every line with its time, capped in words, without
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def job(aws: Callable[[str], Any]) -> Job:
     return Job(aws("logs"))
 
 
-def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(job: Job, tmp_path: Path) -> None:
+def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(
+    job: Job, tmp_path: Path
+) -> None:
     job.write("algo-1", (1, "one\n"), (30, "three"))
     job.write("algo-2", (20, "two\nsecond line of two"))
     paths = keep_log(job.logs, JOB, tmp_path / "logs")
@@ -50,7 +54,12 @@ def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(jo
     assert lines[0].at < lines[1].at == lines[2].at < lines[3].at
     assert lines[0] == LogLine(job.begun + 1, "algo-1", "one")
     assert log_tail(lines, 1) == ["algo-2: second line of two", "algo-1: three"]
-    assert log_tail(lines) == ["algo-1: one", "algo-2: two", "algo-2: second line of two", "algo-1: three"]
+    assert log_tail(lines) == [
+        "algo-1: one",
+        "algo-2: two",
+        "algo-2: second line of two",
+        "algo-1: three",
+    ]
 
 
 def test_all_starts_of_a_node_are_in_its_one_file(job: Job, tmp_path: Path) -> None:
@@ -76,14 +85,24 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
     job.write("algo-1", *((at, f"line {at} {filler}") for at in range(9)))
     stream = f"{JOB}/algo-1-1700000000000"
     for begin in (9, 18, 27, 36):
-        events = [{"timestamp": job.begun + at, "message": f"line {at} {filler}"} for at in range(begin, begin + 9)]
+        events = [
+            {"timestamp": job.begun + at, "message": f"line {at} {filler}"}
+            for at in range(begin, begin + 9)
+        ]
         job.logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
     [path] = keep_log(Pages(job.logs), JOB, tmp_path)
     texts = [line.text for line in read_kept([path])]
     numbers = [int(text.split()[1]) for text in texts if text.startswith("line ")]
-    assert numbers[0] == 0 and numbers[-1] == 44 and numbers == sorted(set(numbers)) and len(numbers) < 45
+    assert (
+        numbers[0] == 0
+        and numbers[-1] == 44
+        and numbers == sorted(set(numbers))
+        and len(numbers) < 45
+    )
     [said] = [text for text in texts if not text.startswith("line ")]
-    assert said.startswith("… lines are left out here") and said.endswith(f"CloudWatch Logs, {LOG_GROUP}, {stream}")
+    assert said.startswith("… lines are left out here") and said.endswith(
+        f"CloudWatch Logs, {LOG_GROUP}, {stream}"
+    )
 
 
 class Pages:
@@ -101,20 +120,30 @@ class Pages:
 
 
 @pytest.fixture
-def its_platform(job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch) -> PlatformConfig:
+def its_platform(
+    job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> PlatformConfig:
     """The job's, with its warnings shown."""
     monkeypatch.setattr(tasks.jobs.logs, "aws_client", lambda *_: job.logs)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     return platform
 
 
-def test_log_that_is_gone_leaves_what_was_kept(job: Job, tmp_path: Path, its_platform: PlatformConfig) -> None:
+def test_log_that_is_gone_leaves_what_was_kept(
+    job: Job, tmp_path: Path, its_platform: PlatformConfig
+) -> None:
     job.write("algo-1", (1, "kept"))
     read_job_log(its_platform, JOB, tmp_path, False)
     job.write("algo-1", (2, "late"), started=1700000009999)
-    assert log_tail(read_job_log(its_platform, JOB, tmp_path, False)) == ["algo-1: kept", "algo-1: late"]
+    assert log_tail(read_job_log(its_platform, JOB, tmp_path, False)) == [
+        "algo-1: kept",
+        "algo-1: late",
+    ]
     job.logs.delete_log_group(logGroupName=LOG_GROUP)
-    assert log_tail(read_job_log(its_platform, JOB, tmp_path, False)) == ["algo-1: kept", "algo-1: late"]
+    assert log_tail(read_job_log(its_platform, JOB, tmp_path, False)) == [
+        "algo-1: kept",
+        "algo-1: late",
+    ]
     assert list(read_job_log(its_platform, JOB.replace("-a1-", "-a2-"), tmp_path, False)) == []
 
 
@@ -134,13 +163,22 @@ def test_each_line_of_a_job_that_completed_is_asked_for_once(
 @pytest.mark.parametrize(
     "error",
     [
-        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeLogStreams"),
-        ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "DescribeLogStreams"),
+        ClientError(
+            {"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeLogStreams"
+        ),
+        ClientError(
+            {"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "DescribeLogStreams"
+        ),
         EndpointConnectionError(endpoint_url="https://logs"),
     ],
 )
 def test_log_that_cannot_be_read_is_a_warning_and_no_lines(
-    job: Job, tmp_path: Path, its_platform: PlatformConfig, error: Exception, monkeypatch: Any, caplog: Any
+    job: Job,
+    tmp_path: Path,
+    its_platform: PlatformConfig,
+    error: Exception,
+    monkeypatch: Any,
+    caplog: Any,
 ) -> None:
     def refuse(operation: str) -> None:
         raise error
@@ -157,11 +195,17 @@ def test_the_tail_shows_no_line_of_a_private_key_that_began_above_it(
     lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA"] * 50, *after]
     job.write("algo-1", *enumerate(lines))
     tail = log_tail(read_job_log(its_platform, JOB, tmp_path, False), 3)
-    assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [f"algo-1: {line}" for line in after[1:]]
+    assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [
+        f"algo-1: {line}" for line in after[1:]
+    ]
 
 
 def test_full_disk_loses_the_files_and_not_what_the_log_says(
-    job: Job, tmp_path: Path, its_platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    job: Job,
+    tmp_path: Path,
+    its_platform: PlatformConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

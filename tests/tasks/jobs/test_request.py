@@ -1,4 +1,6 @@
-"""A request is sent by sagemaker-core as boto3 sends it, to the platform it is meant for, and nothing else is."""
+"""A request is sent by sagemaker-core as boto3 sends it, to the platform it is meant for, and
+nothing else is.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from tasks.platform import aws_client
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 SHIPPED = sorted([*CONFIGS.glob("*.yaml"), *CONFIGS.glob("examples/*.yaml")])
 SHIPPED = [path for path in SHIPPED if path.name != "instances.yaml"]
-INPUTS = ResolvedInputs("bench-20260102030405-0a1b2c3d", "image", "s3://bench-bucket/d/", "s3://bench-bucket/s.tar.gz")
+INPUTS = ResolvedInputs(
+    "bench-20260102030405-0a1b2c3d", "image", "s3://bench-bucket/d/", "s3://bench-bucket/s.tar.gz"
+)
 EVERYTHING: dict[str, Any] = {
     "checkpoints": {},
     "vpc": {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]},
@@ -62,7 +66,9 @@ def request_(make_config: Callable[..., BenchmarkConfig]) -> dict[str, Any]:
 
 
 class Wire:
-    """The calls of some clients as they would leave this machine, each answered with `status` and `body`."""
+    """The calls of some clients as they would leave this machine, each answered with `status` and
+    `body`.
+    """
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, dict[str, Any]]] = []
@@ -78,7 +84,10 @@ class Wire:
         return AWSResponse(request.url, self.status, {"x-amzn-RequestId": "1"}, _Raw(self.body))
 
     def refuse(self, code: str) -> None:
-        self.status, self.body = 400, json.dumps({"__type": code, "message": f"said {code}"}).encode()
+        self.status, self.body = (
+            400,
+            json.dumps({"__type": code, "message": f"said {code}"}).encode(),
+        )
 
 
 class _Raw:
@@ -150,7 +159,9 @@ def test_platforms_of_one_process_do_not_mix(
     clients = [wire.tap(aws_client("sagemaker", platform)) for platform in platforms]
     for _ in range(20):  # sagemaker-core keeps 32 clients
         threads = [
-            threading.Thread(target=create, args=(client, {**request_, "TrainingJobName": platform.region}))
+            threading.Thread(
+                target=create, args=(client, {**request_, "TrainingJobName": platform.region})
+            )
             for client, platform in zip(clients, platforms, strict=True)
         ]
         for thread in threads:
@@ -169,7 +180,9 @@ def test_platforms_of_one_process_do_not_mix(
 def test_a_job_that_was_accepted_is_no_refusal_whatever_sagemaker_core_makes_of_it(
     request_: dict[str, Any], client: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """create() reads the job again once it is sent; a release that wants more of it must not lose a paid job."""
+    """create() reads the job again once it is sent; a release that wants more of it must not lose a
+    paid job.
+    """
     from sagemaker.core.resources import TrainingJob
 
     def wants_more(*_: Any, **__: Any) -> None:
@@ -206,9 +219,15 @@ def test_the_platforms_refusal_keeps_its_kind(
 WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"ResourceConfig": {"InstanceCount": "four"}},
-        "resource_config.instance_count: Input should be a valid integer, unable to parse string as an integer, got s",
+        (
+            "resource_config.instance_count: Input should be a valid integer, unable to parse"
+            " string as an integer, got s"
+        ),
     ),
-    ({"HyperParameters": {"epochs": 3}}, "hyper_parameters.epochs: Input should be a valid string, got int"),
+    (
+        {"HyperParameters": {"epochs": 3}},
+        "hyper_parameters.epochs: Input should be a valid string, got int",
+    ),
     ({"InputDataConfig": [{"DataSource": {}}]}, "input_data_config.0.channel_name: Field required"),
     ({"RoleArn": None}, "role_arn: Missing required argument"),
     (
@@ -216,7 +235,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "sagemaker-core does not know all of StoppingCondition; a newer one may",
     ),
     ({"Colour": "red"}, "sagemaker-core does not know all of Colour; a newer one may"),
-    ({"EnableManagedSpotTraining": "yes"}, "sagemaker-core does not know all of EnableManagedSpotTraining"),
+    (
+        {"EnableManagedSpotTraining": "yes"},
+        "sagemaker-core does not know all of EnableManagedSpotTraining",
+    ),
 ]
 
 
@@ -237,13 +259,25 @@ def test_a_request_of_a_wrong_shape_is_refused_by_its_member_and_not_sent(
 def test_lower_bounds_are_botocores(request_: dict[str, Any]) -> None:
     resources = {**request_["ResourceConfig"], "InstanceCount": -1}
     [found] = request_problems({**request_, "ResourceConfig": resources})
-    assert found == "Invalid value for parameter ResourceConfig.InstanceCount, value: -1, valid min value: 0"
+    assert (
+        found
+        == "Invalid value for parameter ResourceConfig.InstanceCount, value: -1, valid min value: 0"
+    )
 
 
 def test_upper_bounds_patterns_and_enumerations_are_not_told(request_: dict[str, Any]) -> None:
     """What request_problems() says it can't tell; the service refuses it."""
-    resources = {**request_["ResourceConfig"], "InstanceType": "ml.no-such.type", "VolumeSizeInGB": 10**9}
-    assert request_problems({**request_, "TrainingJobName": "no_underscores", "ResourceConfig": resources}) == ()
+    resources = {
+        **request_["ResourceConfig"],
+        "InstanceType": "ml.no-such.type",
+        "VolumeSizeInGB": 10**9,
+    }
+    assert (
+        request_problems(
+            {**request_, "TrainingJobName": "no_underscores", "ResourceConfig": resources}
+        )
+        == ()
+    )
 
 
 def test_no_defaults_file_of_the_sdk_is_read(
@@ -279,16 +313,20 @@ def test_the_jobs_environment_reaches_no_log(
 
 def test_importing_it_leaves_logging_and_the_excepthook_alone() -> None:
     program = (
-        "import logging, sys; hook = sys.excepthook; before = (logging.root.handlers[:], logging.root.level)\n"
-        "import sagemaker.core.resources\n"
-        "assert sys.excepthook is hook and (logging.root.handlers, logging.root.level) == before"
+        "import logging, sys; hook = sys.excepthook; before = (logging.root.handlers[:],"
+        " logging.root.level)\nimport sagemaker.core.resources\nassert sys.excepthook is hook and"
+        " (logging.root.handlers, logging.root.level) == before"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_asking_for_the_module_does_not_import_sagemaker_core() -> None:
     modules = "tasks.jobs.training_jobs, tasks.image.bases, flows.stages.preflight"
     program = f"import {modules}, sys; assert 'sagemaker' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr

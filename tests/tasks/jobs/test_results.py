@@ -35,11 +35,17 @@ def s3(aws: Callable[[str], Any]) -> Any:
 
 @pytest.mark.parametrize("name", ["metrics.json", "data/metrics.json"])
 def test_metrics_are_found_at_any_depth(s3: Any, name: str) -> None:
-    s3.put_object(Bucket="bucket", Key="k", Body=archive({name: json.dumps({"train_seconds": 3.5}).encode(), "x": b""}))
+    s3.put_object(
+        Bucket="bucket",
+        Key="k",
+        Body=archive({name: json.dumps({"train_seconds": 3.5}).encode(), "x": b""}),
+    )
     assert read_metrics(s3, "bucket", "k") == {"train_seconds": 3.5}
 
 
-@pytest.mark.parametrize("body", [None, b"no tar", archive({"other.json": b"{}"}), archive({"metrics.json": b"{"})])
+@pytest.mark.parametrize(
+    "body", [None, b"no tar", archive({"other.json": b"{}"}), archive({"metrics.json": b"{"})]
+)
 def test_without_readable_metrics_there_are_none(s3: Any, body: bytes | None) -> None:
     if body is not None:
         s3.put_object(Bucket="bucket", Key="k", Body=body)
@@ -52,7 +58,9 @@ def test_metrics_that_are_no_mapping_are_none(s3: Any) -> None:
 
 
 class Stream:
-    """An object of S3 that is made as it is read: a tar of one large file of zeros and then metrics.json."""
+    """An object of S3 that is made as it is read: a tar of one large file of zeros and then
+    metrics.json.
+    """
 
     class exceptions:
         ClientError = ClientError
@@ -104,7 +112,10 @@ def test_archive_that_unpacks_to_more_than_the_limit_is_refused_in_words(
     monkeypatch.setattr(tasks.jobs.results, "_MAX_UNPACKED_BYTES", 10_000_000)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     assert read_metrics(Stream(20_480_000), "bucket", "k") is None
-    assert "s3://bucket/k: it unpacks to more than 10000000 bytes, and is read no further" in caplog.text
+    assert (
+        "s3://bucket/k: it unpacks to more than 10000000 bytes, and is read no further"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,12 +123,19 @@ def test_archive_that_unpacks_to_more_than_the_limit_is_refused_in_words(
     [
         (b"[" * 200_000, "nested more than 32 deep"),
         (b'{"a":' * 40 + b"1" + b"}" * 40, "nested more than 32 deep"),
-        (b'{"a": "' + b"x" * (8 * 1024 * 1024) + b'"}', "has 8388617 bytes, 8388608 are read at most"),
+        (
+            b'{"a": "' + b"x" * (8 * 1024 * 1024) + b'"}',
+            "has 8388617 bytes, 8388608 are read at most",
+        ),
         (b'{"a": ' + b"9" * 5000 + b"}", "holds no readable metrics.json"),
     ],
 )
 def test_metrics_beyond_a_limit_are_refused_in_words(
-    s3: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: bytes, words: str
+    s3: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    body: bytes,
+    words: str,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     s3.put_object(Bucket="bucket", Key="k", Body=archive({"metrics.json": body}))
@@ -126,7 +144,11 @@ def test_metrics_beyond_a_limit_are_refused_in_words(
 
 
 def test_the_metrics_nearest_to_the_root_count(s3: Any) -> None:
-    files = {"a/b/metrics.json": b'{"n": 3}', "a/metrics.json": b'{"n": 2}', "b/metrics.json": b'{"n": 4}'}
+    files = {
+        "a/b/metrics.json": b'{"n": 3}',
+        "a/metrics.json": b'{"n": 2}',
+        "b/metrics.json": b'{"n": 4}',
+    }
     s3.put_object(Bucket="bucket", Key="k", Body=archive(files))
     assert read_metrics(s3, "bucket", "k") == {"n": 2}
 

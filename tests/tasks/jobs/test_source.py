@@ -52,11 +52,15 @@ def test_data_in_the_source_is_refused(code: Path, monkeypatch: pytest.MonkeyPat
 def test_code_is_the_same_whatever_the_tool_writes_beside_it(
     make_config: Callable[..., BenchmarkConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script in the folder where one works: its reports, its data and its config lie there, too."""
+    """A script in the folder where one works: its reports, its data and its config lie there,
+    too.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "data").mkdir()
-    config = make_config(dataset={"source": str(tmp_path / "data")}, training={"source_dir": str(tmp_path)})
+    config = make_config(
+        dataset={"source": str(tmp_path / "data")}, training={"source_dir": str(tmp_path)}
+    )
     before = source.pack_code(config)
     for written in ("reports/a-sweep/report.json", "data/a.parquet", "nodesweep.yaml"):
         (tmp_path / written).parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +76,9 @@ def test_code_in_the_folder_of_the_data_is_packed(
     make_config: Callable[..., BenchmarkConfig], tmp_path: Path, data: str
 ) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
-    config = make_config(dataset={"source": str(tmp_path / data)}, training={"source_dir": str(tmp_path)})
+    config = make_config(
+        dataset={"source": str(tmp_path / data)}, training={"source_dir": str(tmp_path)}
+    )
     with tarfile.open(fileobj=io.BytesIO(source.pack_code(config))) as tar:
         assert tar.getnames() == ["train.py"]
 

@@ -16,18 +16,29 @@ from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
 from tasks.jobs.calls import stop
-from tasks.jobs.training_jobs import JobLimits, QuotaReached, describe, submit, watch_training_jobs, with_variables
+from tasks.jobs.training_jobs import (
+    JobLimits,
+    QuotaReached,
+    describe,
+    submit,
+    watch_training_jobs,
+    with_variables,
+)
 from tests.tasks.jobs.lagging_platform import LaggingPlatform
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 def client_error(code: str, message: str, operation: str = "CreateTrainingJob") -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation)
+    return ClientError(
+        {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation
+    )
 
 
 class SageMaker:
-    """A platform of canned statuses: each describe of a job takes its next one and keeps the last."""
+    """A platform of canned statuses: each describe of a job takes its next one and keeps the
+    last.
+    """
 
     class exceptions:
         ClientError = ClientError
@@ -83,7 +94,9 @@ class SageMaker:
 @pytest.fixture
 def request_(benchmark_config: BenchmarkConfig) -> dict[str, Any]:
     plan = plan_sweep(benchmark_config, load_catalogue().get("ml.m5.xlarge"))
-    return build_request(benchmark_config, plan.points[0], ResolvedInputs("bench-1", "image", "s3://bench-bucket/d/"))
+    return build_request(
+        benchmark_config, plan.points[0], ResolvedInputs("bench-1", "image", "s3://bench-bucket/d/")
+    )
 
 
 def test_new_job_is_created_once(request_: dict[str, Any]) -> None:
@@ -103,12 +116,17 @@ def test_job_of_ours_is_adopted_whatever_its_status(request_: dict[str, Any], st
 
 def test_foreign_job_of_that_name_is_refused_with_both_digests(request_: dict[str, Any]) -> None:
     platform = SageMaker()
-    platform.add({**request_, "Tags": [{"Key": "nodesweep:request-digest", "Value": "theirs"}]}, ["InProgress"])
+    platform.add(
+        {**request_, "Tags": [{"Key": "nodesweep:request-digest", "Value": "theirs"}]},
+        ["InProgress"],
+    )
     with pytest.raises(JobRefused, match=r"digest theirs, ours [0-9a-f]{64}"):
         submit(platform, request_)
 
 
-def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(request_: dict[str, Any]) -> None:
+def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(
+    request_: dict[str, Any],
+) -> None:
     platform = LaggingPlatform()
     platform.create_training_job(**{**request_, "Tags": []})
     with pytest.raises(JobRefused, match=r"digest None, ours"):
@@ -117,7 +135,9 @@ def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(request_: d
 
 
 @pytest.mark.parametrize("lag_seconds", [0.0, 6.0, 40.0])
-def test_job_that_was_just_accepted_is_not_doubted(request_: dict[str, Any], lag_seconds: float) -> None:
+def test_job_that_was_just_accepted_is_not_doubted(
+    request_: dict[str, Any], lag_seconds: float
+) -> None:
     """Neither its description nor its tags are known yet."""
     platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds)
     accepted = submit(platform, request_, platform.time.clock)
@@ -127,8 +147,12 @@ def test_job_that_was_just_accepted_is_not_doubted(request_: dict[str, Any], lag
 
 
 @pytest.mark.parametrize("lag_seconds", [6.0, 40.0])
-def test_job_that_is_there_already_is_adopted_once_it_is_known(request_: dict[str, Any], lag_seconds: float) -> None:
-    """As after a create whose answer was lost: boto3 repeats it, and is told that the name is in use."""
+def test_job_that_is_there_already_is_adopted_once_it_is_known(
+    request_: dict[str, Any], lag_seconds: float
+) -> None:
+    """As after a create whose answer was lost: boto3 repeats it, and is told that the name is in
+    use.
+    """
     platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds + 5)
     platform.create_training_job(**request_)
     assert submit(platform, request_, platform.time.clock)["TrainingJobStatus"] == "InProgress"
@@ -137,7 +161,13 @@ def test_job_that_is_there_already_is_adopted_once_it_is_known(request_: dict[st
 
 def test_quota_is_not_a_refusal_for_good(request_: dict[str, Any]) -> None:
     error = SageMaker.exceptions.ResourceLimitExceeded(
-        {"Error": {"Code": "ResourceLimitExceeded", "Message": "The account-level service limit is 0"}}, "x"
+        {
+            "Error": {
+                "Code": "ResourceLimitExceeded",
+                "Message": "The account-level service limit is 0",
+            }
+        },
+        "x",
     )
     with pytest.raises(QuotaReached, match="service limit is 0"):
         submit(SageMaker(refuse=error), request_)
@@ -175,7 +205,9 @@ def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_log_of_a_job_is_said_once_over_several_watches(
-    benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    benchmark_config: BenchmarkConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each watch ends with the first job that does; the next one goes on where it left off."""
     platform = SageMaker()
@@ -190,7 +222,9 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     )
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.log")
-    config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})  # what is remembered goes by it
+    config = benchmark_config.platform.model_copy(
+        update={"bucket": "of-this-test"}
+    )  # what is remembered goes by it
     for _ in range(2):
         [ended] = watch_training_jobs(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
         assert ended["TrainingJobName"] == "a"
@@ -213,38 +247,61 @@ def test_a_lost_connection_does_not_spare_the_other_jobs() -> None:
 
 
 def test_a_reference_becomes_the_variable_when_the_job_is_started() -> None:
-    request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "B": "a ${B}"}}
+    request = {
+        "TrainingJobName": "a",
+        "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "B": "a ${B}"},
+    }
     sent = with_variables(request, {"TOKEN_OF_MINE": "s3cr3t"})
     assert sent == {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "s3cr3t", "B": "a ${B}"}}
     assert request["Environment"]["HF_TOKEN"] == "${TOKEN_OF_MINE}"
     assert with_variables({"TrainingJobName": "a"}, {}) == {"TrainingJobName": "a"}
-    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE is not"):
+    with pytest.raises(
+        JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE is not"
+    ):
         with_variables(request, {})
 
 
 def test_a_variable_that_is_too_long_is_refused_by_its_name() -> None:
     request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}}
-    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE has 513 char") as refused:
+    with pytest.raises(
+        JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE has 513 char"
+    ) as refused:
         with_variables(request, {"TOKEN_OF_MINE": "s3cr3t!" + "x" * 506})
     assert "s3cr3t" not in str(refused.value)
-    assert with_variables(request, {"TOKEN_OF_MINE": "x" * 512})["Environment"] == {"HF_TOKEN": "x" * 512}
+    assert with_variables(request, {"TOKEN_OF_MINE": "x" * 512})["Environment"] == {
+        "HF_TOKEN": "x" * 512
+    }
 
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("ValidationException", JobRefused), ("ResourceLimitExceeded", QuotaReached), ("AccessDenied", ClientError)],
+    [
+        ("ValidationException", JobRefused),
+        ("ResourceLimitExceeded", QuotaReached),
+        ("AccessDenied", ClientError),
+    ],
 )
 def test_a_refusal_that_quotes_the_environment_is_told_without_it(
     request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch, code: str, kind: type[Exception]
 ) -> None:
     monkeypatch.setenv("TOKEN_OF_MINE", 's3cr3t"quoted')
-    request = {**request_, "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "PLAIN": "s3cr3t", "ONE": "1"}}
-    message = "Value '{HF_TOKEN=s3cr3t\"quoted, PLAIN=s3cr3t, ONE=1}' or \"s3cr3t\\\"quoted\" at 'environment'"
+    request = {
+        **request_,
+        "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}", "PLAIN": "s3cr3t", "ONE": "1"},
+    }
+    message = (
+        'Value \'{HF_TOKEN=s3cr3t"quoted, PLAIN=s3cr3t, ONE=1}\' or "s3cr3t\\"quoted" at'
+        " 'environment'"
+    )
     error = client_error(code, message)
     if code == "ResourceLimitExceeded":
-        error = SageMaker.exceptions.ResourceLimitExceeded({"Error": {"Code": code, "Message": message}}, "x")
+        error = SageMaker.exceptions.ResourceLimitExceeded(
+            {"Error": {"Code": code, "Message": message}}, "x"
+        )
     with pytest.raises(kind, match="at 'environment'") as refused:
         submit(SageMaker(refuse=error), request)
-    told = "".join(traceback.format_exception(refused.value)) + str(getattr(refused.value, "response", ""))
+    told = "".join(traceback.format_exception(refused.value)) + str(
+        getattr(refused.value, "response", "")
+    )
     assert "s3cr3t" not in told and "quoted" not in told
     assert "HF_TOKEN=(hidden), PLAIN=(hidden), ONE=1" in str(refused.value)

@@ -91,4 +91,7 @@ def test_of_many_nodes_as_many_are_asked_as_one_call_holds() -> None:
 
 def test_a_job_that_never_trained_has_no_window() -> None:
     assert running_time({"TrainingStartTime": STARTED}) is None
-    assert running_time({"TrainingStartTime": STARTED, "TrainingEndTime": ENDED}) == (STARTED, ENDED)
+    assert running_time({"TrainingStartTime": STARTED, "TrainingEndTime": ENDED}) == (
+        STARTED,
+        ENDED,
+    )

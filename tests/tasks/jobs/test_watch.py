@@ -76,7 +76,9 @@ def test_jobs_that_ended_are_returned_and_the_others_left(platform: SimulatedPla
     assert 500.0 <= platform.time.seconds <= 500.0 + LONGEST_PAUSE_SECONDS + 1.0
 
 
-def test_each_look_describes_each_job_once_and_nothing_else_is_asked(platform: SimulatedPlatform) -> None:
+def test_each_look_describes_each_job_once_and_nothing_else_is_asked(
+    platform: SimulatedPlatform,
+) -> None:
     names = [f"s-{place}" for place in range(20)]
     for name in names:
         platform.add(name, (0.0, "Starting"), (100.0, "Training"), (3000.0, "Completed"))
@@ -92,7 +94,9 @@ def test_each_look_describes_each_job_once_and_nothing_else_is_asked(platform: S
     assert {operation for _, operation in platform.calls} == {"DescribeTrainingJob"}
 
 
-def test_pauses_grow_to_four_times_the_first_until_something_changes(platform: SimulatedPlatform) -> None:
+def test_pauses_grow_to_four_times_the_first_until_something_changes(
+    platform: SimulatedPlatform,
+) -> None:
     platform.add("a", (0.0, "Training"), (1000.0, "Uploading"), (2000.0, "Completed"))
     wait_for(platform, "a")
     looks = described_at(platform)
@@ -140,7 +144,9 @@ def test_throttled_description_is_left_to_the_tasks_retry(platform: SimulatedPla
     assert wait_for(platform, "s-a", "s-b") == ["s-a"]
 
 
-def test_job_that_nobody_knows_is_asked_for_again_and_given_up_in_the_end(platform: SimulatedPlatform) -> None:
+def test_job_that_nobody_knows_is_asked_for_again_and_given_up_in_the_end(
+    platform: SimulatedPlatform,
+) -> None:
     platform.add("s-b", (0.0, "Training"))
     [given_up] = descriptions(platform, "s-a", "s-b")
     assert (given_up["TrainingJobName"], given_up["TrainingJobStatus"]) == ("s-a", "InProgress")
@@ -155,7 +161,11 @@ def test_job_that_is_described_late_is_not_lost(platform: SimulatedPlatform) -> 
     describe = platform.describe_training_job
 
     def late(TrainingJobName: str) -> dict[str, Any]:
-        is_known = TrainingJobName == "s-b" or 100.0 <= platform.time.seconds < 200.0 or platform.time.seconds > 450.0
+        is_known = (
+            TrainingJobName == "s-b"
+            or 100.0 <= platform.time.seconds < 200.0
+            or platform.time.seconds > 450.0
+        )
         return describe(TrainingJobName if is_known else "unknown")
 
     platform.describe_training_job = late  # type: ignore[method-assign]
@@ -163,7 +173,9 @@ def test_job_that_is_described_late_is_not_lost(platform: SimulatedPlatform) -> 
     assert 500.0 < platform.time.seconds < 700.0
 
 
-def test_sweep_that_is_stopped_stops_all_its_jobs_at_the_next_look(platform: SimulatedPlatform) -> None:
+def test_sweep_that_is_stopped_stops_all_its_jobs_at_the_next_look(
+    platform: SimulatedPlatform,
+) -> None:
     """One of them is not known yet, as it was only just accepted, and is asked again."""
     for name in ("s-a", "s-b"):
         platform.add(name, (0.0, "Training"))
@@ -172,7 +184,10 @@ def test_sweep_that_is_stopped_stops_all_its_jobs_at_the_next_look(platform: Sim
 
     def late(TrainingJobName: str) -> None:
         if TrainingJobName == "s-c" and platform.time.seconds < 110.0:
-            raise ClientError({"Error": {"Code": "ValidationException", "Message": "not found"}}, "StopTrainingJob")
+            raise ClientError(
+                {"Error": {"Code": "ValidationException", "Message": "not found"}},
+                "StopTrainingJob",
+            )
         stop(TrainingJobName)
 
     platform.stop_training_job = late  # type: ignore[method-assign]
@@ -180,18 +195,26 @@ def test_sweep_that_is_stopped_stops_all_its_jobs_at_the_next_look(platform: Sim
     while left:
         ended = descriptions(platform, *left, is_stopped=lambda: platform.time.seconds > 100.0)
         assert {description["TrainingJobStatus"] for description in ended} == {"Stopped"}
-        left = [name for name in left if name not in {description["TrainingJobName"] for description in ended}]
+        left = [
+            name
+            for name in left
+            if name not in {description["TrainingJobName"] for description in ended}
+        ]
     assert set(platform.stopped) == {"s-a", "s-b", "s-c"}
     assert platform.time.seconds < 100.0 + 30.0 + 4 * LONGEST_PAUSE_SECONDS
 
 
-def test_stop_that_fails_is_asked_again_and_does_not_end_the_watch(platform: SimulatedPlatform) -> None:
+def test_stop_that_fails_is_asked_again_and_does_not_end_the_watch(
+    platform: SimulatedPlatform,
+) -> None:
     platform.add("a", (0.0, "Starting"))
     stop, tries = platform.stop_training_job, iter(range(100))
 
     def throttled(TrainingJobName: str) -> None:
         if next(tries) < 2:
-            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "StopTrainingJob")
+            raise ClientError(
+                {"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "StopTrainingJob"
+            )
         stop(TrainingJobName)
 
     platform.stop_training_job = throttled  # type: ignore[method-assign]
@@ -199,7 +222,9 @@ def test_stop_that_fails_is_asked_again_and_does_not_end_the_watch(platform: Sim
     assert platform.jobs["a"].steps[-1][1] == "Stopped"
 
 
-def test_job_that_does_not_train_in_time_is_stopped_once_and_awaited(platform: SimulatedPlatform) -> None:
+def test_job_that_does_not_train_in_time_is_stopped_once_and_awaited(
+    platform: SimulatedPlatform,
+) -> None:
     platform.add("a", (0.0, "Starting"))
     assert wait_for(platform, "a") == ["a"]
     assert platform.stopped == ["a"]
@@ -207,7 +232,9 @@ def test_job_that_does_not_train_in_time_is_stopped_once_and_awaited(platform: S
     assert 600.0 < stopped_at <= 600.0 + LONGEST_PAUSE_SECONDS + 1.0
 
 
-def test_job_that_runs_too_long_is_stopped_by_when_it_began_to_train(platform: SimulatedPlatform) -> None:
+def test_job_that_runs_too_long_is_stopped_by_when_it_began_to_train(
+    platform: SimulatedPlatform,
+) -> None:
     platform.add("s-a", (0.0, "Starting"), (500.0, "Training"))
     assert wait_for(platform, "s-a") == ["s-a"]
     [stopped_at] = [at for at, operation in platform.calls if operation == "StopTrainingJob"]
@@ -223,8 +250,12 @@ def test_adopted_job_has_no_more_time_than_any_other(platform: SimulatedPlatform
     assert platform.time.seconds < 3590.0 + 2 * LONGEST_PAUSE_SECONDS + 30.0
 
 
-def test_restarted_spot_job_has_its_runtime_from_its_first_training(platform: SimulatedPlatform) -> None:
-    platform.add("a", (0.0, "Starting"), (10.0, "Training"), (1000.0, "Starting"), (3000.0, "Completed"))
+def test_restarted_spot_job_has_its_runtime_from_its_first_training(
+    platform: SimulatedPlatform,
+) -> None:
+    platform.add(
+        "a", (0.0, "Starting"), (10.0, "Training"), (1000.0, "Starting"), (3000.0, "Completed")
+    )
     platform.time.seconds = 1500.0
     assert wait_for(platform, "a") == ["a"]
     assert platform.stopped == []
@@ -241,7 +272,9 @@ def test_job_that_never_stops_does_not_hold_the_run_for_ever() -> None:
 
 
 def test_job_that_never_stops_is_given_up_in_time_though_others_end_all_the_while() -> None:
-    """A watch ends with the first job that does; the next one goes on with what was asked of the others."""
+    """A watch ends with the first job that does; the next one goes on with what was asked of the
+    others.
+    """
     platform = SimulatedPlatform(SimulatedTime(), stop_seconds=1e9)
     platform.add("s-stubborn", (0.0, "Starting"))
     clock, waits = platform.time.clock, dict[str, JobWait]()
@@ -283,7 +316,12 @@ def test_logs_are_read_even_where_the_looks_take_every_call(platform: SimulatedP
     names = [f"s-{place}" for place in range(BURST_CALLS)]
     for place, name in enumerate(names):
         changes = ((at, ("Training", "Uploading")[at % 40 == 0]) for at in range(place, 2000, 20))
-        platform.add(name, (0.0, "Training"), *((float(at), state) for at, state in changes), (2000.0, "Completed"))
+        platform.add(
+            name,
+            (0.0, "Training"),
+            *((float(at), state) for at, state in changes),
+            (2000.0, "Completed"),
+        )
     followed: list[str] = []
     wait_for(platform, *names, follow=followed.append)
     assert set(followed[: 3 * BURST_CALLS]) == set(names)
@@ -313,7 +351,9 @@ def test_one_job_is_said_by_its_name(
     platform.add("a", (0.0, "Starting"), (100.0, "Completed"))
     wait_for(platform, "a")
     said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "a: Starting (it is Starting)" and said[-1] == "a: Completed (it is Completed)"
+    assert (
+        said[0] == "a: Starting (it is Starting)" and said[-1] == "a: Completed (it is Completed)"
+    )
     assert all(text.startswith("a: still Starting (") for text in said[1:-1]) and len(said) > 3
 
 
@@ -326,7 +366,9 @@ def test_watch_ends_at_once_when_the_run_is_cancelled(platform: SimulatedPlatfor
     assert len(platform.calls) == 1
 
 
-def test_watch_for_a_first_step_reads_the_log_in_every_pause_and_ends_with_it(platform: SimulatedPlatform) -> None:
+def test_watch_for_a_first_step_reads_the_log_in_every_pause_and_ends_with_it(
+    platform: SimulatedPlatform,
+) -> None:
     """Looks that come often leave no call to spare; then the step would never be seen."""
     platform.add("a", (0.0, "Starting"), (10.0, "Training"), (900.0, "Completed"))
     clock, read = platform.time.clock, list[float]()
@@ -340,5 +382,9 @@ def test_watch_for_a_first_step_reads_the_log_in_every_pause_and_ends_with_it(pl
 
     assert watch(platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=has_stepped) == []
     assert len(read) > 20 and clock.monotonic() < 120.0
-    ended = watch(platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=lambda name: False)
-    assert [description["TrainingJobName"] for description in ended] == ["a"], "it ends without a step"
+    ended = watch(
+        platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=lambda name: False
+    )
+    assert [description["TrainingJobName"] for description in ended] == ["a"], (
+        "it ends without a step"
+    )

@@ -15,7 +15,9 @@ LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 
 def running_job(*steps: tuple[str, float]) -> dict[str, Any]:
     """A job in progress that entered each secondary status so many seconds after its creation."""
-    transitions = [{"Status": status, "StartTime": START + timedelta(seconds=at)} for status, at in steps]
+    transitions = [
+        {"Status": status, "StartTime": START + timedelta(seconds=at)} for status, at in steps
+    ]
     return {"CreationTime": START, "SecondaryStatusTransitions": transitions}
 
 

@@ -17,7 +17,10 @@ ROLE = "arn:aws:iam::123456789012:role/training"
 
 
 def question(
-    config: BenchmarkConfig, client: Callable[..., Any], peak_nodes: int = 2, files: Files | None = None
+    config: BenchmarkConfig,
+    client: Callable[..., Any],
+    peak_nodes: int = 2,
+    files: Files | None = None,
 ) -> Question:
     """About a sweep whose jobs need at most that many nodes at once."""
     instance = load_catalogue().get(config.training.instance_type)

@@ -23,25 +23,36 @@ Configs = Callable[..., BenchmarkConfig]
 IN_A_VPC = {
     "vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
     "extra_channels": {
-        "lustre": {"type": "FSxLustre", "id": "fs-0123456789abcdef0", "directory_path": "/fsx/data"},
+        "lustre": {
+            "type": "FSxLustre",
+            "id": "fs-0123456789abcdef0",
+            "directory_path": "/fsx/data",
+        },
         "efs": {"type": "EFS", "id": "fs-0123456789abcdef1", "directory_path": "/data"},
     },
 }
 
 
 def refused(code: str, status: int = 400) -> ClientError:
-    response: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    response: Any = {
+        "Error": {"Code": code, "Message": "no"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     return ClientError(response, "Call")
 
 
-def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the moon") -> AccountRule[Findings]:
+def rule(
+    answer: Findings | BaseException, needed: bool = True, name: str = "the moon"
+) -> AccountRule[Findings]:
     def ask(asked: Question) -> Findings:
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     judges = (lambda asked: asked.answer,)
-    return AccountRule(name, judges, action="moon:Describe", asks="", ask=ask, needed=lambda facts: needed)
+    return AccountRule(
+        name, judges, action="moon:Describe", asks="", ask=ask, needed=lambda facts: needed
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,20 +68,29 @@ def rule(answer: Findings | BaseException, needed: bool = True, name: str = "the
             "the endpoint has no moon:Describe",
         ),
         (refused("500", 500), "moon:Describe did not answer (500)"),
-        (refused("NoSuchResourceException"), "moon:Describe did not answer (NoSuchResourceException)"),
+        (
+            refused("NoSuchResourceException"),
+            "moon:Describe did not answer (NoSuchResourceException)",
+        ),
         (
             EndpointConnectionError(endpoint_url="http://x"),
             'moon:Describe did not answer (Could not connect to the endpoint URL: "http://x")',
         ),
     ],
 )
-def test_unanswered_rule_is_a_notice(benchmark_config: BenchmarkConfig, error: BaseException, reason: str) -> None:
+def test_unanswered_rule_is_a_notice(
+    benchmark_config: BenchmarkConfig, error: BaseException, reason: str
+) -> None:
     found = ask_rules(question(benchmark_config, clients()), [rule(error)])
     assert found == Findings(notices=(f"the moon could not be checked: {reason}",))
 
 
-@pytest.mark.parametrize("error", [refused("ExpiredToken"), refused("InvalidClientTokenId"), NoCredentialsError()])
-def test_missing_credentials_stop_the_preflight(benchmark_config: BenchmarkConfig, error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [refused("ExpiredToken"), refused("InvalidClientTokenId"), NoCredentialsError()]
+)
+def test_missing_credentials_stop_the_preflight(
+    benchmark_config: BenchmarkConfig, error: BaseException
+) -> None:
     with pytest.raises(type(error)):
         ask_rules(question(benchmark_config, clients()), [rule(error)])
 
@@ -89,16 +109,31 @@ def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None
 @pytest.mark.parametrize(
     ("sections", "names"),
     [
-        ({}, {"service quotas", "the role", "the role's permissions", "the bucket", "the repository"}),
+        (
+            {},
+            {
+                "service quotas",
+                "the role",
+                "the role's permissions",
+                "the bucket",
+                "the repository",
+            },
+        ),
         ({"training": {"instance_type": "ml.local.small"}}, {"the bucket", "the repository"}),
         (
             {
-                "training": {**IN_A_VPC, **dict.fromkeys(("output_kms_key_id", "volume_kms_key_id"), "alias/x")},
+                "training": {
+                    **IN_A_VPC,
+                    **dict.fromkeys(("output_kms_key_id", "volume_kms_key_id"), "alias/x"),
+                },
                 "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
             },
             {rule.name for rule in ACCOUNT_RULES} - {"the repository"},
         ),
-        ({"image": {"uri": "docker.io/x:1"}}, {"service quotas", "the role", "the role's permissions", "the bucket"}),
+        (
+            {"image": {"uri": "docker.io/x:1"}},
+            {"service quotas", "the role", "the role's permissions", "the bucket"},
+        ),
     ],
 )
 def test_rules_are_asked_where_the_sweep_needs_them(
@@ -123,14 +158,22 @@ def test_platform_is_asked_through_clients_of_its_own(
     monkeypatch.setattr("tasks.preflight.ask.ask_rules", asked.append)
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
-    modelled = [rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")]  # what moto has
+    modelled = [
+        rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")
+    ]  # what moto has
     assert [problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems] == [
         f"platform.role_arn: {ROLE} does not exist",
         "platform.bucket: bench-bucket does not exist",
     ]
     aws("s3").create_bucket(Bucket="bench-bucket")
-    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    aws("iam").create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
+    trust = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sagemaker.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+    }
+    aws("iam").create_role(
+        RoleName="training", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]})
+    )
     assert ask_rules(asked[0], modelled) == Findings()
     assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
 
@@ -148,7 +191,9 @@ class Refusing:
 
 
 @pytest.mark.parametrize("one", ACCOUNT_RULES, ids=lambda one: one.name)
-def test_rule_without_permission_is_a_notice_that_names_the_action(make_config: Configs, one: AccountRule[Any]) -> None:
+def test_rule_without_permission_is_a_notice_that_names_the_action(
+    make_config: Configs, one: AccountRule[Any]
+) -> None:
     config = make_config(
         training=IN_A_VPC,
         image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},

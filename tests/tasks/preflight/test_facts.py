@@ -39,13 +39,19 @@ def test_image_that_is_given_is_built_of_no_files(make_config: Configs, tmp_path
     assert (found.base_images, found.packages) == ((), {})
 
 
-def test_each_file_is_read_once(make_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_is_read_once(
+    make_config: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "requirements.txt").write_text("timm\n-r more.txt\n-r gone.txt\n")
     (tmp_path / "more.txt").write_text("mpi4py\n")
     read: list[str] = []
     read_text = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda path, **how: read.append(path.name) or read_text(path, **how))
-    files = read_files(make_config(image={"uri": "docker.io/ours:1"}, training={"source_dir": str(tmp_path)}))
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, **how: read.append(path.name) or read_text(path, **how)
+    )
+    files = read_files(
+        make_config(image={"uri": "docker.io/ours:1"}, training={"source_dir": str(tmp_path)})
+    )
     assert sorted(read) == ["more.txt", "requirements.txt"]
     assert files.has_layer and files.requirements is not None
     assert set(files.requirements.files) == {"requirements.txt", "more.txt"}
@@ -61,6 +67,8 @@ def test_a_container_that_there_is_not_hides_no_other_problem(make_config: Confi
 
 
 def test_of_variables_only_the_lengths_of_those_referred_to_are_known(make_config: Configs) -> None:
-    config = make_config(training={"environment": {"A": "${MINE}", "B": "${NOT_SET}", "C": "plain"}})
+    config = make_config(
+        training={"environment": {"A": "${MINE}", "B": "${NOT_SET}", "C": "plain"}}
+    )
     assert read_facts(config).variables is None, "a plan may be made elsewhere"
     assert read_facts(config, {"MINE": "s3cr3t", "OTHER": "x"}).variables == {"MINE": 6}

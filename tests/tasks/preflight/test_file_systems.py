@@ -20,7 +20,9 @@ FIELD = "training.extra_channels.corpus"
 FSX = "fs-0123456789abcdef0"
 EFS = "fs-0123456789abcdef1"
 NODES = {"subnet-1": {"SubnetId": "subnet-1", "AvailabilityZone": "us-east-1a", "VpcId": "vpc-1"}}
-ELSEWHERE = {"subnet-9": {"SubnetId": "subnet-9", "AvailabilityZone": "us-east-1b", "VpcId": "vpc-1"}}
+ELSEWHERE = {
+    "subnet-9": {"SubnetId": "subnet-9", "AvailabilityZone": "us-east-1b", "VpcId": "vpc-1"}
+}
 
 
 def lustre(path: str = "/abcd1234/corpus") -> FileSystemConfig:
@@ -32,13 +34,25 @@ def elastic() -> FileSystemConfig:
 
 
 def system(**members: Any) -> dict[str, Any]:
-    found = {"FileSystemId": FSX, "FileSystemType": "LUSTRE", "Lifecycle": "AVAILABLE", "VpcId": "vpc-1",
-             "SubnetIds": ["subnet-1"], "LustreConfiguration": {"MountName": "abcd1234"}}  # fmt: skip
+    found = {
+        "FileSystemId": FSX,
+        "FileSystemType": "LUSTRE",
+        "Lifecycle": "AVAILABLE",
+        "VpcId": "vpc-1",
+        # fmt: skip
+        "SubnetIds": ["subnet-1"],
+        "LustreConfiguration": {"MountName": "abcd1234"},
+    }
     return {**found, **members}
 
 
 def target(**members: Any) -> dict[str, Any]:
-    return {"LifeCycleState": "available", "AvailabilityZoneName": "us-east-1a", "VpcId": "vpc-1", **members}
+    return {
+        "LifeCycleState": "available",
+        "AvailabilityZoneName": "us-east-1a",
+        "VpcId": "vpc-1",
+        **members,
+    }
 
 
 @pytest.mark.parametrize("path", ["/abcd1234", "/abcd1234/corpus", "/abcd1234/a/b"])
@@ -50,31 +64,46 @@ def test_a_usable_file_system_in_the_nodes_zone_passes(path: str, state: str) ->
 @pytest.mark.parametrize("path", ["/fsx/corpus", "/", "/abcd12345/corpus", "/corpus/abcd1234/x"])
 def test_a_path_without_the_mount_name_is_a_problem(path: str) -> None:
     assert judge_fsx(FIELD, lustre(path), system(), NODES, NODES).problems == (
-        f"training.extra_channels.corpus.directory_path: {path} does not begin with /abcd1234, the mount name of "
-        f"{FSX}, so no job can mount it; write /abcd1234 and the directory below it",
+        (
+            f"training.extra_channels.corpus.directory_path: {path} does not begin with /abcd1234,"
+            f" the mount name of {FSX}, so no job can mount it; write /abcd1234 and the directory"
+            " below it"
+        ),
     )
 
 
-@pytest.mark.parametrize("state", ["CREATING", "FAILED", "DELETING", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"])
+@pytest.mark.parametrize(
+    "state", ["CREATING", "FAILED", "DELETING", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"]
+)
 def test_a_file_system_that_is_not_available_is_a_problem(state: str) -> None:
     assert judge_fsx(FIELD, lustre(), system(Lifecycle=state), NODES, NODES).problems == (
-        f"training.extra_channels.corpus.id: {FSX} is {state}; wait until it is AVAILABLE, or name another one",
+        (
+            f"training.extra_channels.corpus.id: {FSX} is {state}; wait until it is AVAILABLE, or"
+            " name another one"
+        ),
     )
 
 
 @pytest.mark.parametrize("kind", ["WINDOWS", "ONTAP", "OPENZFS"])
 def test_another_type_is_a_problem(kind: str) -> None:
-    asked = judge_fsx(FIELD, lustre("/x"), system(FileSystemType=kind, LustreConfiguration={}), NODES, ELSEWHERE)
+    asked = judge_fsx(
+        FIELD, lustre("/x"), system(FileSystemType=kind, LustreConfiguration={}), NODES, ELSEWHERE
+    )
     assert asked.problems == (
-        f"training.extra_channels.corpus.id: {FSX} is of type {kind}; a job mounts FSx for Lustre only",
+        (
+            f"training.extra_channels.corpus.id: {FSX} is of type {kind}; a job mounts FSx for"
+            " Lustre only"
+        ),
     )
 
 
 def test_nodes_in_another_zone_are_a_problem() -> None:
     assert judge_fsx(FIELD, lustre(), system(), NODES, ELSEWHERE).problems == (
-        "training.vpc.subnets: fs-0123456789abcdef0 of training.extra_channels.corpus is in us-east-1b, subnet-1 "
-        "elsewhere; a job has to run in the file system's zone, and reads from another one are slow and billed; name "
-        "subnets of it",
+        (
+            "training.vpc.subnets: fs-0123456789abcdef0 of training.extra_channels.corpus is in"
+            " us-east-1b, subnet-1 elsewhere; a job has to run in the file system's zone, and reads"
+            " from another one are slow and billed; name subnets of it"
+        ),
     )
     some = judge_fsx(FIELD, lustre(), system(), {**NODES, **ELSEWHERE}, ELSEWHERE).problems
     assert "is in us-east-1b, subnet-1 elsewhere" in some[0]
@@ -83,8 +112,11 @@ def test_nodes_in_another_zone_are_a_problem() -> None:
 def test_another_network_is_a_notice() -> None:
     found = judge_fsx(FIELD, lustre(), system(VpcId="vpc-2"), NODES, NODES)
     assert found.problems == () and found.notices == (
-        "training.extra_channels.corpus.id: fs-0123456789abcdef0 is in vpc-2, training.vpc.subnets in vpc-1; jobs "
-        "reach it only where the two are connected (peering or a transit gateway)",
+        (
+            "training.extra_channels.corpus.id: fs-0123456789abcdef0 is in vpc-2,"
+            " training.vpc.subnets in vpc-1; jobs reach it only where the two are connected"
+            " (peering or a transit gateway)"
+        ),
     )
 
 
@@ -98,7 +130,9 @@ def test_a_mount_target_in_the_zone_passes() -> None:
     assert judge_efs(FIELD, elastic(), [other, target()], NODES) == Findings()
 
 
-@pytest.mark.parametrize(("targets", "states"), [([], "none"), ([target(LifeCycleState="creating")], "creating")])
+@pytest.mark.parametrize(
+    ("targets", "states"), [([], "none"), ([target(LifeCycleState="creating")], "creating")]
+)
 def test_no_mount_target_is_a_problem(targets: list[Any], states: str) -> None:
     [problem] = judge_efs(FIELD, elastic(), targets, NODES).problems
     assert problem.startswith(
@@ -108,7 +142,10 @@ def test_no_mount_target_is_a_problem(targets: list[Any], states: str) -> None:
 
 def test_no_mount_target_in_the_zone_is_a_notice() -> None:
     found = judge_efs(FIELD, elastic(), [target(AvailabilityZoneName="us-east-1b")], NODES)
-    assert found.problems == () and "has no mount target in us-east-1a, the zone of training" in found.notices[0]
+    assert (
+        found.problems == ()
+        and "has no mount target in us-east-1a, the zone of training" in found.notices[0]
+    )
     [notice] = judge_efs(FIELD, elastic(), [target(VpcId="vpc-2")], NODES).notices
     assert "is in vpc-2, training.vpc.subnets in vpc-1" in notice
 
@@ -122,7 +159,10 @@ class Fsx:
     def describe_file_systems(self, FileSystemIds: list[str]) -> dict[str, Any]:
         assert FileSystemIds == [FSX]
         if isinstance(self.answer, str):
-            error: Any = {"Error": {"Code": self.answer, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+            error: Any = {
+                "Error": {"Code": self.answer, "Message": "no"},
+                "ResponseMetadata": {"HTTPStatusCode": 400},
+            }
             raise ClientError(error, "DescribeFileSystems")
         return {"FileSystems": [self.answer] if self.answer else []}
 
@@ -133,13 +173,17 @@ def subnets(aws: Callable[[str], Any]) -> tuple[Any, str, str, str]:
     ec2 = aws("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = [
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{n}.0/24", AvailabilityZone=f"us-east-1{zone}")["Subnet"]
+        ec2.create_subnet(
+            VpcId=vpc, CidrBlock=f"10.0.{n}.0/24", AvailabilityZone=f"us-east-1{zone}"
+        )["Subnet"]
         for n, zone in enumerate("ab")
     ]
     return ec2, vpc, made[0]["SubnetId"], made[1]["SubnetId"]
 
 
-def mounting(make_config: Configs, subnet: str, kind: str = "FSxLustre", id: str = FSX) -> BenchmarkConfig:
+def mounting(
+    make_config: Configs, subnet: str, kind: str = "FSxLustre", id: str = FSX
+) -> BenchmarkConfig:
     corpus = {"type": kind, "id": id, "directory_path": "/abcd1234/corpus"}
     vpc = {"subnets": [subnet], "security_group_ids": ["sg-1"]}
     return make_config(training={"vpc": vpc, "extra_channels": {"corpus": corpus}})
@@ -151,7 +195,9 @@ def test_fsx_and_ec2_are_asked(subnets: tuple[Any, str, str, str], make_config: 
     ask = clients(fsx=fsx, ec2=ec2)
     assert ask_fsx(question(mounting(make_config, here), ask)) == Findings()
     [problem] = ask_fsx(question(mounting(make_config, there), ask)).problems
-    assert problem.startswith(f"training.vpc.subnets: {FSX} of {FIELD} is in us-east-1a, {there} elsewhere")
+    assert problem.startswith(
+        f"training.vpc.subnets: {FSX} of {FIELD} is in us-east-1a, {there} elsewhere"
+    )
     gone = ask_fsx(question(mounting(make_config, "subnet-12345678"), ask))
     assert gone == Findings(), "the subnets' own rule"
 
@@ -160,8 +206,10 @@ def test_fsx_and_ec2_are_asked(subnets: tuple[Any, str, str, str], make_config: 
 def test_a_missing_file_system_is_a_problem(make_config: Configs, code: str) -> None:
     asked = question(mounting(make_config, "subnet-1"), clients(fsx=Fsx(code)))
     assert ask_fsx(asked).problems == (
-        f"training.extra_channels.corpus.id: there is no file system {FSX} of type FSxLustre in us-east-1; name one of "
-        "platform.region, or set type to EFS where it is of that kind",
+        (
+            f"training.extra_channels.corpus.id: there is no file system {FSX} of type FSxLustre in"
+            " us-east-1; name one of platform.region, or set type to EFS where it is of that kind"
+        ),
     )
 
 
@@ -173,21 +221,33 @@ def test_an_endpoint_that_knows_nothing_of_it_is_a_notice(make_config: Configs) 
 def test_no_permission_is_a_notice(make_config: Configs) -> None:
     asked = question(mounting(make_config, "subnet-1"), clients(fsx=Fsx("AccessDeniedException")))
     assert ask_fsx(asked) == Findings(
-        notices=("FSx file systems could not be checked: these credentials may not call fsx:DescribeFileSystems",)
+        notices=(
+            (
+                "FSx file systems could not be checked: these credentials may not call"
+                " fsx:DescribeFileSystems"
+            ),
+        )
     )
 
 
 def test_no_permission_for_subnets_leaves_the_rest_judged(make_config: Configs) -> None:
     def refuse(**_: Any) -> None:
-        error: Any = {"Error": {"Code": "UnauthorizedOperation"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+        error: Any = {
+            "Error": {"Code": "UnauthorizedOperation"},
+            "ResponseMetadata": {"HTTPStatusCode": 403},
+        }
         raise ClientError(error, "DescribeSubnets")
 
-    ask = clients(fsx=Fsx(system(Lifecycle="CREATING")), ec2=SimpleNamespace(describe_subnets=refuse))
+    ask = clients(
+        fsx=Fsx(system(Lifecycle="CREATING")), ec2=SimpleNamespace(describe_subnets=refuse)
+    )
     [problem] = ask_fsx(question(mounting(make_config, "subnet-1"), ask)).problems
     assert "is CREATING" in problem
 
 
-def test_efs_is_asked(subnets: tuple[Any, str, str, str], aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_efs_is_asked(
+    subnets: tuple[Any, str, str, str], aws: Callable[[str], Any], make_config: Configs
+) -> None:
     ec2, _, here, there = subnets
     efs = aws("efs")
     made = efs.create_file_system(CreationToken="corpus")["FileSystemId"]
@@ -201,14 +261,23 @@ def test_efs_is_asked(subnets: tuple[Any, str, str, str], aws: Callable[[str], A
     efs.create_mount_target(FileSystemId=made, SubnetId=here)
     assert ask_efs(asked) == Findings()
     [problem] = ask_efs(question(mounting(make_config, here, "EFS", EFS), ask)).problems
-    assert problem.startswith(f"{FIELD}.id: there is no file system {EFS} of type EFS in us-east-1; name one of")
+    assert problem.startswith(
+        f"{FIELD}.id: there is no file system {EFS} of type EFS in us-east-1; name one of"
+    )
 
 
 def test_only_the_channels_kind_is_asked_for(make_config: Configs) -> None:
     def needed(config: BenchmarkConfig) -> set[str]:
-        return {rule.name for rule in ACCOUNT_RULES if rule.needed(question(config, clients()).facts)}
+        return {
+            rule.name for rule in ACCOUNT_RULES if rule.needed(question(config, clients()).facts)
+        }
 
     both = {"FSx file systems", "EFS mount targets"}
     assert needed(mounting(make_config, "subnet-1")) & both == {"FSx file systems"}
     assert needed(mounting(make_config, "subnet-1", "EFS")) & both == {"EFS mount targets"}
-    assert not needed(make_config(training={"extra_channels": {"a": {"type": "S3", "uri": "s3://b/c"}}})) & both
+    assert (
+        not needed(
+            make_config(training={"extra_channels": {"a": {"type": "S3", "uri": "s3://b/c"}}})
+        )
+        & both
+    )

@@ -32,7 +32,11 @@ def result(decision: str, action: str = "s3:GetObject", **details: Any) -> dict[
 
 
 @pytest.mark.parametrize(
-    "principal", [{"Service": "sagemaker.amazonaws.com"}, {"Service": ["ec2.amazonaws.com", "sagemaker.amazonaws.com"]}]
+    "principal",
+    [
+        {"Service": "sagemaker.amazonaws.com"},
+        {"Service": ["ec2.amazonaws.com", "sagemaker.amazonaws.com"]},
+    ],
 )
 def test_role_that_trusts_sagemaker_passes(principal: dict[str, Any]) -> None:
     assert judge_trust(ROLE, role(principal)).problems == ()
@@ -53,20 +57,30 @@ def test_role_that_trusts_sagemaker_passes(principal: dict[str, Any]) -> None:
 )
 def test_role_that_does_not_trust_sagemaker_is_a_problem(distrusting: dict[str, Any]) -> None:
     assert judge_trust(ROLE, distrusting).problems == (
-        f"platform.role_arn: {ROLE} does not trust SageMaker; allow sts:AssumeRole to the service "
-        "sagemaker.amazonaws.com in its trust policy",
+        (
+            f"platform.role_arn: {ROLE} does not trust SageMaker; allow sts:AssumeRole to the"
+            " service sagemaker.amazonaws.com in its trust policy"
+        ),
     )
 
 
 def test_role_of_another_path_is_another_role() -> None:
-    found = {**role({"Service": "sagemaker.amazonaws.com"}), "Arn": "arn:aws:iam::123456789012:role/ml/training"}
-    assert "does not exist, arn:aws:iam::123456789012:role/ml/training does" in judge_trust(ROLE, found).problems[0]
+    found = {
+        **role({"Service": "sagemaker.amazonaws.com"}),
+        "Arn": "arn:aws:iam::123456789012:role/ml/training",
+    }
+    assert (
+        "does not exist, arn:aws:iam::123456789012:role/ml/training does"
+        in judge_trust(ROLE, found).problems[0]
+    )
 
 
 def test_role_is_asked_for(aws: Callable[[str], Any], make_config: Configs) -> None:
     iam = aws("iam")
     asked = question(make_config(), clients(iam=iam))
-    assert ask_trust(asked).problems == (f"platform.role_arn: {ROLE} does not exist; create it, or correct the ARN",)
+    assert ask_trust(asked).problems == (
+        f"platform.role_arn: {ROLE} does not exist; create it, or correct the ARN",
+    )
     trust = role({"Service": "sagemaker.amazonaws.com"})["AssumeRolePolicyDocument"]
     iam.create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps(trust))
     assert ask_trust(asked).problems == ()
@@ -125,16 +139,23 @@ def test_allowed_actions_pass() -> None:
         ),
     ],
 )
-def test_denied_action_is_a_problem(answer: dict[str, Any], owner_may_allow: bool, why: str) -> None:
+def test_denied_action_is_a_problem(
+    answer: dict[str, Any], owner_may_allow: bool, why: str
+) -> None:
     assert judge_simulation(ROLE, NEED, [answer], owner_may_allow).problems == (
-        f"platform.role_arn: {ROLE} may not s3:GetObject on arn:aws:s3:::b/p/x ({why}); "
-        "allow it in the role's policies",
+        (
+            f"platform.role_arn: {ROLE} may not s3:GetObject on arn:aws:s3:::b/p/x ({why}); "
+            "allow it in the role's policies"
+        ),
     )
 
 
 @pytest.mark.parametrize(
     ("answer", "owner_may_allow"),
-    [(result("implicitDeny"), True), (result("implicitDeny", MissingContextValues=["aws:SourceVpc"]), False)],
+    [
+        (result("implicitDeny"), True),
+        (result("implicitDeny", MissingContextValues=["aws:SourceVpc"]), False),
+    ],
 )
 def test_denial_that_may_be_none_is_a_notice(answer: dict[str, Any], owner_may_allow: bool) -> None:
     found = judge_simulation(ROLE, NEED, [answer], owner_may_allow)
@@ -147,13 +168,17 @@ def simulated(decisions: dict[str, str]) -> Any:
     class Iam:
         def simulate_principal_policy(self, **query: Any) -> dict[str, Any]:
             assert query["PolicySourceArn"] == ROLE and len(query["ResourceArns"]) == 1
-            answers = [result(decisions.get(action, "allowed"), action) for action in query["ActionNames"]]
+            answers = [
+                result(decisions.get(action, "allowed"), action) for action in query["ActionNames"]
+            ]
             return {"EvaluationResults": answers}
 
     return Iam()
 
 
-def test_bucket_with_a_policy_of_its_own_may_allow(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_bucket_with_a_policy_of_its_own_may_allow(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     s3, ecr = aws("s3"), aws("ecr")
     s3.create_bucket(Bucket="bench-bucket")
     iam = simulated({"s3:PutObject": "implicitDeny"})
@@ -167,7 +192,9 @@ def test_bucket_with_a_policy_of_its_own_may_allow(aws: Callable[[str], Any], ma
     assert found.problems == () and "s3:PutObject" in found.notices[0]
 
 
-def test_repository_with_a_policy_of_its_own_may_allow(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_repository_with_a_policy_of_its_own_may_allow(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "implicitDeny"})
     asked = question(make_config(), clients(iam=iam, ecr=ecr))
     assert "may not ecr:BatchGetImage" in ask_permissions(asked).problems[0]  # no repository yet
@@ -180,28 +207,43 @@ def test_repository_with_a_policy_of_its_own_may_allow(aws: Callable[[str], Any]
 
 
 def test_repository_of_another_account_cannot_allow_alone(make_config: Configs) -> None:
-    config = make_config(image={"uri": "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.3"})
+    config = make_config(
+        image={"uri": "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.3"}
+    )
     asked = question(config, clients(iam=simulated({"ecr:BatchGetImage": "implicitDeny"})))
     resource = "arn:aws:ecr:eu-west-1:763104351884:repository/pytorch-training"
     assert f"may not ecr:BatchGetImage on {resource}" in ask_permissions(asked).problems[0]
 
 
-def test_the_repository_that_the_layer_goes_to_is_asked_about(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_the_repository_that_the_layer_goes_to_is_asked_about(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     """Jobs then pull from it, whatever the image below lies in."""
     ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "explicitDeny"})
-    layer = Files(requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None))
-    config = make_config(image={"uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.3"})
+    layer = Files(
+        requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None)
+    )
+    config = make_config(
+        image={"uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.3"}
+    )
     asked = question(config, clients(iam=iam, ecr=ecr), files=layer)
     base = "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
-    assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(asked).problems[0], "no repository: no layer"
+    assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(asked).problems[0], (
+        "no repository: no layer"
+    )
     refused = boto3.client("ecr", "us-east-1")
     with Stubber(refused) as stub:
         stub.add_client_error("describe_repositories", "AccessDeniedException")
         unsure = question(config, clients(iam=iam, ecr=refused), files=layer)
-        assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(unsure).problems[0], "as a run decides it"
+        assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(unsure).problems[0], (
+            "as a run decides it"
+        )
     ecr.create_repository(repositoryName="nodesweep")
     [problem] = ask_permissions(asked).problems
-    assert "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/nodesweep" in problem
+    assert (
+        "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/nodesweep"
+        in problem
+    )
 
 
 def test_image_outside_ecr_needs_no_permission_there(make_config: Configs) -> None:
@@ -214,7 +256,9 @@ def test_bucket_policy_that_may_not_be_read_may_allow(make_config: Configs) -> N
     with Stubber(s3) as stub:
         stub.add_client_error("get_bucket_policy", "AccessDenied")
         found = ask_permissions(
-            question(make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3))
+            question(
+                make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3)
+            )
         )
     assert found.problems == () and len(found.notices) == 1
 
@@ -233,7 +277,9 @@ def test_permissions_of_a_missing_role_are_the_other_rules_problem(make_config: 
 
 def test_bucket_policy_that_does_not_answer_is_no_verdict(make_config: Configs) -> None:
     s3 = boto3.client("s3", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
-    asked = question(make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3))
+    asked = question(
+        make_config(), clients(iam=simulated({"s3:ListBucket": "implicitDeny"}), s3=s3)
+    )
     with Stubber(s3) as stub, pytest.raises(ClientError, match="SlowDown"):
         stub.add_client_error("get_bucket_policy", "SlowDown")
         identity.ask_permissions(asked)
@@ -255,11 +301,19 @@ def kms_with(aws: Callable[[str], Any], **key: Any) -> tuple[Any, str]:
     [
         ("allowed", None, None),
         ("explicitDeny", "may not kms:GenerateDataKey on {arn} (an explicit deny)", None),
-        ("implicitDeny", None, "do not allow kms:GenerateDataKey on {arn} by themselves; check the policy of the"),
+        (
+            "implicitDeny",
+            None,
+            "do not allow kms:GenerateDataKey on {arn} by themselves; check the policy of the",
+        ),
     ],
 )
 def test_key_of_the_output_is_asked_for(
-    aws: Callable[[str], Any], make_config: Configs, decision: str, problem: str | None, notice: str | None
+    aws: Callable[[str], Any],
+    make_config: Configs,
+    decision: str,
+    problem: str | None,
+    notice: str | None,
 ) -> None:
     """The key's own policy, which every key has, may allow what the role's don't."""
     kms, arn = kms_with(aws)
@@ -278,10 +332,14 @@ def test_key_of_the_volumes_needs_a_grant(aws: Callable[[str], Any], make_config
     assert f"may not kms:CreateGrant on {arn}" in problem
 
 
-def test_key_that_can_not_be_used_is_a_problem(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_key_that_can_not_be_used_is_a_problem(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     asked = question(make_config(training=KEY), clients(iam=simulated({}), kms=aws("kms")))
     [problem] = ask_permissions(asked).problems
-    assert problem.startswith("training.output_kms_key_id: ") and problem.endswith("; name a key of platform.region")
+    assert problem.startswith("training.output_kms_key_id: ") and problem.endswith(
+        "; name a key of platform.region"
+    )
     kms, arn = kms_with(aws)
     assert ask_permissions(asked).problems == ()
     kms.disable_key(KeyId=arn.rpartition("/")[2])
@@ -298,10 +356,15 @@ def test_key_that_may_not_be_described_is_a_notice(make_config: Configs) -> None
     kms = boto3.client("kms", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
     with Stubber(kms) as stub:
         stub.add_client_error("describe_key", "AccessDeniedException")
-        found = ask_permissions(question(make_config(training=KEY), clients(iam=simulated({}), kms=kms)))
+        found = ask_permissions(
+            question(make_config(training=KEY), clients(iam=simulated({}), kms=kms))
+        )
     assert found.problems == ()
     assert found.notices == (
-        "training.output_kms_key_id could not be checked: these credentials may not call kms:DescribeKey",
+        (
+            "training.output_kms_key_id could not be checked: these credentials may not call"
+            " kms:DescribeKey"
+        ),
     )
     with Stubber(kms) as stub:
         stub.add_client_error("describe_key", "ThrottlingException")

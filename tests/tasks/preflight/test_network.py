@@ -20,7 +20,9 @@ def subnet(zone: str = "us-east-1a", free: int = 10, vpc: str = "vpc-1") -> dict
     return {"AvailabilityZone": zone, "AvailableIpAddressCount": free, "VpcId": vpc}
 
 
-def group(inbound: list[Any], outbound: list[Any], id: str = "sg-1", vpc: str = "vpc-1") -> dict[str, Any]:
+def group(
+    inbound: list[Any], outbound: list[Any], id: str = "sg-1", vpc: str = "vpc-1"
+) -> dict[str, Any]:
     return {"GroupId": id, "VpcId": vpc, "IpPermissions": inbound, "IpPermissionsEgress": outbound}
 
 
@@ -35,7 +37,8 @@ def test_two_zones_are_a_problem_of_distributed_jobs_alone() -> None:
         judge_subnets(apart, 4, 4)
         .problems[0]
         .startswith(
-            "training.vpc.subnets: they lie in us-east-1a and us-east-1b; nodes of one job that lie apart talk slowly"
+            "training.vpc.subnets: they lie in us-east-1a and us-east-1b; nodes of one job that lie"
+            " apart talk slowly"
         )
     )
     single = judge_subnets(apart, 1, 1)
@@ -44,14 +47,18 @@ def test_two_zones_are_a_problem_of_distributed_jobs_alone() -> None:
 
 def test_too_few_free_addresses_are_a_problem() -> None:
     assert judge_subnets([subnet(free=1), subnet(free=2)], 4, 4).problems == (
-        "training.vpc.subnets: 3 free addresses for up to 4 nodes at once; name a larger subnet, or lower "
-        "sweep.max_parallel_jobs or the node counts",
+        (
+            "training.vpc.subnets: 3 free addresses for up to 4 nodes at once; name a larger"
+            " subnet, or lower sweep.max_parallel_jobs or the node counts"
+        ),
     )
 
 
 def test_subnets_of_two_networks_are_a_problem() -> None:
     problems = judge_subnets([subnet(), subnet(vpc="vpc-2")], 1, 1).problems
-    assert problems == ("training.vpc.subnets: they belong to vpc-1 and vpc-2; name subnets of one VPC",)
+    assert problems == (
+        "training.vpc.subnets: they belong to vpc-1 and vpc-2; name subnets of one VPC",
+    )
 
 
 @pytest.mark.parametrize("outbound", [FROM_ITSELF, ANYWHERE])
@@ -63,18 +70,25 @@ def test_group_open_to_itself_passes(outbound: dict[str, Any]) -> None:
 @pytest.mark.parametrize("inbound", [[], [TCP_FROM_ITSELF], [ANYWHERE]])
 def test_group_closed_inwards_makes_jobs_hang(inbound: list[Any]) -> None:
     assert judge_groups([group(inbound, [FROM_ITSELF])], has_efa=False).problems == (
-        "training.vpc.security_group_ids: no inbound rule allows all traffic from sg-1, so nodes can't reach each "
-        "other and jobs hang; add one: all protocols, source the group itself",
+        (
+            "training.vpc.security_group_ids: no inbound rule allows all traffic from sg-1, so"
+            " nodes can't reach each other and jobs hang; add one: all protocols, source the group"
+            " itself"
+        ),
     )
 
 
 @pytest.mark.parametrize(
-    "outbound", [[], [TCP_FROM_ITSELF], [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "10.0.0.0/8"}]}]]
+    "outbound",
+    [[], [TCP_FROM_ITSELF], [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "10.0.0.0/8"}]}]],
 )
 def test_group_closed_outwards_makes_jobs_hang(outbound: list[Any]) -> None:
     assert judge_groups([group([FROM_ITSELF], outbound)], has_efa=False).problems == (
-        "training.vpc.security_group_ids: no outbound rule allows all traffic to sg-1, so nodes can't reach each "
-        "other and jobs hang; add one: all protocols, destination the group itself",
+        (
+            "training.vpc.security_group_ids: no outbound rule allows all traffic to sg-1, so nodes"
+            " can't reach each other and jobs hang; add one: all protocols, destination the group"
+            " itself"
+        ),
     )
 
 
@@ -83,7 +97,10 @@ def test_efa_wants_an_outbound_rule_to_the_group_itself() -> None:
     assert by_address.problems == () and "does not hold for EFA" in by_address.notices[0]
     assert judge_groups([group([FROM_ITSELF], [FROM_ITSELF])], has_efa=True).notices == ()
     unknown = judge_groups([group([FROM_ITSELF], [ANYWHERE])], has_efa=None)
-    assert "does not hold for EFA (whether the instance type has it is unknown); add an" in unknown.notices[0]
+    assert (
+        "does not hold for EFA (whether the instance type has it is unknown); add an"
+        in unknown.notices[0]
+    )
 
 
 def test_nodes_carry_all_groups_so_that_one_may_allow_the_other() -> None:
@@ -104,10 +121,15 @@ def network(aws: Callable[[str], Any]) -> tuple[Any, str, str]:
     """(EC2 client, subnet with 11 free addresses, the VPC's group open to itself)."""
     ec2 = aws("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
-    made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.1.0/28", AvailabilityZone="us-east-1a")["Subnet"]["SubnetId"]
-    group_id = ec2.create_security_group(GroupName="nodes", Description="nodes", VpcId=vpc)["GroupId"]
+    made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.1.0/28", AvailabilityZone="us-east-1a")[
+        "Subnet"
+    ]["SubnetId"]
+    group_id = ec2.create_security_group(GroupName="nodes", Description="nodes", VpcId=vpc)[
+        "GroupId"
+    ]
     ec2.authorize_security_group_ingress(
-        GroupId=group_id, IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}]
+        GroupId=group_id,
+        IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}],
     )
     return ec2, made, group_id
 
@@ -120,46 +142,68 @@ def test_ec2_is_asked(network: tuple[Any, str, str], make_config: Configs) -> No
     ec2, subnet_id, group_id = network
     config = in_vpc(make_config, subnet_id, group_id)
     assert ask_subnets(question(config, clients(ec2=ec2), 11)).problems == ()
-    assert "11 free addresses for up to 12 nodes" in ask_subnets(question(config, clients(ec2=ec2), 12)).problems[0]
+    assert (
+        "11 free addresses for up to 12 nodes"
+        in ask_subnets(question(config, clients(ec2=ec2), 12)).problems[0]
+    )
     assert ask_groups(question(config, clients(ec2=ec2))).problems == ()
     pair = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}]
     ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=pair)
     assert "no inbound rule" in ask_groups(question(config, clients(ec2=ec2))).problems[0]
 
 
-def test_single_nodes_need_no_open_group(network: tuple[Any, str, str], make_config: Configs) -> None:
+def test_single_nodes_need_no_open_group(
+    network: tuple[Any, str, str], make_config: Configs
+) -> None:
     ec2, subnet_id, _ = network
     vpc = ec2.describe_subnets(SubnetIds=[subnet_id])["Subnets"][0]["VpcId"]
     closed = ec2.create_security_group(GroupName="closed", Description="closed", VpcId=vpc)
     config = in_vpc(make_config, subnet_id, closed["GroupId"])
     assert ask_groups(question(config, clients(ec2=ec2))).problems != ()
-    alone = config.model_copy(update={"sweep": config.sweep.model_copy(update={"node_counts": (1,)})})
+    alone = config.model_copy(
+        update={"sweep": config.sweep.model_copy(update={"node_counts": (1,)})}
+    )
     assert ask_groups(question(alone, clients(ec2=ec2))).problems == ()
 
 
-def test_missing_subnet_and_group_are_problems(network: tuple[Any, str, str], make_config: Configs) -> None:
+def test_missing_subnet_and_group_are_problems(
+    network: tuple[Any, str, str], make_config: Configs
+) -> None:
     config = in_vpc(make_config, "subnet-12345678", "sg-12345678")
     asked = question(config, clients(ec2=network[0]))
     assert ask_subnets(asked).problems == (
-        "training.vpc.subnets: The subnet ID 'subnet-12345678' does not exist; name subnets of platform.region",
+        (
+            "training.vpc.subnets: The subnet ID 'subnet-12345678' does not exist; name subnets of"
+            " platform.region"
+        ),
     )
-    assert ask_groups(asked).problems[0].startswith("training.vpc.security_group_ids: The security group")
+    assert (
+        ask_groups(asked)
+        .problems[0]
+        .startswith("training.vpc.security_group_ids: The security group")
+    )
 
 
 def test_groups_of_another_network_than_the_subnets_are_a_problem() -> None:
     assert judge_one_network([subnet(), subnet()], [group([], [])]).problems == ()
     assert judge_one_network([subnet(vpc="vpc-2")], [group([], [])]).problems == (
-        "training.vpc.security_group_ids: they belong to vpc-1, the subnets to vpc-2; name groups and subnets of one "
-        "VPC",
+        (
+            "training.vpc.security_group_ids: they belong to vpc-1, the subnets to vpc-2; name"
+            " groups and subnets of one VPC"
+        ),
     )
-    assert judge_one_network([subnet(), subnet(vpc="vpc-2")], [group([], [])]).problems == (), "the subnets' own rule"
+    assert judge_one_network([subnet(), subnet(vpc="vpc-2")], [group([], [])]).problems == (), (
+        "the subnets' own rule"
+    )
 
 
 def test_ec2_is_asked_for_both_sides(network: tuple[Any, str, str], make_config: Configs) -> None:
     ec2, _, group_id = network
     other = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
     apart = ec2.create_subnet(VpcId=other, CidrBlock="10.1.1.0/28")["Subnet"]["SubnetId"]
-    [problem] = ask_groups(question(in_vpc(make_config, apart, group_id), clients(ec2=ec2))).problems
+    [problem] = ask_groups(
+        question(in_vpc(make_config, apart, group_id), clients(ec2=ec2))
+    ).problems
     assert problem.endswith(f"the subnets to {other}; name groups and subnets of one VPC")
     gone = in_vpc(make_config, "subnet-12345678", group_id)
     assert ask_groups(question(gone, clients(ec2=ec2))).problems == (), "the subnets' own rule"

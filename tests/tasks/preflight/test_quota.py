@@ -10,7 +10,13 @@ from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from scaling.planning.plan import plan_sweep
 from scaling.rules.rule import Facts
-from tasks.preflight.quota import MOST_PER_JOB, MOST_TOGETHER, judge_quotas, quota_names, read_quotas
+from tasks.preflight.quota import (
+    MOST_PER_JOB,
+    MOST_TOGETHER,
+    judge_quotas,
+    quota_names,
+    read_quotas,
+)
 from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
@@ -35,8 +41,12 @@ def test_quotas_follow_how_the_nodes_are_bought(
 
 
 @pytest.mark.parametrize(("parallel", "peak"), [(1, 8), (2, 16), (3, 20), (20, 28)])
-def test_peak_is_the_largest_jobs_beside_each_other(make_config: Configs, parallel: int, peak: int) -> None:
-    config = make_config(sweep={"node_counts": [2, 4, 8], "repeats": 2, "max_parallel_jobs": parallel})
+def test_peak_is_the_largest_jobs_beside_each_other(
+    make_config: Configs, parallel: int, peak: int
+) -> None:
+    config = make_config(
+        sweep={"node_counts": [2, 4, 8], "repeats": 2, "max_parallel_jobs": parallel}
+    )
     instance = load_catalogue().get(config.training.instance_type)
     assert Facts(config, instance, plan_sweep(config, instance)).peak_nodes == peak
 
@@ -45,23 +55,38 @@ def test_small_quota_is_a_problem_and_says_what_to_do(make_config: Configs) -> N
     config = make_config(sweep={"node_counts": [1, 2], "max_parallel_jobs": 2})
     found = judge_quotas(config, {ON_DEMAND: 2.0}, peak=3, most=2)
     assert found.problems == (
-        "training.instance_type: the account's quota 'ml.m5.xlarge for training job usage' is 2, the sweep needs 3 "
-        "(2 job(s) at once, up to 2 nodes each); ask for more in Service Quotas, or lower sweep.max_parallel_jobs",
+        (
+            "training.instance_type: the account's quota 'ml.m5.xlarge for training job usage' is"
+            " 2, the sweep needs 3 (2 job(s) at once, up to 2 nodes each); ask for more in Service"
+            " Quotas, or lower sweep.max_parallel_jobs"
+        ),
     )
     none = judge_quotas(config, {ON_DEMAND: 1.0}, peak=3, most=2)
-    assert none.problems[0].endswith("ask for more in Service Quotas, or drop the larger node counts")
+    assert none.problems[0].endswith(
+        "ask for more in Service Quotas, or drop the larger node counts"
+    )
 
 
 def test_quota_that_is_just_enough_passes(make_config: Configs) -> None:
-    found = judge_quotas(make_config(), {ON_DEMAND: 3.0, MOST_PER_JOB: 2.0, MOST_TOGETHER: 3.0}, peak=3, most=2)
+    found = judge_quotas(
+        make_config(), {ON_DEMAND: 3.0, MOST_PER_JOB: 2.0, MOST_TOGETHER: 3.0}, peak=3, most=2
+    )
     assert (found.problems, found.notices) == ((), ())
 
 
 def test_quotas_over_all_instance_types_count_too(make_config: Configs) -> None:
-    found = judge_quotas(make_config(), {ON_DEMAND: 9.0, MOST_PER_JOB: 1.0, MOST_TOGETHER: 2.0}, peak=3, most=2)
+    found = judge_quotas(
+        make_config(), {ON_DEMAND: 9.0, MOST_PER_JOB: 1.0, MOST_TOGETHER: 2.0}, peak=3, most=2
+    )
     assert [problem.partition(";")[0] for problem in found.problems] == [
-        "sweep: the account's quota 'Maximum number of instances per training job' is 1, the sweep needs 2",
-        "sweep: the account's quota 'Number of instances across all training jobs' is 2, the sweep needs 3",
+        (
+            "sweep: the account's quota 'Maximum number of instances per training job' is 1, the"
+            " sweep needs 2"
+        ),
+        (
+            "sweep: the account's quota 'Number of instances across all training jobs' is 2, the"
+            " sweep needs 3"
+        ),
     ]
 
 
@@ -81,12 +106,16 @@ def test_pages_are_read_as_far_as_needed() -> None:
 
 
 def test_quotas_are_found_by_name_on_a_later_page(make_config: Configs) -> None:
-    client = boto3.client("service-quotas", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
+    client = boto3.client(
+        "service-quotas", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y"
+    )
     first = {"ServiceCode": "sagemaker", "MaxResults": 100}
     with Stubber(client) as stub:
         other = [{"QuotaName": "ml.m5.xlarge for endpoint usage", "Value": 0.0}]
         stub.add_response("list_service_quotas", {"Quotas": other, "NextToken": "2"}, first)
         mine = [{"QuotaName": ON_DEMAND, "Value": 1.0}]
         stub.add_response("list_service_quotas", {"Quotas": mine}, {**first, "NextToken": "2"})
-        found = asking("service quotas")(question(make_config(), clients(**{"service-quotas": client}), peak_nodes=2))
+        found = asking("service quotas")(
+            question(make_config(), clients(**{"service-quotas": client}), peak_nodes=2)
+        )
     assert "is 1, the sweep needs 2" in found.problems[0]

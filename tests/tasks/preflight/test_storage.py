@@ -14,9 +14,15 @@ from tasks.preflight.storage import EcrImage, judge_bucket, judge_image, parse_e
 from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
-ask_bucket, ask_image, ask_repository = asking("the bucket"), asking("the image"), asking("the repository")
+ask_bucket, ask_image, ask_repository = (
+    asking("the bucket"),
+    asking("the image"),
+    asking("the repository"),
+)
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
-MANIFEST = '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'
+MANIFEST = (
+    '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'
+)
 DIGEST = "sha256:" + "a" * 64
 
 
@@ -26,17 +32,27 @@ def test_bucket_of_the_region_passes(aws: Callable[[str], Any], make_config: Con
     assert ask_bucket(question(make_config(), clients(s3=s3))).problems == ()
 
 
-def test_bucket_of_another_region_is_a_problem(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_bucket_of_another_region_is_a_problem(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     s3 = aws("s3")
-    s3.create_bucket(Bucket="bench-bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    s3.create_bucket(
+        Bucket="bench-bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+    )
     assert ask_bucket(question(make_config(), clients(s3=s3))).problems == (
-        "platform.bucket: bench-bucket is in eu-west-1, and SageMaker takes objects of its own region only; use a "
-        "bucket in us-east-1, or platform.region: eu-west-1",
+        (
+            "platform.bucket: bench-bucket is in eu-west-1, and SageMaker takes objects of its own"
+            " region only; use a bucket in us-east-1, or platform.region: eu-west-1"
+        ),
     )
 
 
-@pytest.mark.parametrize(("place", "region"), [({}, "us-east-1"), ({"LocationConstraint": "EU"}, "eu-west-1")])
-def test_regions_are_known_by_their_old_names(make_config: Configs, place: dict[str, Any], region: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "region"), [({}, "us-east-1"), ({"LocationConstraint": "EU"}, "eu-west-1")]
+)
+def test_regions_are_known_by_their_old_names(
+    make_config: Configs, place: dict[str, Any], region: str
+) -> None:
     s3 = boto3.client("s3", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
     with Stubber(s3) as stub:
         stub.add_response("get_bucket_location", place)
@@ -44,13 +60,20 @@ def test_regions_are_known_by_their_old_names(make_config: Configs, place: dict[
     assert problems == judge_bucket(make_config().platform, region).problems
 
 
-def test_missing_bucket_is_a_problem_unless_it_is_created(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_missing_bucket_is_a_problem_unless_it_is_created(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     s3 = aws("s3")
     assert ask_bucket(question(make_config(), clients(s3=s3))).problems == (
-        "platform.bucket: bench-bucket does not exist; create it, or set platform.create_missing: true",
+        (
+            "platform.bucket: bench-bucket does not exist; create it, or set"
+            " platform.create_missing: true"
+        ),
     )
     created = make_config()
-    created = created.model_copy(update={"platform": created.platform.model_copy(update={"create_missing": True})})
+    created = created.model_copy(
+        update={"platform": created.platform.model_copy(update={"create_missing": True})}
+    )
     found = ask_bucket(question(created, clients(s3=s3)))
     assert found.problems == () and found.notices == (
         "platform.bucket: bench-bucket does not exist yet; the run creates it",
@@ -70,7 +93,9 @@ def test_ecr_image_is_read_from_its_uri(uri: str, image_id: dict[str, str]) -> N
     assert parse_ecr_image(uri) == EcrImage("123456789012", "us-east-1", "a/b", image_id)
 
 
-@pytest.mark.parametrize("uri", ["public.ecr.aws/x/y:1", "docker.io/library/python:3.11", "localhost/training:1"])
+@pytest.mark.parametrize(
+    "uri", ["public.ecr.aws/x/y:1", "docker.io/library/python:3.11", "localhost/training:1"]
+)
 def test_image_of_another_registry_is_none(uri: str) -> None:
     assert parse_ecr_image(uri) is None
 
@@ -83,9 +108,16 @@ def test_image_is_asked_for_where_it_lies(aws: Callable[[str], Any], make_config
         return ecr
 
     asked = question(make_config(image={"uri": f"{REGISTRY}/mine:1"}), client)
-    assert "account 123456789012 has no ECR repository 'mine' in us-east-1" in ask_image(asked).problems[0]
+    assert (
+        "account 123456789012 has no ECR repository 'mine' in us-east-1"
+        in ask_image(asked).problems[0]
+    )
     ecr.create_repository(repositoryName="mine")
-    assert ask_image(asked).problems[0].startswith(f"image.uri: {REGISTRY}/mine:1: Requested image not found")
+    assert (
+        ask_image(asked)
+        .problems[0]
+        .startswith(f"image.uri: {REGISTRY}/mine:1: Requested image not found")
+    )
     ecr.put_image(repositoryName="mine", imageManifest=MANIFEST, imageTag="1")
     assert ask_image(asked).problems == ()
     assert set(regions) == {"us-east-1"}
@@ -101,17 +133,28 @@ def test_failure_without_a_reason_is_said_by_its_code(make_config: Configs) -> N
 def test_container_that_runs_as_it_is_is_named_by_its_own_field(
     aws: Callable[[str], Any], make_config: Configs
 ) -> None:
-    config = make_config(image={"context": None, "uri": f"{REGISTRY}/mine:1"}, training={"source_dir": "code"})
+    config = make_config(
+        image={"context": None, "uri": f"{REGISTRY}/mine:1"}, training={"source_dir": "code"}
+    )
     (problem,) = ask_image(question(config, lambda *_: aws("ecr"))).problems
-    assert problem.startswith(f"image.framework or base_image: {REGISTRY}/mine:1: account 123456789012 has no ECR")
+    assert problem.startswith(
+        f"image.framework or base_image: {REGISTRY}/mine:1: account 123456789012 has no ECR"
+    )
     assert problem.endswith("; name another")
 
 
-def test_an_image_that_is_built_needs_a_repository(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_an_image_that_is_built_needs_a_repository(
+    aws: Callable[[str], Any], make_config: Configs
+) -> None:
     ecr = aws("ecr")
     asked = question(make_config(), clients(ecr=ecr))
     assert ask_repository(asked) == Findings(
-        ("image.repository: no ECR repository 'nodesweep'; create it, or set platform.create_missing: true",)
+        (
+            (
+                "image.repository: no ECR repository 'nodesweep'; create it, or set"
+                " platform.create_missing: true"
+            ),
+        )
     )
     ecr.create_repository(repositoryName="nodesweep")
     assert ask_repository(asked) == Findings()
@@ -121,13 +164,17 @@ def test_a_layer_without_a_repository_is_a_notice_of_what_becomes_of_the_package
     aws: Callable[[str], Any], make_config: Configs
 ) -> None:
     ecr, given = aws("ecr"), make_config(image={"uri": f"{REGISTRY}/mine:1"})
-    layer = Files(requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None))
+    layer = Files(
+        requirements=Requirements(Path("requirements.txt"), {"requirements.txt": "timm"}, None)
+    )
     asked = question(given, clients(ecr=ecr), files=layer)
     found = ask_repository(asked)
     assert found.problems == () and found.notices == (
-        "requirements.txt in training.source_dir is installed by every node at every start of a job, which is billed, "
-        "instead of once as a layer of the image: there is no ECR repository 'nodesweep' (image.repository) for the "
-        "layer",
+        (
+            "requirements.txt in training.source_dir is installed by every node at every start of a"
+            " job, which is billed, instead of once as a layer of the image: there is no ECR"
+            " repository 'nodesweep' (image.repository) for the layer"
+        ),
     )
     ecr.create_repository(repositoryName="nodesweep")
     assert ask_repository(asked) == Findings()

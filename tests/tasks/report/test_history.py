@@ -50,7 +50,9 @@ def test_second_append_replaces_the_sweep(s3: Any, platform: PlatformConfig) -> 
 def test_only_the_benchmarks_own_files_are_read(s3: Any, platform: PlatformConfig) -> None:
     for benchmark, sweep in (("bench", SWEEPS[1]), ("bench", SWEEPS[0]), ("bench-2", SWEEPS[0])):
         put_history(s3, platform, report_of(sweep), benchmark)
-    s3.put_object(Bucket="bench-bucket", Key="nodesweep/history/v1/benchmark=bench/notes.txt", Body=b"x")
+    s3.put_object(
+        Bucket="bench-bucket", Key="nodesweep/history/v1/benchmark=bench/notes.txt", Body=b"x"
+    )
     assert [uri.rpartition("/")[2] for uri in read_history_files(s3, platform, "bench")] == [
         f"{sweep}.parquet" for sweep in SWEEPS
     ]
@@ -70,7 +72,9 @@ def test_a_listing_of_several_pages_is_read_to_its_end(
     assert len(list_benchmarks(s3, platform)) == 6
 
 
-def test_without_a_bucket_there_is_no_history(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
+def test_without_a_bucket_there_is_no_history(
+    aws: Callable[[str], Any], platform: PlatformConfig
+) -> None:
     assert read_history_files(aws("s3"), platform, "bench") == {}
     assert list_benchmarks(aws("s3"), platform) == []
 

@@ -13,7 +13,15 @@ from botocore.stub import Stubber
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import PlatformConfig
 from scaling.analysis.cost import price_of
-from tasks.report.pricing import SOURCE, NoPrice, cache_file, keep_price, price_instance, read_price, recall_price
+from tasks.report.pricing import (
+    SOURCE,
+    NoPrice,
+    cache_file,
+    keep_price,
+    price_instance,
+    read_price,
+    recall_price,
+)
 
 TODAY = date(2026, 11, 20)
 KEY = "aws us-east-1 ml.m5.xlarge"
@@ -27,7 +35,9 @@ FILTERS = [
 
 def product(usage_type: str, usd: str = "0.2500000000", currency: str = "USD") -> str:
     term = {"priceDimensions": {"a.b": {"unit": "Hrs", "pricePerUnit": {currency: usd}}}}
-    return json.dumps({"product": {"attributes": {"usagetype": usage_type}}, "terms": {"OnDemand": {"a": term}}})
+    return json.dumps(
+        {"product": {"attributes": {"usagetype": usage_type}}, "terms": {"OnDemand": {"a": term}}}
+    )
 
 
 @pytest.fixture
@@ -49,7 +59,9 @@ def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
         yield stub
 
 
-@pytest.mark.parametrize("usage_type", ["USE1-Train:ml.m5.xlarge", "Train:ml.m5.xlarge", "EUW1-Train:ml.m5.xlarge"])
+@pytest.mark.parametrize(
+    "usage_type", ["USE1-Train:ml.m5.xlarge", "Train:ml.m5.xlarge", "EUW1-Train:ml.m5.xlarge"]
+)
 def test_training_rate_is_read(usage_type: str) -> None:
     others = [product("USE1-Host:ml.m5.xlarge", "9"), product("USE1-Train:ml.m5.xlarge2", "8"),
               product("USE1-TrainSpot:ml.m5.xlarge", "7")]  # fmt: skip
@@ -62,7 +74,10 @@ def test_training_rate_is_read(usage_type: str) -> None:
         ([], "no price in USD"),
         ([product("USE1-Train:ml.m5.xlarge", "0.0000")], "no price in USD"),
         ([product("CNN1-Train:ml.m5.xlarge", "2.1", currency="CNY")], "no price in USD"),
-        ([product("Train:ml.m5.xlarge", "1"), product("USE1-Train:ml.m5.xlarge", "2")], r"2 prices \(1.0, 2.0\)"),
+        (
+            [product("Train:ml.m5.xlarge", "1"), product("USE1-Train:ml.m5.xlarge", "2")],
+            r"2 prices \(1.0, 2.0\)",
+        ),
     ],
 )
 def test_price_that_is_not_one_is_none(products: list[str], reason: str) -> None:
@@ -74,11 +89,15 @@ def test_price_is_asked_once_and_kept(
     price_list: Stubber, platform: PlatformConfig, instance: InstanceType, tmp_path: Path
 ) -> None:
     answer = {"FormatVersion": "aws_v1", "PriceList": [product("USE1-Train:ml.m5.xlarge")]}
-    price_list.add_response("get_products", answer, {"ServiceCode": "AmazonSageMaker", "Filters": FILTERS})
+    price_list.add_response(
+        "get_products", answer, {"ServiceCode": "AmazonSageMaker", "Filters": FILTERS}
+    )
     path = tmp_path / "cache" / "prices.json"
     priced, notices = price_instance(platform, instance, path, TODAY)
     assert notices == ()
-    again, _ = price_instance(platform, instance, path, date(2026, 11, 27))  # 7 days later: a second call would fail
+    again, _ = price_instance(
+        platform, instance, path, date(2026, 11, 27)
+    )  # 7 days later: a second call would fail
     price = price_of(again, "us-east-1")
     assert again == priced
     assert (price.usd_per_hour, price.source, price.date) == (0.25, SOURCE, "2026-11-20")
@@ -92,7 +111,9 @@ def test_catalogue_is_used_where_the_price_list_does_not_answer(
     price_list.add_client_error("get_products", code)
     priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
     assert priced == instance
-    assert notices == (f"the current price was not found, the catalogue's is used: pricing:GetProducts: {code}",)
+    assert notices == (
+        f"the current price was not found, the catalogue's is used: pricing:GetProducts: {code}",
+    )
     assert not (tmp_path / "prices.json").exists()
 
 
@@ -102,16 +123,21 @@ def test_catalogue_is_used_where_the_price_list_has_none(
     price_list.add_response("get_products", {"PriceList": []})
     priced, notices = price_instance(platform, instance, tmp_path / "prices.json", TODAY)
     assert priced == instance
-    assert notices[0].endswith("the AWS Price List has no price in USD for training on ml.m5.xlarge")
+    assert notices[0].endswith(
+        "the AWS Price List has no price in USD for training on ml.m5.xlarge"
+    )
 
 
-def test_emulated_node_is_never_asked_for(price_list: Stubber, platform: PlatformConfig, tmp_path: Path) -> None:
+def test_emulated_node_is_never_asked_for(
+    price_list: Stubber, platform: PlatformConfig, tmp_path: Path
+) -> None:
     emulated = load_catalogue().get("ml.local.small")
     assert price_instance(platform, emulated, tmp_path / "prices.json", TODAY) == (emulated, ())
 
 
 @pytest.mark.parametrize(
-    ("read_on", "known"), [("2026-11-13", True), ("2026-11-12", False), ("2026-11-21", False), ("soon", False)]
+    ("read_on", "known"),
+    [("2026-11-13", True), ("2026-11-12", False), ("2026-11-21", False), ("soon", False)],
 )
 def test_kept_price_holds_for_seven_days(tmp_path: Path, read_on: str, known: bool) -> None:
     path = tmp_path / "prices.json"
@@ -120,7 +146,8 @@ def test_kept_price_holds_for_seven_days(tmp_path: Path, read_on: str, known: bo
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", f'{{"{KEY}": 3}}', f'{{"{KEY}": {{"usd_per_hour": 0, "date": "2026-11-20"}}}}']
+    "text",
+    ["", "[]", "{", f'{{"{KEY}": 3}}', f'{{"{KEY}": {{"usd_per_hour": 0, "date": "2026-11-20"}}}}'],
 )
 def test_damaged_file_holds_no_price(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.json"
@@ -136,7 +163,9 @@ def test_prices_are_kept_beside_each_other(tmp_path: Path) -> None:
     assert recall_price(tmp_path / "prices.json", "a", TODAY) == (1.0, TODAY)
 
 
-def test_folder_that_takes_no_file_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folder_that_takes_no_file_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("")
     keep_price(tmp_path / "file" / "prices.json", "a", 1.0, TODAY)
     assert "prices are not kept" in caplog.text

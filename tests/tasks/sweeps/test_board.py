@@ -22,28 +22,41 @@ def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     made: list[tuple[str, Any]] = []
     monkeypatch.setattr(
-        tasks.sweeps.board, "create_progress_artifact", lambda progress, **_: made.append(("new", progress)) or "id"
+        tasks.sweeps.board,
+        "create_progress_artifact",
+        lambda progress, **_: made.append(("new", progress)) or "id",
     )
     monkeypatch.setattr(
-        tasks.sweeps.board, "update_progress_artifact", lambda artifact, progress: made.append((artifact, progress))
+        tasks.sweeps.board,
+        "update_progress_artifact",
+        lambda artifact, progress: made.append((artifact, progress)),
     )
     monkeypatch.setattr(
-        tasks.sweeps.board, "create_table_artifact", lambda table, description, **_: made.append((description, table))
+        tasks.sweeps.board,
+        "create_table_artifact",
+        lambda table, description, **_: made.append((description, table)),
     )
     return made
 
 
-def test_the_progress_counts_points_and_the_table_holds_every_attempt(calls: list[tuple[str, Any]]) -> None:
+def test_the_progress_counts_points_and_the_table_holds_every_attempt(
+    calls: list[tuple[str, Any]],
+) -> None:
     board = SweepBoard("s", 4, monotonic=lambda: 0.0)
     board.show([])
     board.show([outcome(2), outcome(1, "Failed", reason="boom")])
     assert calls[:2] == [("new", 0.0), ("id", 25.0)]
     description, table = calls[2]
     assert "emulated" in description
-    assert [(row["nodes"], row["train_seconds"], row["reason"]) for row in table] == [(1, 80.0, "boom"), (2, 40.0, "")]
+    assert [(row["nodes"], row["train_seconds"], row["reason"]) for row in table] == [
+        (1, 80.0, "boom"),
+        (2, 40.0, ""),
+    ]
 
 
-def test_the_table_is_drawn_at_most_every_20_seconds_and_at_the_end(calls: list[tuple[str, Any]]) -> None:
+def test_the_table_is_drawn_at_most_every_20_seconds_and_at_the_end(
+    calls: list[tuple[str, Any]],
+) -> None:
     now = iter([0.0, 5.0, 21.0, 22.0])
     board = SweepBoard("s", 9, monotonic=lambda: next(now))
     for count in (1, 2, 3):
@@ -53,7 +66,9 @@ def test_the_table_is_drawn_at_most_every_20_seconds_and_at_the_end(calls: list[
 
 
 def test_a_thousand_points_are_few_artifacts(calls: list[tuple[str, Any]]) -> None:
-    """One each 0.15 s, as on a simulated platform: Prefect keeps every version of both artifacts."""
+    """One each 0.15 s, as on a simulated platform: Prefect keeps every version of both
+    artifacts.
+    """
     now = iter(0.15 * place for place in range(1002))
     board = SweepBoard("s", 1000, monotonic=lambda: next(now))
     rows = [outcome(nodes) for nodes in range(1, 1001)]

@@ -11,7 +11,9 @@ from tasks.sweeps.bucket import make_sure_of_bucket
 from tests.tasks.test_storage import WhoMayNotList
 
 
-def test_missing_bucket_is_made_only_where_allowed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
+def test_missing_bucket_is_made_only_where_allowed(
+    aws: Callable[[str], Any], platform: PlatformConfig
+) -> None:
     s3 = aws("s3")
     with pytest.raises(PreflightRefused, match=r"platform\.bucket: bench-bucket does not exist"):
         make_sure_of_bucket(s3, platform)

@@ -8,7 +8,14 @@ import pytest
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import aws_client
-from tasks.sweeps.claims import Claim, claim_job, mark_sweep_stopped, read_claims, read_stop_mark, withdraw_claim
+from tasks.sweeps.claims import (
+    Claim,
+    claim_job,
+    mark_sweep_stopped,
+    read_claims,
+    read_stop_mark,
+    withdraw_claim,
+)
 
 SWEEP, OTHER = "bench-20260102030405-0a1b2c3d", "bench-20260102030406-0a1b2c3d"
 JOB, FURTHER = (names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2))
@@ -23,10 +30,14 @@ def s3(aws: Callable[[str], Any], platform: PlatformConfig) -> Iterator[Any]:
     aws_client.cache_clear()
 
 
-def test_claims_of_all_runs_are_one_record_of_the_sweeps_jobs(s3: Any, platform: PlatformConfig) -> None:
+def test_claims_of_all_runs_are_one_record_of_the_sweeps_jobs(
+    s3: Any, platform: PlatformConfig
+) -> None:
     assert claim_job(platform, SWEEP, JOB, "one", with_others=True) == Claim(frozenset({JOB}), None)
     assert claim_job(platform, SWEEP, FURTHER, "other", with_others=True).jobs == {JOB, FURTHER}
-    assert claim_job(platform, SWEEP, FURTHER, "other").jobs == {FURTHER}, "where no limit asks for the others'"
+    assert claim_job(platform, SWEEP, FURTHER, "other").jobs == {FURTHER}, (
+        "where no limit asks for the others'"
+    )
     assert read_claims(s3, platform, OTHER) == frozenset()
 
 
@@ -53,15 +64,21 @@ def test_a_claim_comes_with_the_mark_of_the_last_stop_and_each_stop_is_another(
 def test_claiming_the_thousandth_job_reads_no_more_than_the_first(
     s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one's own claims nothing is listed: a sweep would read a number of them that grows with its square."""
+    """Of one's own claims nothing is listed: a sweep would read a number of them that grows with
+    its square.
+    """
     for nodes in range(1, 6):
         claim_job(platform, SWEEP, names.job_name(SWEEP, nodes, 1, 1, "abcd"), "one")
     answers: list[dict[str, Any]] = []
     client = aws_client("s3", platform)
-    client.meta.events.register("after-call.s3.ListObjectsV2", lambda parsed, **_: answers.append(parsed))
+    client.meta.events.register(
+        "after-call.s3.ListObjectsV2", lambda parsed, **_: answers.append(parsed)
+    )
     assert claim_job(platform, SWEEP, JOB, "one", with_others=True).jobs == {JOB}
     assert [answer.get("Contents", []) for answer in answers] == [[]]
 
 
-def test_without_a_bucket_nothing_is_claimed(aws: Callable[[str], Any], platform: PlatformConfig) -> None:
+def test_without_a_bucket_nothing_is_claimed(
+    aws: Callable[[str], Any], platform: PlatformConfig
+) -> None:
     assert read_claims(aws("s3"), platform, SWEEP) == frozenset()

@@ -8,7 +8,9 @@ from tasks.errors import RecordDamaged
 from tasks.sweeps.folder import recall_sweep, remember_sweep, write_atomic, write_files
 
 
-def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "report.json"
     write_atomic(path, b"old")
 
@@ -37,7 +39,9 @@ def test_sweep_is_remembered_by_its_id(tmp_path: Path) -> None:
     assert recall_sweep(tmp_path, "other") is None
 
 
-def test_a_folder_named_latest_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_named_latest_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "latest").mkdir()
     folder = write_files(tmp_path, "first", {"report.md": b"1"})
     assert (folder / "report.md").read_bytes() == b"1"

@@ -1,4 +1,6 @@
-"""Runs of one config that begin in one second have sweeps of their own, and each finds its own again."""
+"""Runs of one config that begin in one second have sweeps of their own, and each finds its own
+again.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,28 @@ def s3(aws: Callable[[str], Any], benchmark_config: BenchmarkConfig) -> Any:
     return client
 
 
-def test_runs_of_one_second_have_ids_of_their_own(s3: Any, benchmark_config: BenchmarkConfig) -> None:
+def test_runs_of_one_second_have_ids_of_their_own(
+    s3: Any, benchmark_config: BenchmarkConfig
+) -> None:
     taken = [take_sweep_id(s3, benchmark_config, STARTED, f"run-{number}") for number in range(5)]
-    seconds = ("20261122235958", "20261122235959", "20261123000000", "20261123000001", "20261123000002")
-    assert taken == [f"bench-{second}-{names.config_digest(benchmark_config)[:8]}" for second in seconds]
+    seconds = (
+        "20261122235958",
+        "20261122235959",
+        "20261123000000",
+        "20261123000001",
+        "20261123000002",
+    )
+    assert taken == [
+        f"bench-{second}-{names.config_digest(benchmark_config)[:8]}" for second in seconds
+    ]
     assert all(names.sweep_matches(sweep, benchmark_config) for sweep in taken)
 
 
 def test_run_that_is_tried_again_has_its_own_id(s3: Any, benchmark_config: BenchmarkConfig) -> None:
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "first") is None
-    first, second = (take_sweep_id(s3, benchmark_config, STARTED, run) for run in ("first", "second"))
+    first, second = (
+        take_sweep_id(s3, benchmark_config, STARTED, run) for run in ("first", "second")
+    )
     assert first != second
     assert take_sweep_id(s3, benchmark_config, STARTED, "second") == second
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "second") == second
@@ -72,7 +86,9 @@ def test_other_configs_do_not_share_their_seconds(
     assert [sweep.split("-")[1] for sweep in ids] == ["20261122235958"] * 2 and len(set(ids)) == 2
 
 
-def test_claim_whose_answer_was_lost_is_the_runs_own(s3: Any, benchmark_config: BenchmarkConfig) -> None:
+def test_claim_whose_answer_was_lost_is_the_runs_own(
+    s3: Any, benchmark_config: BenchmarkConfig
+) -> None:
     """boto3 sends it again, and S3 refuses the second one."""
     real, sent = s3.put_object, []
 
@@ -82,12 +98,18 @@ def test_claim_whose_answer_was_lost_is_the_runs_own(s3: Any, benchmark_config: 
         return real(**request)
 
     lossy = SimpleNamespace(put_object=twice, get_object=s3.get_object, exceptions=s3.exceptions)
-    assert take_sweep_id(lossy, benchmark_config, STARTED, "run").startswith("bench-20261122235958-")
+    assert take_sweep_id(lossy, benchmark_config, STARTED, "run").startswith(
+        "bench-20261122235958-"
+    )
     assert len(sent) == 1
 
 
-def test_two_that_write_at_once_and_are_both_refused_try_again(s3: Any, benchmark_config: BenchmarkConfig) -> None:
-    conflict = s3.exceptions.ClientError({"Error": {"Code": "ConditionalRequestConflict"}}, "PutObject")
+def test_two_that_write_at_once_and_are_both_refused_try_again(
+    s3: Any, benchmark_config: BenchmarkConfig
+) -> None:
+    conflict = s3.exceptions.ClientError(
+        {"Error": {"Code": "ConditionalRequestConflict"}}, "PutObject"
+    )
     refusals = [conflict] * 3
 
     def refused_at_first(**request: Any) -> Any:
@@ -95,7 +117,9 @@ def test_two_that_write_at_once_and_are_both_refused_try_again(s3: Any, benchmar
             raise refusals.pop()
         return s3.put_object(**request)
 
-    busy = SimpleNamespace(put_object=refused_at_first, get_object=s3.get_object, exceptions=s3.exceptions)
+    busy = SimpleNamespace(
+        put_object=refused_at_first, get_object=s3.get_object, exceptions=s3.exceptions
+    )
     sweep = take_sweep_id(busy, benchmark_config, STARTED, "run", NO_WAIT)
     assert sweep.startswith("bench-20261122235958-") and not refusals
     refusals[:] = [conflict] * 100
@@ -103,7 +127,9 @@ def test_two_that_write_at_once_and_are_both_refused_try_again(s3: Any, benchmar
         take_sweep_id(busy, benchmark_config, STARTED, "another", NO_WAIT)
 
 
-def test_ids_end_with_a_message(s3: Any, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_end_with_a_message(
+    s3: Any, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tasks.sweeps.ids, "_MOST_SECONDS", 2)
     for run in ("a", "b"):
         take_sweep_id(s3, benchmark_config, STARTED, run)
@@ -123,7 +149,11 @@ def test_local_platform_lets_one_of_many_at_once_have_the_id(
     served.s3.create_bucket(Bucket=benchmark_config.platform.bucket)
     runs = [f"run-{number}" for number in range(8)]
     with ThreadPoolExecutor(len(runs)) as pool:
-        taken = list(pool.map(lambda run: take_sweep_id(served.s3, benchmark_config, STARTED, run, NO_WAIT), runs))
+        taken = list(
+            pool.map(
+                lambda run: take_sweep_id(served.s3, benchmark_config, STARTED, run, NO_WAIT), runs
+            )
+        )
     assert len(set(taken)) == len(runs)
     for run, sweep in zip(runs, taken, strict=True):
         key = names.run_claim_key(benchmark_config.platform.prefix, sweep)

@@ -31,14 +31,21 @@ class FakePlatform:
         self.tags: dict[str, dict[str, str]] = {}
         self.objects: dict[str, tuple[bytes, datetime]] = {}
 
-    def add_sweep(self, platform: PlatformConfig, sweep: str, owner_age: float | None, left: bool = False) -> None:
+    def add_sweep(
+        self, platform: PlatformConfig, sweep: str, owner_age: float | None, left: bool = False
+    ) -> None:
         """Its record, and the sign of an owner so many seconds ago."""
         self.objects[names.sweep_config_key(platform.prefix, sweep)] = (b"{}", NOW)
         if owner_age is not None:
             body = names.pretty_json({"sweep_id": sweep, "left_running": left})
-            self.objects[names.owner_key(platform.prefix, sweep)] = (body, NOW - timedelta(seconds=owner_age))
+            self.objects[names.owner_key(platform.prefix, sweep)] = (
+                body,
+                NOW - timedelta(seconds=owner_age),
+            )
 
-    def add_job(self, name: str, sweep_tag: str | None, age: float, ended_with_pool: bool = False) -> str:
+    def add_job(
+        self, name: str, sweep_tag: str | None, age: float, ended_with_pool: bool = False
+    ) -> str:
         arn = f"arn:{name}"
         job = {
             "TrainingJobName": name,
@@ -56,17 +63,29 @@ class FakePlatform:
         return self
 
     def paginate(self, **query: Any) -> list[dict[str, Any]]:
-        [(shown, wanted)] = query.items() & {("StatusEquals", "InProgress"), ("WarmPoolStatusEquals", "Available")}
+        [(shown, wanted)] = query.items() & {
+            ("StatusEquals", "InProgress"),
+            ("WarmPoolStatusEquals", "Available"),
+        }
         found = [
             job
             for job in self.jobs
-            if wanted == (job["TrainingJobStatus"] if shown == "StatusEquals" else job["WarmPoolStatus"]["Status"])
+            if wanted
+            == (
+                job["TrainingJobStatus"]
+                if shown == "StatusEquals"
+                else job["WarmPoolStatus"]["Status"]
+            )
         ]
         oldest_first = sorted(found, key=lambda job: job["CreationTime"])
-        return [{"TrainingJobSummaries": [job], "ResponseMetadata": _dated()} for job in oldest_first]
+        return [
+            {"TrainingJobSummaries": [job], "ResponseMetadata": _dated()} for job in oldest_first
+        ]
 
     def list_tags(self, ResourceArn: str) -> dict[str, Any]:
-        return {"Tags": [{"Key": key, "Value": value} for key, value in self.tags[ResourceArn].items()]}
+        return {
+            "Tags": [{"Key": key, "Value": value} for key, value in self.tags[ResourceArn].items()]
+        }
 
     def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         if Key not in self.objects:
@@ -97,11 +116,15 @@ def test_owner_may_be_silent_for_the_grace_and_no_longer(
     fake: FakePlatform, platform: PlatformConfig, silent_seconds: float, reaped: bool
 ) -> None:
     fake.add_sweep(platform, SWEEP, silent_seconds)
-    jobs = [fake.add_job(job_of(SWEEP, nodes), SWEEP, age) for nodes, age in ((1, 9000.0), (2, 10.0))]
+    jobs = [
+        fake.add_job(job_of(SWEEP, nodes), SWEEP, age) for nodes, age in ((1, 9000.0), (2, 10.0))
+    ]
     assert found(fake, platform) == (jobs if reaped else [])
 
 
-def test_sweep_without_any_sign_counts_from_its_youngest_job(fake: FakePlatform, platform: PlatformConfig) -> None:
+def test_sweep_without_any_sign_counts_from_its_youngest_job(
+    fake: FakePlatform, platform: PlatformConfig
+) -> None:
     for sweep, youngest in ((SWEEP, 3601.0), (OTHER, 3600.0)):
         fake.add_sweep(platform, sweep, None)
         fake.add_job(job_of(sweep, 1), sweep, 9000.0)
@@ -109,7 +132,9 @@ def test_sweep_without_any_sign_counts_from_its_youngest_job(fake: FakePlatform,
     assert found(fake, platform) == [job_of(SWEEP, 1), job_of(SWEEP, 2)]
 
 
-def test_sweep_that_was_left_running_on_purpose_is_spared(fake: FakePlatform, platform: PlatformConfig) -> None:
+def test_sweep_that_was_left_running_on_purpose_is_spared(
+    fake: FakePlatform, platform: PlatformConfig
+) -> None:
     fake.add_sweep(platform, SWEEP, 900_000.0, left=True)
     fake.add_job(job_of(SWEEP, 1), SWEEP, 900_000.0)
     assert found(fake, platform) == []
@@ -136,7 +161,9 @@ def test_warm_pool_of_a_sweep_that_was_left_running_is_spared_while_a_job_runs(
     assert found(fake, platform) == []
 
 
-def test_only_jobs_with_a_name_and_a_tag_of_ours_are_touched(fake: FakePlatform, platform: PlatformConfig) -> None:
+def test_only_jobs_with_a_name_and_a_tag_of_ours_are_touched(
+    fake: FakePlatform, platform: PlatformConfig
+) -> None:
     fake.add_sweep(platform, SWEEP, 9000.0)
     ours = fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
     fake.add_job(job_of(SWEEP, 2), None, 9000.0)
@@ -146,7 +173,9 @@ def test_only_jobs_with_a_name_and_a_tag_of_ours_are_touched(fake: FakePlatform,
     assert found(fake, platform) == [ours]
 
 
-def test_sweep_of_another_bucket_is_left_alone(fake: FakePlatform, platform: PlatformConfig) -> None:
+def test_sweep_of_another_bucket_is_left_alone(
+    fake: FakePlatform, platform: PlatformConfig
+) -> None:
     """Its record, and with it the sign of its owner, lie where this reaper does not look."""
     fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
     assert found(fake, platform) == []

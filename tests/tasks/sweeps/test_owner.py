@@ -34,12 +34,16 @@ def sign_in_bucket(s3: Any, platform: PlatformConfig) -> dict[str, Any]:
     return dict(json.loads(answer["Body"].read()))
 
 
-def test_sweep_without_a_sign_and_missing_bucket_have_none(s3: Any, platform: PlatformConfig) -> None:
+def test_sweep_without_a_sign_and_missing_bucket_have_none(
+    s3: Any, platform: PlatformConfig
+) -> None:
     assert read_owner_sign(s3, platform, SWEEP) is None
     assert read_owner_sign(s3, platform.model_copy(update={"bucket": "another"}), SWEEP) is None
 
 
-def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(s3: Any, platform: PlatformConfig) -> None:
+def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
+    s3: Any, platform: PlatformConfig
+) -> None:
     with owned(platform, SWEEP):
         pass
     assert sign_in_bucket(s3, platform) == {"sweep_id": SWEEP, "left_running": False}
@@ -74,7 +78,9 @@ def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
     assert f"the sign that {SWEEP} is being run can't be written" in caplog.text
 
 
-def test_sweep_that_is_left_says_so_until_somebody_runs_it_again(s3: Any, platform: PlatformConfig) -> None:
+def test_sweep_that_is_left_says_so_until_somebody_runs_it_again(
+    s3: Any, platform: PlatformConfig
+) -> None:
     leave_running(platform, SWEEP)
     assert sign_in_bucket(s3, platform)["left_running"] is True
     with owned(platform, SWEEP):
@@ -104,7 +110,10 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
 
 
 def test_beat_goes_on_whatever_error_one_of_them_meets(
-    s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    s3: Any,
+    platform: PlatformConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A beat that died would let the reaper stop the jobs of a healthy sweep."""
     tries, twice_more = iter(range(1000)), threading.Event()
@@ -123,7 +132,9 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
     assert "can't start new thread" in caplog.text
 
 
-def test_age_is_by_the_platforms_clock_whatever_this_machines_says(platform: PlatformConfig) -> None:
+def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
+    platform: PlatformConfig,
+) -> None:
     """Date of the answer minus LastModified: 90 s, in a year that is not this one."""
     s3 = aws_client("s3", platform)
     written = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
@@ -134,7 +145,9 @@ def test_age_is_by_the_platforms_clock_whatever_this_machines_says(platform: Pla
     }
     with Stubber(s3) as stub:
         stub.add_response(
-            "get_object", answer, {"Bucket": platform.bucket, "Key": names.owner_key(platform.prefix, SWEEP)}
+            "get_object",
+            answer,
+            {"Bucket": platform.bucket, "Key": names.owner_key(platform.prefix, SWEEP)},
         )
         sign = read_owner_sign(s3, platform, SWEEP)
     assert sign == OwnerSign(written, written + timedelta(seconds=90), left_running=False)

@@ -26,7 +26,9 @@ def test_latest_sweep_is_the_youngest_of_the_same_config(
     sweeps = [names.sweep_id(config, datetime(2026, month, 1, tzinfo=UTC)) for month in (3, 11, 7)]
     other = names.sweep_id(make_config(sweep={"repeats": 2}), datetime(2026, 12, 1, tzinfo=UTC))
     for sweep in (*sweeps, other):
-        s3.put_object(Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}")
+        s3.put_object(
+            Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}"
+        )
     assert latest_sweep(s3, config) == sweeps[1]
 
 
@@ -38,7 +40,9 @@ def report_of(*points: tuple[int, int, str]) -> bytes:
         )
         for attempt, (nodes, repeat, status) in enumerate(points, start=1)
     ]  # fmt: skip
-    report = analyse("bench-20261122000000-01234567", None, None, outcomes, None, {}, datetime.now(UTC))
+    report = analyse(
+        "bench-20261122000000-01234567", None, None, outcomes, None, {}, datetime.now(UTC)
+    )
     return names.pretty_json(report.to_dict())
 
 
@@ -64,7 +68,9 @@ def test_sweep_is_finished_when_every_point_has_a_completed_run(
 def test_resume_names_the_sweep_it_is_not_certain_of(
     aws: Callable[[str], Any], benchmark_config: BenchmarkConfig
 ) -> None:
-    """The younger run was killed before its sweep was recorded; then it is recorded, then finished."""
+    """The younger run was killed before its sweep was recorded; then it is recorded, then
+    finished.
+    """
     s3, platform = aws("s3"), benchmark_config.platform
     s3.create_bucket(Bucket=platform.bucket)
 
@@ -72,9 +78,12 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
         put_bytes(s3, platform.bucket, key, body)
 
     older, younger = (
-        take_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run) for run in ("older", "younger")
+        take_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
+        for run in ("older", "younger")
     )
-    with pytest.raises(SweepNotNamed, match=f"{younger}, ended before its sweep was recorded") as raised:
+    with pytest.raises(
+        SweepNotNamed, match=f"{younger}, ended before its sweep was recorded"
+    ) as raised:
         latest_sweep(s3, benchmark_config)
     assert older not in str(raised.value)
     put(names.sweep_config_key(platform.prefix, older), b"{}")
@@ -84,5 +93,7 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
     assert latest_sweep(s3, benchmark_config) == younger
     finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
     put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
-    with pytest.raises(SweepNotNamed, match=f"{younger}, is finished: all its points .*start anew without --resume"):
+    with pytest.raises(
+        SweepNotNamed, match=f"{younger}, is finished: all its points .*start anew without --resume"
+    ):
         latest_sweep(s3, benchmark_config)

@@ -68,13 +68,20 @@ def test_warm_pools_are_released_once_their_jobs_have_stopped() -> None:
     assert [platform.pool(name) for name in JOBS] == ["Terminated"] * 4
 
 
-def test_job_that_does_not_stop_is_named_and_the_other_pools_are_released(caplog: pytest.LogCaptureFixture) -> None:
+def test_job_that_does_not_stop_is_named_and_the_other_pools_are_released(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     platform = LaggingPlatform(stubborn=frozenset({JOBS[1]}))
     platform.add(*JOBS, keep_alive=600)
     logging.getLogger("nodesweep").propagate = True
     end(platform, *JOBS)
     assert STOPPING_SECONDS <= platform.time.seconds < STOPPING_SECONDS + SETTLE_SECONDS + 60
-    assert [platform.pool(name) for name in JOBS] == ["Terminated", "InUse", "Terminated", "Terminated"]
+    assert [platform.pool(name) for name in JOBS] == [
+        "Terminated",
+        "InUse",
+        "Terminated",
+        "Terminated",
+    ]
     assert f"{JOBS[1]} did not stop within {STOPPING_SECONDS:.0f} s" in caplog.text
 
 
@@ -90,7 +97,9 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
 
 
 def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:
-    """Neither the claims nor the list can be read: what failed is told, so that a task tries it again."""
+    """Neither the claims nor the list can be read: what failed is told, so that a task tries it
+    again.
+    """
     lost = EndpointConnectionError(endpoint_url="http://there:1")
 
     def unreadable() -> list[dict[str, str]]:
@@ -179,7 +188,9 @@ def test_pool_that_cannot_be_released_is_a_warning(
 
     def denied(TrainingJobName: str, **changes: dict[str, int]) -> None:
         if TrainingJobName == JOBS[0]:
-            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateTrainingJob")
+            raise ClientError(
+                {"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateTrainingJob"
+            )
         update(TrainingJobName, **changes)
 
     monkeypatch.setattr(platform, "update_training_job", denied)
@@ -216,7 +227,9 @@ def test_a_role_that_may_stop_jobs_by_their_tag_is_denied_until_the_tag_is_known
     assert statuses(platform) == {"Stopping"}
 
 
-def test_an_outage_ends_at_the_deadline_and_not_once_for_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_ends_at_the_deadline_and_not_once_for_every_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     platform = LaggingPlatform()
     many = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in range(1, 51)]
     platform.add(*many)
@@ -232,7 +245,9 @@ def test_an_outage_ends_at_the_deadline_and_not_once_for_every_job(monkeypatch: 
     assert platform.time.seconds < STOPPING_SECONDS + 200
 
 
-def test_a_job_that_somebody_else_has_stopped_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_somebody_else_has_stopped_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     platform = LaggingPlatform(stop_seconds=200)
     platform.add(JOBS[0])
     platform.stop_training_job(JOBS[0])

@@ -1,7 +1,8 @@
 """Batch arithmetic and the order of samples: what makes runs on 1 and on 8 nodes do the same work.
 
-Every step's global batch is a slice of one seeded order that does not depend on the world size, so under a fixed global
-batch size all node counts train on the same batches; ranks only share them out differently.
+Every step's global batch is a slice of one seeded order that does not depend on the world size, so
+under a fixed global batch size all node counts train on the same batches; ranks only share them out
+differently.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class BatchPlan:
     accumulate_grad_batches: int
 
 
-def plan_batch(world_size: int, per_replica: int | None, accumulate: int, global_batch_size: int | None) -> BatchPlan:
+def plan_batch(
+    world_size: int, per_replica: int | None, accumulate: int, global_batch_size: int | None
+) -> BatchPlan:
     """Complete the batch sizes, or refuse what does not divide."""
     replicas = world_size * accumulate
     if per_replica is None:
@@ -34,17 +37,18 @@ def plan_batch(world_size: int, per_replica: int | None, accumulate: int, global
             per_replica = DEFAULT_PER_REPLICA_BATCH_SIZE
         elif global_batch_size % replicas:
             raise UserError(
-                f"--global-batch-size {global_batch_size} does not divide by world size {world_size} x "
-                f"--accumulate-grad-batches {accumulate} = {replicas}: choose a multiple of {replicas}"
+                f"--global-batch-size {global_batch_size} does not divide by world size"
+                f" {world_size} x --accumulate-grad-batches {accumulate} = {replicas}: choose a"
+                f" multiple of {replicas}"
             )
         else:
             per_replica = global_batch_size // replicas
     plan = BatchPlan(replicas * per_replica, per_replica, accumulate)
     if global_batch_size not in (None, plan.global_batch_size):
         raise UserError(
-            f"--global-batch-size {global_batch_size} is not world size {world_size} x --per-replica-batch-size "
-            f"{per_replica} x --accumulate-grad-batches {accumulate} = {plan.global_batch_size}: "
-            "correct one of them or leave one out"
+            f"--global-batch-size {global_batch_size} is not world size {world_size} x"
+            f" --per-replica-batch-size {per_replica} x --accumulate-grad-batches {accumulate} ="
+            f" {plan.global_batch_size}: correct one of them or leave one out"
         )
     return plan
 
@@ -66,8 +70,9 @@ def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch:
         return EpochPlan(steps + 1, 0, global_batch_size - rest)
     if steps == 0:
         raise UserError(
-            f"an epoch of {rows} training rows x {passes} passes is smaller than the global batch of "
-            f"{global_batch_size}: lower the batch size, raise --passes-per-epoch or use --incomplete-batch pad"
+            f"an epoch of {rows} training rows x {passes} passes is smaller than the global batch"
+            f" of {global_batch_size}: lower the batch size, raise --passes-per-epoch or use"
+            " --incomplete-batch pad"
         )
     return EpochPlan(steps, rest, 0)
 
@@ -84,9 +89,15 @@ class SampleCount:
 
 
 def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> SampleCount:
-    """Samples over the whole run, all ranks together; an epoch cut short by --max-steps drops and pads nothing."""
+    """Samples over the whole run, all ranks together; an epoch cut short by --max-steps drops and
+    pads nothing.
+    """
     epochs = steps // epoch.steps
-    processed, padded, dropped = steps * global_batch_size, epochs * epoch.padded, epochs * epoch.dropped
+    processed, padded, dropped = (
+        steps * global_batch_size,
+        epochs * epoch.padded,
+        epochs * epoch.dropped,
+    )
     per_epoch = epoch.steps * global_batch_size - epoch.padded + epoch.dropped
     return SampleCount(per_epoch, processed - padded + dropped, processed, padded, dropped)
 
@@ -95,7 +106,15 @@ class ShardedBatches:
     """One rank's batches of row numbers, epoch by epoch; iterating moves on to the next epoch."""
 
     def __init__(
-        self, rows: int, passes: int, batch: BatchPlan, epoch_plan: EpochPlan, *, rank: int, world_size: int, seed: int
+        self,
+        rows: int,
+        passes: int,
+        batch: BatchPlan,
+        epoch_plan: EpochPlan,
+        *,
+        rank: int,
+        world_size: int,
+        seed: int,
     ) -> None:
         self._rows, self._passes, self._batch, self._epoch_plan = rows, passes, batch, epoch_plan
         self._rank, self._world_size, self._seed = rank, world_size, seed
@@ -118,16 +137,20 @@ class ShardedBatches:
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         random = np.random.default_rng([self._seed, epoch])
         order = np.concatenate([random.permutation(self._rows) for _ in range(self._passes)])
-        return np.resize(order, self._epoch_plan.steps * self._batch.global_batch_size)  # cuts, or starts over to pad
+        return np.resize(
+            order, self._epoch_plan.steps * self._batch.global_batch_size
+        )  # cuts, or starts over to pad
 
 
-def split_rows(rows: int, validation_fraction: float, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def split_rows(
+    rows: int, validation_fraction: float, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(training rows, validation rows), the same on every rank."""
     held_out = round(rows * validation_fraction)
     if not 0 < held_out < rows:
         raise UserError(
-            f"--validation-fraction {validation_fraction} of {rows} rows leaves {rows - held_out} to train on and "
-            f"{held_out} to validate on: both need at least 1"
+            f"--validation-fraction {validation_fraction} of {rows} rows leaves {rows - held_out}"
+            f" to train on and {held_out} to validate on: both need at least 1"
         )
     order = np.random.default_rng(seed).permutation(rows)
     return np.sort(order[held_out:]), np.sort(order[:held_out])

@@ -1,4 +1,6 @@
-"""The Lightning data module: a mapped table, batches by row number, and a clock on every wait for a batch."""
+"""The Lightning data module: a mapped table, batches by row number, and a clock on every wait for a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,16 @@ class TableRows(Dataset[Batch]):
         return len(self._rows)
 
     def __getitem__(self, rows: np.ndarray) -> Batch:
-        return torch.from_numpy(self._features[self._rows[rows]]), self._labels[torch.from_numpy(rows)]
+        return (
+            torch.from_numpy(self._features[self._rows[rows]]),
+            self._labels[torch.from_numpy(rows)],
+        )
 
 
 class TimedLoader:
-    """Hands on a loader's batches, calls `on_request` when one is asked for, and adds up the seconds waited."""
+    """Hands on a loader's batches, calls `on_request` when one is asked for, and adds up the
+    seconds waited.
+    """
 
     def __init__(self, loader: DataLoader[Batch]) -> None:
         self._loader = loader
@@ -73,31 +80,51 @@ class TableData(pl.LightningDataModule):
     `training_loader`, `sample_shape` (of one row's features) and `classes` (how many there are).
     """
 
-    def __init__(self, arguments: TrainingArguments, cluster: Cluster, batch: BatchPlan, prepared: Path) -> None:
+    def __init__(
+        self, arguments: TrainingArguments, cluster: Cluster, batch: BatchPlan, prepared: Path
+    ) -> None:
         super().__init__()
         self.prepare_data_per_node = True
-        self._arguments, self._cluster, self._batch, self._prepared = arguments, cluster, batch, prepared
+        self._arguments, self._cluster, self._batch, self._prepared = (
+            arguments,
+            cluster,
+            batch,
+            prepared,
+        )
 
     @property
     def row_count(self) -> int:
-        """Training rows, those of all ranks: each rank holds every one and takes its share of a batch."""
+        """Training rows, those of all ranks: each rank holds every one and takes its share of a
+        batch.
+        """
         return len(self._training_rows)
 
     def prepare_data(self) -> None:
-        prepare_table(self._arguments.data, self._arguments.format, self._arguments.label_column, self._prepared)
+        prepare_table(
+            self._arguments.data,
+            self._arguments.format,
+            self._arguments.label_column,
+            self._prepared,
+        )
 
     def setup(self, stage: str) -> None:
         """Read the node's prepared table, cut it into this rank's part, and plan the epoch."""
         arguments, batch = self._arguments, self._batch
         table = load_table(self._prepared, arguments.image_channels)
         self._check_same_on_every_node(table)
-        rows, held_out = split_rows(len(table.labels), arguments.validation_fraction, arguments.seed)
+        rows, held_out = split_rows(
+            len(table.labels), arguments.validation_fraction, arguments.seed
+        )
         self._scale = scale_of(table, rows)
         self._training_rows = TableRows(table, rows)
-        self._validation_rows = TableRows(table, held_out[self._cluster.rank :: self._cluster.world_size])
+        self._validation_rows = TableRows(
+            table, held_out[self._cluster.rank :: self._cluster.world_size]
+        )
         self.sample_shape, self.classes = table.features.shape[1:], table.classes
         passes = arguments.passes_per_epoch
-        self.epoch_plan = plan_epoch(len(rows), passes, batch.global_batch_size, arguments.incomplete_batch)
+        self.epoch_plan = plan_epoch(
+            len(rows), passes, batch.global_batch_size, arguments.incomplete_batch
+        )
         self.training_batches = ShardedBatches(
             len(rows),
             passes,
@@ -110,7 +137,9 @@ class TableData(pl.LightningDataModule):
         self.training_loader = TimedLoader(self._loader(self._training_rows, self.training_batches))
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Lightning's hook: normalise on the device, which bytes reach in a quarter of the time that floats take."""
+        """Lightning's hook: normalise on the device, which bytes reach in a quarter of the time
+        that floats take.
+        """
         features, labels = batch
         mean, deviation = (part.to(features.device) for part in self._scale)
         self._scale = mean, deviation  # moved once
@@ -129,7 +158,9 @@ class TableData(pl.LightningDataModule):
         cuts = range(EVALUATION_BATCH_ROWS, len(rows), EVALUATION_BATCH_ROWS)
         return self._loader(self._validation_rows, np.split(rows, cuts))
 
-    def _loader(self, rows: TableRows, batches: ShardedBatches | list[np.ndarray]) -> DataLoader[Batch]:
+    def _loader(
+        self, rows: TableRows, batches: ShardedBatches | list[np.ndarray]
+    ) -> DataLoader[Batch]:
         workers = self._arguments.num_workers
         return DataLoader(
             rows,
@@ -141,18 +172,23 @@ class TableData(pl.LightningDataModule):
         )
 
     def _check_same_on_every_node(self, table: Table) -> None:
-        facts = [len(table.labels), int(table.labels.sum()), float(table.features[:, ...].sum(dtype=np.float64))]
+        facts = [
+            len(table.labels),
+            int(table.labels.sum()),
+            float(table.features[:, ...].sum(dtype=np.float64)),
+        ]
         by_rank = gather_numbers(facts)
         if any(other != by_rank[0] for other in by_rank):
             rows = sorted({int(other[0]) for other in by_rank})
             raise UserError(
-                f"the nodes' training channels differ (rows: {rows}): every node needs the whole table, "
-                "so give the channel S3DataDistributionType FullyReplicated"
+                f"the nodes' training channels differ (rows: {rows}): every node needs the whole"
+                " table, so give the channel S3DataDistributionType FullyReplicated"
             )
 
 
 def scale_of(table: Table, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """(mean, deviation) of the training rows: of every column, or of all pixels of an image together.
+    """(mean, deviation) of the training rows: of every column, or of all pixels of an image
+    together.
 
     Both as float32 in two passes over blocks of rows, so that no copy of the table is made.
     """
@@ -164,4 +200,6 @@ def scale_of(table: Table, rows: np.ndarray) -> tuple[Tensor, Tensor]:
     squares = sum(((table.features[block] - mean) ** 2).sum(axis=axis) for block in blocks)
     deviation = np.sqrt(squares / count)
     deviation = np.where(deviation > 0, deviation, 1.0)
-    return torch.as_tensor(mean, dtype=torch.float32), torch.as_tensor(deviation, dtype=torch.float32)
+    return torch.as_tensor(mean, dtype=torch.float32), torch.as_tensor(
+        deviation, dtype=torch.float32
+    )

@@ -1,4 +1,6 @@
-"""Tables on disk to arrays in memory: one process per node decodes them, every rank of the node maps the result."""
+"""Tables on disk to arrays in memory: one process per node decodes them, every rank of the node
+maps the result.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ _PIXEL = re.compile(r"pixel_(\d+)")
 class Table:
     """Rows of features in the sample's shape, and class numbers from 0.
 
-    `features` is mapped from the node's disk, so that its ranks share one copy: uint8 where the whole table is (images
-    stay a quarter of the size), else float32.
+    `features` is mapped from the node's disk, so that its ranks share one copy: uint8 where the
+    whole table is (images stay a quarter of the size), else float32.
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float32]
@@ -38,7 +40,9 @@ class Table:
 
 
 def prepare_table(source: Path, table_format: str, label_column: str, prepared: Path) -> None:
-    """Decode the tables under `source` into arrays under `prepared`; description.json is written last."""
+    """Decode the tables under `source` into arrays under `prepared`; description.json is written
+    last.
+    """
     dataset = _open(source, table_format)
     if label_column not in dataset.schema.names:
         raise UserError(
@@ -53,7 +57,9 @@ def prepare_table(source: Path, table_format: str, label_column: str, prepared: 
     kinds = [dataset.schema.field(name).type for name in columns]
     shape = (rows, kinds[0].byte_width if _holds_images(kinds[0]) else len(columns))
     compact = all(kind == pa.uint8() or _holds_images(kind) for kind in kinds)
-    features = np.lib.format.open_memmap(prepared / "features.npy", "w+", np.uint8 if compact else np.float32, shape)
+    features = np.lib.format.open_memmap(
+        prepared / "features.npy", "w+", np.uint8 if compact else np.float32, shape
+    )
     labels, at = [], 0
     for batch in dataset.to_batches(columns=[*columns, label_column], fragment_readahead=1):
         block = features[at : at + batch.num_rows]
@@ -91,24 +97,35 @@ def _image_shape(pixels: int, channels: int) -> tuple[int, int, int]:
 
 def _open(source: Path, table_format: str) -> pads.Dataset:
     suffixes = SUFFIXES[table_format]
-    files = sorted(str(path) for path in source.rglob("*") if path.is_file() and path.name.endswith(suffixes))
+    files = sorted(
+        str(path) for path in source.rglob("*") if path.is_file() and path.name.endswith(suffixes)
+    )
     if not files:
         state = "has no" if source.is_dir() else "does not exist: no"
-        raise UserError(f"--data {source} {state} {' or '.join(suffixes)} files; is --format {table_format} right?")
+        raise UserError(
+            f"--data {source} {state} {' or '.join(suffixes)} files; is --format {table_format}"
+            " right?"
+        )
     try:
         return pads.dataset(files, format=table_format)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"the {table_format} tables under {source} can't be read: {error}") from error
+        raise UserError(
+            f"the {table_format} tables under {source} can't be read: {error}"
+        ) from error
 
 
 def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
-    """Every column but the label: one of images, or numbers; pixel_* columns in the order of their numbers."""
+    """Every column but the label: one of images, or numbers; pixel_* columns in the order of their
+    numbers.
+    """
     columns = [name for name in schema.names if name != label_column]
     if len(columns) == 1 and _holds_images(schema.field(columns[0]).type):
         return columns
     for name in columns:
         kind = schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        if not (
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        ):
             raise UserError(
                 f"column {name!r} has type {kind}; features must be numbers, or one "
                 "column of images, each uint8 pixels as fixed-size binary: encode it or remove it"
@@ -128,7 +145,9 @@ def _images(column: pa.Array, name: str) -> npt.NDArray[np.uint8]:
     """(rows, pixels) of a fixed-size binary column, without a copy."""
     _refuse_nulls(column, name)
     width = column.type.byte_width
-    pixels = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+    pixels = np.frombuffer(
+        column.buffers()[1], np.uint8, len(column) * width, column.offset * width
+    )
     return pixels.reshape(len(column), width)
 
 
@@ -137,11 +156,15 @@ def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f" and (odd := int(np.count_nonzero(~np.isfinite(values)))):
         raise UserError(
-            f"column {name!r} holds {odd} NaN or infinite values in a block of {len(values)} rows: fill them"
+            f"column {name!r} holds {odd} NaN or infinite values in a block of {len(values)} rows:"
+            " fill them"
         )
     return values
 
 
 def _refuse_nulls(column: pa.Array, name: str) -> None:
     if column.null_count:
-        raise UserError(f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows: fill them")
+        raise UserError(
+            f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows:"
+            " fill them"
+        )

@@ -1,7 +1,8 @@
-"""Communication backends: which one a run uses, and the libraries behind those that torch does not bring itself.
+"""Communication backends: which one a run uses, and the libraries behind those that torch does not
+bring itself.
 
-Nothing here is imported for a run of one process or before a backend is asked for: smddp, xla and smp exist in AWS's
-containers alone.
+Nothing here is imported for a run of one process or before a backend is asked for: smddp, xla and
+smp exist in AWS's containers alone.
 """
 
 from __future__ import annotations
@@ -16,22 +17,35 @@ from training.errors import UserError
 _LIBRARIES = {
     "smddp": (
         "smdistributed.dataparallel.torch.torch_smddp",
-        "the SageMaker data-parallel library: use an AWS container that has it, see docs/distribution.md",
+        (
+            "the SageMaker data-parallel library: use an AWS container that has it, see"
+            " docs/distribution.md"
+        ),
     ),
-    "xla": ("torch_xla.distributed.xla_backend", "torch_xla: use a Neuron container (…/pytorch-training-neuronx:…)"),
+    "xla": (
+        "torch_xla.distributed.xla_backend",
+        "torch_xla: use a Neuron container (…/pytorch-training-neuronx:…)",
+    ),
     "smp": (
         "torch.sagemaker",
-        "the SageMaker model-parallel library 2.x: use its container (…/smdistributed-modelparallel:…)",
+        (
+            "the SageMaker model-parallel library 2.x: use its container"
+            " (…/smdistributed-modelparallel:…)"
+        ),
     ),
 }
 
 
 def choose_backend(asked: str, *, has_cuda: bool, platform: str = sys.platform) -> str:
-    """The process group's backend: nccl where there is a GPU, gloo elsewhere, or as asked for where that can be."""
+    """The process group's backend: nccl where there is a GPU, gloo elsewhere, or as asked for where
+    that can be.
+    """
     if asked == "auto":
         return "nccl" if has_cuda and platform != "win32" else "gloo"
     if asked in ("nccl", "smddp") and not has_cuda:
-        raise UserError(f"--backend {asked} needs a GPU, and torch finds none here: use auto or gloo")
+        raise UserError(
+            f"--backend {asked} needs a GPU, and torch finds none here: use auto or gloo"
+        )
     return asked
 
 
@@ -41,7 +55,9 @@ def xla_model() -> Any:
 
 
 def load_library(name: str) -> None:
-    """Import what `name` (a backend, or smp) needs beside torch; raises UserError where it is missing."""
+    """Import what `name` (a backend, or smp) needs beside torch; raises UserError where it is
+    missing.
+    """
     if name not in _LIBRARIES:
         return
     module, source = _LIBRARIES[name]
@@ -49,6 +65,6 @@ def load_library(name: str) -> None:
         import_module(module)
     except ImportError as error:
         option = "--strategy smp" if name == "smp" else f"--backend {name}"
-        raise UserError(f"{option} needs the module {module}, which can't be imported ({error}): it is {source}") from (
-            None
-        )
+        raise UserError(
+            f"{option} needs the module {module}, which can't be imported ({error}): it is {source}"
+        ) from (None)

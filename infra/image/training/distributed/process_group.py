@@ -44,14 +44,19 @@ class SageMakerEnvironment(ClusterEnvironment):
 
     def set_world_size(self, size: int) -> None:
         if size != self._cluster.world_size:
-            raise UserError(f"Lightning computed a world size of {size}, the cluster has {self._cluster.world_size}")
+            raise UserError(
+                f"Lightning computed a world size of {size}, the cluster has"
+                f" {self._cluster.world_size}"
+            )
 
     def global_rank(self) -> int:
         return self._cluster.rank
 
     def set_global_rank(self, rank: int) -> None:
         if rank != self._cluster.rank:
-            raise UserError(f"Lightning computed rank {rank}, this process has rank {self._cluster.rank}")
+            raise UserError(
+                f"Lightning computed rank {rank}, this process has rank {self._cluster.rank}"
+            )
 
     def local_rank(self) -> int:
         return self._cluster.local_rank
@@ -61,18 +66,24 @@ class SageMakerEnvironment(ClusterEnvironment):
 
 
 def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -> None:
-    """Meet the other ranks; a world of one needs no group. Every later collective has the same deadline."""
+    """Meet the other ranks; a world of one needs no group. Every later collective has the same
+    deadline.
+    """
     if torch.cuda.is_available():
         devices = torch.cuda.device_count()
         if cluster.local_rank >= devices:
             raise UserError(
-                f"local rank {cluster.local_rank} has no GPU: the node has {devices}; start fewer processes"
+                f"local rank {cluster.local_rank} has no GPU: the node has {devices}; start fewer"
+                " processes"
             )
         torch.cuda.set_device(cluster.local_rank)
     if cluster.world_size == 1:
         return
     load_library(backend)
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = cluster.master_address, str(cluster.master_port)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = (
+        cluster.master_address,
+        str(cluster.master_port),
+    )
     interface = network_interface(cluster, os.environ, [name for _, name in socket.if_nameindex()])
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
@@ -86,7 +97,9 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
 
 
 def init_model_parallel() -> None:
-    """SageMaker's model-parallel library 2.x, which takes its degrees from the request (SM_HP_MP_PARAMETERS)."""
+    """SageMaker's model-parallel library 2.x, which takes its degrees from the request
+    (SM_HP_MP_PARAMETERS).
+    """
     load_library("smp")
     torch.sagemaker.init()
 
@@ -139,4 +152,8 @@ def leave_process_group() -> None:
 def _device() -> torch.device:
     if dist.is_initialized() and dist.get_backend() == "xla":
         return xla_model().xla_device()
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    return (
+        torch.device("cuda", torch.cuda.current_device())
+        if torch.cuda.is_available()
+        else torch.device("cpu")
+    )

@@ -1,4 +1,6 @@
-"""How the ranks share the work: Lightning's strategy for the cluster, the backend and --strategy."""
+"""How the ranks share the work: Lightning's strategy for the cluster, the backend and
+--strategy.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from training.torch_versions import FSDP2, FSDP2_ON_CPUS, require
 
 
 class XlaDDPStrategy(DDPStrategy):
-    """DDP on an XLA device (Trainium): one device per process, and the graph is cut and run after every step."""
+    """DDP on an XLA device (Trainium): one device per process, and the graph is cut and run after
+    every step.
+    """
 
     @property
     def root_device(self) -> torch.device:
@@ -36,15 +40,21 @@ class XlaDDPStrategy(DDPStrategy):
 def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
     """The strategy of the Trainer.
 
-    `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker, which is set
-    up already).
+    `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker, which is
+    set up already).
     """
     if kind == "fsdp":
         require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
         if not torch.cuda.is_available():
-            require(FSDP2_ON_CPUS, "--strategy fsdp without a GPU", "use ddp, or a container with a later PyTorch")
+            require(
+                FSDP2_ON_CPUS,
+                "--strategy fsdp without a GPU",
+                "use ddp, or a container with a later PyTorch",
+            )
     if kind == "smp" and not torch.cuda.is_available():
-        raise UserError("--strategy smp needs a GPU per process, and torch finds none here: use ddp or fsdp")
+        raise UserError(
+            "--strategy smp needs a GPU per process, and torch finds none here: use ddp or fsdp"
+        )
     if kind != "ddp" and backend == "xla":
         raise UserError(f"--strategy {kind} does not go with --backend xla: use ddp")
     if cluster.world_size == 1:
@@ -67,11 +77,15 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
             state_dict_type="full",
         )
     strategy = XlaDDPStrategy if backend == "xla" else DDPStrategy
-    return strategy(cluster_environment=environment, process_group_backend=backend, gradient_as_bucket_view=True)
+    return strategy(
+        cluster_environment=environment, process_group_backend=backend, gradient_as_bucket_view=True
+    )
 
 
 def shard(model: nn.Module, mesh: Any) -> None:
-    """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`, layer by layer (FSDP 2)."""
+    """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`, layer by
+    layer (FSDP 2).
+    """
     from torch.distributed.fsdp import fully_shard
 
     for layer in model.modules():

@@ -21,7 +21,9 @@ PROGRESS_EVERY_SECONDS = 5.0
 
 
 class Measurement(pl.Callback):
-    """Clocks from run_start to run_stop, both taken after a barrier, and every step between them."""
+    """Clocks from run_start to run_stop, both taken after a barrier, and every step between
+    them.
+    """
 
     def __init__(self, batch: BatchPlan, max_steps: int | None) -> None:
         self._batch, self._max_steps = batch, max_steps
@@ -33,7 +35,9 @@ class Measurement(pl.Callback):
         self.train_seconds = 0.0
         self.interruptions = 0
         self.resumed_at_step: int | None = None
-        self._seconds_before = 0.0  # of the train clock, up to the checkpoint that this process resumed from
+        self._seconds_before = (
+            0.0  # of the train clock, up to the checkpoint that this process resumed from
+        )
         self._segment_start_unix_seconds = self._started = self._next_progress = 0.0
 
     def start_run(self) -> None:
@@ -60,16 +64,21 @@ class Measurement(pl.Callback):
         self.interruptions = state_dict["interruptions"] + 1
         self.validations = [Validation(**validation) for validation in state_dict["validations"]]
 
-    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        table_data(trainer).training_batches.start_at(checkpoint["callbacks"][self.state_key]["steps"])
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        table_data(trainer).training_batches.start_at(
+            checkpoint["callbacks"][self.state_key]["steps"]
+        )
 
     def leave_out_pause(self, trainer: pl.Trainer) -> None:
         """A checkpoint between two steps is part of neither."""
         self.timer.restart(table_data(trainer).training_loader.waited_seconds)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        # Lightning's handler only sets a flag that is looked at between batches, which a rank that waits in a
-        # collective for a dead peer never reaches. A node that is told to stop must stop.
+        # Lightning's handler only sets a flag that is looked at between batches, which a rank that
+        # waits in a collective for a dead peer never reaches. A node that is told to stop must
+        # stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         data = table_data(trainer)
         epoch_limit = data.epoch_plan.steps * (trainer.max_epochs or 1)
@@ -77,18 +86,27 @@ class Measurement(pl.Callback):
         if self.resumed_at_step is not None:
             self._check_work_is_left()
             # Lightning counts anew; an evaluation every so many batches goes by this total.
-            trainer.fit_loop.epoch_loop.batch_progress.total.ready += self.steps * self._batch.accumulate_grad_batches
+            trainer.fit_loop.epoch_loop.batch_progress.total.ready += (
+                self.steps * self._batch.accumulate_grad_batches
+            )
         data.training_loader.on_request = self.timer.data_requested
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if (batch_idx + 1) % self._batch.accumulate_grad_batches:
             return
         self.timer.step_ended(table_data(trainer).training_loader.waited_seconds)
         self.steps += 1
         if self.steps == self._last_step:
-            trainer.should_stop = True  # makes Lightning evaluate after the last step, whatever the cadence
+            trainer.should_stop = (
+                True  # makes Lightning evaluate after the last step, whatever the cadence
+            )
         if trainer.is_global_zero and time.perf_counter() >= self._next_progress:
             self._next_progress = time.perf_counter() + PROGRESS_EVERY_SECONDS
             self._report_progress(trainer, module)
@@ -115,8 +133,8 @@ class Measurement(pl.Callback):
     def _check_work_is_left(self) -> None:
         if self._last_step is not None and self.steps >= self._last_step:
             raise UserError(
-                f"the checkpoint was made after step {self.steps} and this run ends after step {self._last_step}: "
-                "remove it, or ask for more --epochs or --max-steps"
+                f"the checkpoint was made after step {self.steps} and this run ends after step"
+                f" {self._last_step}: remove it, or ask for more --epochs or --max-steps"
             )
 
     def _report_progress(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -124,7 +142,12 @@ class Measurement(pl.Callback):
             self._tell(trainer, {"loss": module.last_loss.item()})
 
     def _tell(self, trainer: pl.Trainer, values: dict[str, float]) -> None:
-        print(key_value_line({"step": self.steps, **values, "elapsed_seconds": self._elapsed_seconds()}), flush=True)
+        print(
+            key_value_line(
+                {"step": self.steps, **values, "elapsed_seconds": self._elapsed_seconds()}
+            ),
+            flush=True,
+        )
         if trainer.logger is not None:
             trainer.logger.log_metrics(values, self.steps)
 

@@ -17,7 +17,9 @@ ENOUGH_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RankSteps:
-    """What one rank measured: seconds of every optimiser step, and the part of each spent waiting for data."""
+    """What one rank measured: seconds of every optimiser step, and the part of each spent waiting
+    for data.
+    """
 
     step_seconds: Sequence[float]
     data_wait_seconds: Sequence[float]
@@ -25,7 +27,9 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Validation:
-    """One result of the final metric: after how many steps and samples over all ranks, when on the train clock."""
+    """One result of the final metric: after how many steps and samples over all ranks, when on the
+    train clock.
+    """
 
     step: int
     samples: int
@@ -35,7 +39,9 @@ class Validation:
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The steps that count as steady state; `step_seconds` is their median, None where the window is empty."""
+    """The steps that count as steady state; `step_seconds` is their median, None where the window
+    is empty.
+    """
 
     step_seconds: float | None
     steps: int
@@ -56,12 +62,17 @@ def rank_step_spread(step_seconds_by_rank: Sequence[Sequence[float]]) -> float |
     return median(max(step) - min(step) for step in zip(*step_seconds_by_rank, strict=True))
 
 
-def steady_window(step_seconds: Sequence[float], exclude_steps: int, exclude_seconds: float) -> SteadyWindow:
+def steady_window(
+    step_seconds: Sequence[float], exclude_steps: int, exclude_seconds: float
+) -> SteadyWindow:
     """Leave out the first steps until both limits are reached."""
     first = exclude_steps
     if exclude_seconds > 0:
         elapsed = accumulate(step_seconds)
-        reached = next((i + 1 for i, total in enumerate(elapsed) if total >= exclude_seconds), len(step_seconds))
+        reached = next(
+            (i + 1 for i, total in enumerate(elapsed) if total >= exclude_seconds),
+            len(step_seconds),
+        )
         first = max(first, reached)
     first = min(first, len(step_seconds))
     window = step_seconds[first:]
@@ -71,7 +82,9 @@ def steady_window(step_seconds: Sequence[float], exclude_steps: int, exclude_sec
 
 
 def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None:
-    """Share of the window's time that the rank with the slowest loader waited for data; None without a window."""
+    """Share of the window's time that the rank with the slowest loader waited for data; None
+    without a window.
+    """
     shares = []
     for rank in ranks:
         seconds = math.fsum(rank.step_seconds[first_step:])
@@ -82,8 +95,12 @@ def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None
 
 
 def key_value_line(values: Mapping[str, float | int | str | None]) -> str:
-    """`name=value; name=value;` without the unknown ones, as SageMaker metric definitions match it."""
-    return " ".join(f"{name}={_spell(value)};" for name, value in values.items() if value is not None)
+    """`name=value; name=value;` without the unknown ones, as SageMaker metric definitions match
+    it.
+    """
+    return " ".join(
+        f"{name}={_spell(value)};" for name, value in values.items() if value is not None
+    )
 
 
 def _spell(value: float | int | str) -> str:

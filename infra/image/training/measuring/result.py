@@ -79,14 +79,21 @@ def collect_metrics(
             "sagemaker_training": _version_or_none("sagemaker-training"),
         },
         "device": describe_device(cluster.processes_per_node, quota),
-        "model": {"name": arguments.model, "parameters": sum(p.numel() for p in module.parameters())},
+        "model": {
+            "name": arguments.model,
+            "parameters": sum(p.numel() for p in module.parameters()),
+        },
     }
 
 
-def _step_section(arguments: TrainingArguments, epoch_plan: EpochPlan, ranks: list[RankSteps]) -> dict[str, Any]:
+def _step_section(
+    arguments: TrainingArguments, epoch_plan: EpochPlan, ranks: list[RankSteps]
+) -> dict[str, Any]:
     by_rank = [rank.step_seconds for rank in ranks]
     step_seconds = slowest_rank(by_rank)
-    exclude_steps = max(arguments.warmup_exclude_steps, arguments.warmup_exclude_epochs * epoch_plan.steps)
+    exclude_steps = max(
+        arguments.warmup_exclude_steps, arguments.warmup_exclude_epochs * epoch_plan.steps
+    )
     steady = steady_window(step_seconds, exclude_steps, arguments.warmup_exclude_seconds)
     return {
         "step_seconds": [round(seconds, 6) for seconds in step_seconds],

@@ -1,4 +1,6 @@
-"""The models: the 7-layer ranking MLP of the reference benchmark and a ResNet18 for small images."""
+"""The models: the 7-layer ranking MLP of the reference benchmark and a ResNet18 for small
+images.
+"""
 
 from __future__ import annotations
 
@@ -46,25 +48,42 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet18 in its CIFAR form: a 3x3 stem and no max-pooling, so that 8x8 images survive three halvings."""
+    """ResNet18 in its CIFAR form: a 3x3 stem and no max-pooling, so that 8x8 images survive three
+    halvings.
+    """
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
         stem = [nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
         blocks: list[nn.Module] = []
-        for channels_in, channels_out, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
-            blocks += [BasicBlock(channels_in, channels_out, stride), BasicBlock(channels_out, channels_out, 1)]
-        self.stack = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+        for channels_in, channels_out, stride in (
+            (64, 64, 1),
+            (64, 128, 2),
+            (128, 256, 2),
+            (256, 512, 2),
+        ):
+            blocks += [
+                BasicBlock(channels_in, channels_out, stride),
+                BasicBlock(channels_out, channels_out, 1),
+            ]
+        self.stack = nn.Sequential(
+            *stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes)
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         return self.stack(images)
 
 
-def build_model(arguments: TrainingArguments, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+def build_model(
+    arguments: TrainingArguments, sample_shape: tuple[int, ...], classes: int
+) -> nn.Module:
     """The model that was asked for, sized for the table."""
     if arguments.model == "ranking_mlp":
         features = torch.Size(sample_shape).numel()
         return RankingMLP(features, classes, arguments.hidden_size, arguments.layers)
     if len(sample_shape) != 3:
-        raise UserError("--model resnet18 needs images, that is, feature columns pixel_0, pixel_1, …; use ranking_mlp")
+        raise UserError(
+            "--model resnet18 needs images, that is, feature columns pixel_0, pixel_1, …; use"
+            " ranking_mlp"
+        )
     return ResNet18(sample_shape[0], classes)

@@ -1,4 +1,6 @@
-"""The Lightning module: a classifier, its optimiser, and its metric over the whole validation set."""
+"""The Lightning module: a classifier, its optimiser, and its metric over the whole validation
+set.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
         features, labels = batch
         loss = functional.cross_entropy(self.model(features), labels)
-        self.last_loss = loss.detach()  # read only when a progress line is due: reading waits for the accelerator
+        self.last_loss = (
+            loss.detach()
+        )  # read only when a progress line is due: reading waits for the accelerator
         return loss
 
     def on_validation_epoch_start(self) -> None:
@@ -53,16 +57,23 @@ class Classifier(pl.LightningModule):
         scores = self.model(features).float()
         loss = functional.cross_entropy(scores, labels, reduction="sum")
         right = (scores.argmax(dim=1) == labels).sum()
-        self._validation_sums += torch.stack((loss, right, torch.tensor(len(labels), device=self.device)))
+        self._validation_sums += torch.stack(
+            (loss, right, torch.tensor(len(labels), device=self.device))
+        )
 
     def on_validation_epoch_end(self) -> None:
         """Sums over all ranks, so unequal shards count by their rows."""
         loss, right, rows = sum_over_ranks(self._validation_sums.tolist())
         self.validation_values = {FINAL_METRIC: right / rows, "validation_loss": loss / rows}
-        self.log(FINAL_METRIC, right / rows, logger=False)  # for the checkpoint, which keeps the best
+        self.log(
+            FINAL_METRIC, right / rows, logger=False
+        )  # for the checkpoint, which keeps the best
 
     def configure_optimizers(self) -> Any:
-        optimizer, warmup = build_optimizer(self._arguments, self.parameters()), self._arguments.warmup_steps
+        optimizer, warmup = (
+            build_optimizer(self._arguments, self.parameters()),
+            self._arguments.warmup_steps,
+        )
         if warmup == 0:
             return optimizer
         schedule = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
@@ -70,8 +81,13 @@ class Classifier(pl.LightningModule):
 
 
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
-    """One fused kernel per step, where this PyTorch has it: more nodes don't make this part of a step faster."""
-    options: dict[str, Any] = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
+    """One fused kernel per step, where this PyTorch has it: more nodes don't make this part of a
+    step faster.
+    """
+    options: dict[str, Any] = {
+        "lr": arguments.learning_rate,
+        "weight_decay": arguments.weight_decay,
+    }
     if arguments.backend != "xla" and torch_has(FUSED_OPTIMIZERS):
         options["fused"] = True
     if arguments.optimizer == "sgd":

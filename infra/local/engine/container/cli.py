@@ -1,8 +1,8 @@
 """podman's or docker's command line, and whether it really runs containers on this machine.
 
-Settings that containers need here (runtime, cgroup manager, limits) are in files of the platform's own, which the
-command's environment names: nothing of the user's is read differently or changed. Where the user names files of their
-own (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF), those count.
+Settings that containers need here (runtime, cgroup manager, limits) are in files of the platform's
+own, which the command's environment names: nothing of the user's is read differently or changed.
+Where the user names files of their own (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF), those count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,17 @@ from infra.local.state.files import write_atomically
 PROGRAMS = ("podman", "docker")
 _COMMAND_SECONDS = 60.0
 _PROBE_SECONDS = 30.0
-_KEPT_NAMES = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "TMPDIR", "CONTAINERS_STORAGE_CONF")
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # netavark needs iptables
+_KEPT_NAMES = (
+    "PATH",
+    "HOME",
+    "XDG_RUNTIME_DIR",
+    "DOCKER_HOST",
+    "TMPDIR",
+    "CONTAINERS_STORAGE_CONF",
+)
+_SYSTEM_PATH = (  # netavark needs iptables
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
 
 
 class ContainerCommandError(EngineError):
@@ -37,13 +46,19 @@ class ContainerCli:
     environment: dict[str, str]
 
     @classmethod
-    def find(cls, settings_dir: Path, insecure_registries: Sequence[str] = ()) -> ContainerCli | None:
-        """podman or docker, whichever is found first; None where neither is. Its settings go to `settings_dir`."""
+    def find(
+        cls, settings_dir: Path, insecure_registries: Sequence[str] = ()
+    ) -> ContainerCli | None:
+        """podman or docker, whichever is found first; None where neither is. Its settings go to
+        `settings_dir`.
+        """
         found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
         if found is None:
             return None
         settings_dir.mkdir(parents=True, exist_ok=True)
-        environment = {name: value for name in _KEPT_NAMES if (value := os.environ.get(name)) is not None}
+        environment = {
+            name: value for name in _KEPT_NAMES if (value := os.environ.get(name)) is not None
+        }
         environment["PATH"] = f"{environment.get('PATH', '')}:{_SYSTEM_PATH}".lstrip(":")
         settings = {
             "CONTAINERS_CONF": _containers_conf(),
@@ -78,29 +93,45 @@ class ContainerCli:
             raise ContainerCommandError(f"{shown}: {error}") from error
         if done.returncode != 0:
             said = done.stderr.strip() or done.stdout.strip() or "it said nothing"
-            raise ContainerCommandError(f"{shown} failed with exit code {done.returncode}: {said[-2000:]}")
+            raise ContainerCommandError(
+                f"{shown} failed with exit code {done.returncode}: {said[-2000:]}"
+            )
         return done.stdout
 
     def remove(self, containers: Sequence[str]) -> None:
-        """End and remove containers at once; one that isn't there is no error. Raises ContainerCommandError."""
+        """End and remove containers at once; one that isn't there is no error. Raises
+        ContainerCommandError.
+        """
         at_once = ("--time", "0", "--ignore") if self.name == "podman" else ()
         self.call("rm", "--force", "--volumes", *at_once, *containers)
 
     def remove_labelled(self, label: str) -> None:
-        """Remove every container and network with the label ("name=value"). Raises ContainerCommandError."""
+        """Remove every container and network with the label ("name=value"). Raises
+        ContainerCommandError.
+        """
         if containers := self.call("ps", "--all", "--quiet", "--filter", f"label={label}").split():
             self.remove(containers)
         if networks := self.call("network", "ls", "--quiet", "--filter", f"label={label}").split():
             self.call("network", "rm", *networks)
 
     def problem(self, scratch: Path, needs_registry: bool) -> str | None:
-        """Why containers can't be run here, or None. Seen by running one: this machine's own /usr, read only."""
+        """Why containers can't be run here, or None. Seen by running one: this machine's own /usr,
+        read only.
+        """
         if os.geteuid() != 0:
-            return f"{self.name} is there, but the engine needs root: it enters its containers' networks"
-        if needs_registry and shutil.which("docker-registry", path=self.environment["PATH"]) is None:
+            return (
+                f"{self.name} is there, but the engine needs root: it enters its containers'"
+                " networks"
+            )
+        if (
+            needs_registry
+            and shutil.which("docker-registry", path=self.environment["PATH"]) is None
+        ):
             return "docker-registry is not installed, and --registry names no other one"
         if self.name != "podman":
-            return None if _docker_answers(self) else "docker is there, but its daemon doesn't answer"
+            return (
+                None if _docker_answers(self) else "docker is there, but its daemon doesn't answer"
+            )
         root = scratch / "probe-root"
         (root / "usr").mkdir(parents=True, exist_ok=True)
         for name in ("bin", "sbin", "lib", "lib64"):
@@ -110,7 +141,15 @@ class ContainerCli:
         try:
             self.call("network", "create", network)  # with iptables, which a node's network needs
             try:
-                arguments = ("--rm", "--network", network, "--volume", "/usr:/usr:ro", "--rootfs", str(root))
+                arguments = (
+                    "--rm",
+                    "--network",
+                    network,
+                    "--volume",
+                    "/usr:/usr:ro",
+                    "--rootfs",
+                    str(root),
+                )
                 self.call("run", *arguments, "/usr/bin/true", timeout_seconds=_PROBE_SECONDS)
             finally:
                 self.call("network", "rm", "--force", network)
@@ -130,14 +169,19 @@ def _docker_answers(cli: ContainerCli) -> bool:
 
 
 def _containers_conf() -> str:
-    """podman's defaults ask for more than a container or a small virtual machine may give: limits above its own,
-    systemd's cgroup manager, crun."""
+    """podman's defaults ask for more than a container or a small virtual machine may give: limits
+    above its own, systemd's cgroup manager, crun.
+    """
     limits = (("nofile", resource.RLIMIT_NOFILE, 65_536), ("nproc", resource.RLIMIT_NPROC, 8_192))
-    ulimits = ", ".join(f'"{name}={limit}:{limit}"' for name, kind, most in limits for limit in [_limit(kind, most)])
+    ulimits = ", ".join(
+        f'"{name}={limit}:{limit}"' for name, kind, most in limits for limit in [_limit(kind, most)]
+    )
     has_systemd = Path("/run/systemd/system").is_dir()
     runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
     lines = ["[containers]", f"default_ulimits = [{ulimits}]", "[engine]", 'events_logger = "file"']
-    lines += ['compression_format = "zstd"']  # of pushed layers: a base of 1.5 GB takes half of gzip's time
+    lines += [
+        'compression_format = "zstd"'
+    ]  # of pushed layers: a base of 1.5 GB takes half of gzip's time
     lines += [f'cgroup_manager = "{"systemd" if has_systemd else "cgroupfs"}"']
     lines += [f'runtime = "{runtime}"'] if runtime else []
     return "\n".join(lines) + "\n"

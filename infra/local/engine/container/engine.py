@@ -1,7 +1,8 @@
 """The container engine: a job's nodes are containers of its image, in a network of their own.
 
-What is labelled with this engine's state folder is this engine's; nothing else is ever touched. The nodes end with the
-server: `container_reaper` removes them when the server has gone, and the next start what that has left.
+What is labelled with this engine's state folder is this engine's; nothing else is ever touched. The
+nodes end with the server: `container_reaper` removes them when the server has gone, and the next
+start what that has left.
 """
 
 from __future__ import annotations
@@ -61,9 +62,11 @@ _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUD
 
 
 class ContainerEngine(ExclusiveEngine):
-    """Runs nodes as containers, several jobs at once where they fit. See `infra.local.interfaces.Engine`.
+    """Runs nodes as containers, several jobs at once where they fit. See
+    `infra.local.interfaces.Engine`.
 
-    `room` is what the running jobs leave. A job that has no room in it yet takes some, or waits for it, in `run`.
+    `room` is what the running jobs leave. A job that has no room in it yet takes some, or waits for
+    it, in `run`.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Take the state folder (one live engine each) and remove whatever a killed predecessor left."""
+        """Take the state folder (one live engine each) and remove whatever a killed predecessor
+        left.
+        """
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()
@@ -86,7 +91,9 @@ class ContainerEngine(ExclusiveEngine):
         self._reaper = self._start_reaper()
 
     def close(self) -> None:
-        """Remove what is left and give the state folder back. The end of the process does so too."""
+        """Remove what is left and give the state folder back. The end of the process does so
+        too.
+        """
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
         self._reaper.wait()
@@ -105,10 +112,13 @@ class ContainerEngine(ExclusiveEngine):
         network = self._network(job)
         self._remove(job)
         labels = [f"--label={name}={value}" for name, value in self._labels(job).items()]
-        # The hosts' names are in /etc/hosts; podman's name server would say in every node's log that it has no syslog.
+        # The hosts' names are in /etc/hosts; podman's name server would say in every node's log
+        # that it has no syslog.
         without_dns = ["--disable-dns"] if self._cli.name == "podman" else []
         self._cli.call("network", "create", *without_dns, *labels, network)
-        addresses = _addresses(json.loads(self._cli.call("network", "inspect", network))[0], job.instance_count)
+        addresses = _addresses(
+            json.loads(self._cli.call("network", "inspect", network))[0], job.instance_count
+        )
         return make_container_nodes(self._state_dir, job, addresses)
 
     def clean_up(self, job: JobSpec) -> None:
@@ -124,7 +134,9 @@ class ContainerEngine(ExclusiveEngine):
         has_room = job.job_name in self.room
 
         def take() -> bool:
-            if not has_room and not self.room.take(job.job_name, job.instance_type, job.instance_count):
+            if not has_room and not self.room.take(
+                job.job_name, job.instance_type, job.instance_count
+            ):
                 return False
             if self._slot.take():
                 return True
@@ -142,23 +154,36 @@ class ContainerEngine(ExclusiveEngine):
                     self.room.give_back(job.job_name)
 
     def _run_alone(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
     ) -> RunResult:
         image = self._images.pull(job.image_uri)
         waits = uses_boot_barrier(job, image.environment)
         vcpus = self._vcpus(job)
         boot_folder = NODE_FOLDER if waits else None
-        environment = container_environment(job, vcpus, self._endpoint_url, self._node_key, boot_folder)
+        environment = container_environment(
+            job, vcpus, self._endpoint_url, self._node_key, boot_folder
+        )
         for node in nodes:
-            write_atomically(barrier_folder(node) / ENVIRONMENT_FILE, environment_script(environment), READABLE)
+            write_atomically(
+                barrier_folder(node) / ENVIRONMENT_FILE, environment_script(environment), READABLE
+            )
         cpus = self.room.cpus(job.job_name)
-        plans = [self._plan(job, node, nodes, image, cpu) for node, cpu in zip(nodes, cpus, strict=True)]
+        plans = [
+            self._plan(job, node, nodes, image, cpu) for node, cpu in zip(nodes, cpus, strict=True)
+        ]
         port = urlsplit(self._endpoint_url).port
         assert port is not None
         with ContainerNodes(self._cli, plans, port, on_line) as running:
             self._live[job.job_name] = running
             try:
-                quota = _quota(running, vcpus, {node.host: cpu for node, cpu in zip(nodes, cpus, strict=True)})
+                quota = _quota(
+                    running, vcpus, {node.host: cpu for node, cpu in zip(nodes, cpus, strict=True)}
+                )
                 if quota and not waits:
                     quota.apply()
                 folders = {node.host: barrier_folder(node) for node in nodes} if waits else None
@@ -177,19 +202,25 @@ class ContainerEngine(ExclusiveEngine):
             finally:
                 self._live.pop(job.job_name, None)
 
-    def _plan(self, job: JobSpec, node: Node, nodes: Sequence[Node], image: ImageConfig, cpu: int) -> ContainerPlan:
+    def _plan(
+        self, job: JobSpec, node: Node, nodes: Sequence[Node], image: ImageConfig, cpu: int
+    ) -> ContainerPlan:
         memory = capacity.MEMORY_BYTES_BY_INSTANCE_TYPE[job.instance_type]
         options = ["--network", self._network(job), "--ip", node.address, "--hostname", node.host]
         options += [f"--add-host={peer.host}:{peer.address}" for peer in nodes]
         options += [f"--memory={memory}", f"--memory-swap={memory}", f"--shm-size={_SHARED_MEMORY}"]
         options += [f"--pids-limit={_PIDS}", f"--cpu-shares={LEAST_SHARES}", f"--cpuset-cpus={cpu}"]
         options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--log-driver=none"]
-        options += [f"--cap-add={name}" for name in (_SSHD_CAPABILITIES if launched_over_ssh(job) else ())]
+        options += [
+            f"--cap-add={name}" for name in (_SSHD_CAPABILITIES if launched_over_ssh(job) else ())
+        ]
         options += [f"--label={name}={value}" for name, value in self._labels(job).items()]
         if self._cli.name == "podman":
             options += ["--http-proxy=false", "--pull=never"]
         # Not the whole of /opt/ml: its code is the image's own.
-        folders = sorted(path for path in node.opt_ml.iterdir() if path.is_dir() and path.name != "code")
+        folders = sorted(
+            path for path in node.opt_ml.iterdir() if path.is_dir() and path.name != "code"
+        )
         options += [f"--volume={folder}:/opt/ml/{folder.name}" for folder in folders]
         options += [f"--volume={barrier_folder(node)}:{NODE_FOLDER}"]
         name = f"{self._network(job)}-{node.host}"
@@ -203,7 +234,11 @@ class ContainerEngine(ExclusiveEngine):
         )
 
     def _labels(self, job: JobSpec) -> dict[str, str]:
-        return {_STATE_LABEL: self._state_id, _OWNER_LABEL: self._owner, "nodesweep.job": self._network(job)}
+        return {
+            _STATE_LABEL: self._state_id,
+            _OWNER_LABEL: self._owner,
+            "nodesweep.job": self._network(job),
+        }
 
     def _network(self, job: JobSpec) -> str:
         return f"nodesweep-{self._state_id}-{job.job_name}"
@@ -214,9 +249,10 @@ class ContainerEngine(ExclusiveEngine):
     def _start_reaper(self) -> subprocess.Popen[bytes]:
         label = f"{_OWNER_LABEL}={self._owner}"
         code = (
-            f"import sys; sys.path.insert(0, {str(_ROOT)!r}); sys.stdin.buffer.read()\n"
-            "from infra.local.engine.container.cli import ContainerCli\n"
-            f"ContainerCli({self._cli.program!r}, {self._cli.environment!r}).remove_labelled({label!r})"
+            f"import sys; sys.path.insert(0, {str(_ROOT)!r}); sys.stdin.buffer.read()\nfrom"
+            " infra.local.engine.container.cli import"
+            f" ContainerCli\nContainerCli({self._cli.program!r},"
+            f" {self._cli.environment!r}).remove_labelled({label!r})"
         )
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", code],
@@ -236,11 +272,15 @@ def launched_over_ssh(job: JobSpec) -> bool:
 
 
 def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
-    """The nodes' addresses in a network that podman or docker describes. Raises EngineError where they don't fit."""
+    """The nodes' addresses in a network that podman or docker describes. Raises EngineError where
+    they don't fit.
+    """
     import ipaddress
 
     subnets = network.get("subnets") or network.get("IPAM", {}).get("Config") or []
-    subnet = ipaddress.ip_network(next(iter(subnets[0][key] for key in ("subnet", "Subnet") if key in subnets[0])))
+    subnet = ipaddress.ip_network(
+        next(iter(subnets[0][key] for key in ("subnet", "Subnet") if key in subnets[0]))
+    )
     if _FIRST_ADDRESS + count >= subnet.num_addresses:
         raise EngineError(f"the network {subnet} has no addresses for {count} nodes")
     return [str(subnet[_FIRST_ADDRESS + index]) for index in range(count)]

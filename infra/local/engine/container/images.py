@@ -20,7 +20,9 @@ from infra.local.interfaces import BuiltImage, ImageBuildError
 from infra.local.state.files import write_atomically
 
 _SHIM = '#!/bin/sh\nexec {program} "$@"\n'
-_REFERENCE = re.compile(r"(?P<name>[^@]+?)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<tag>[\w][\w.-]{0,127}))?")
+_REFERENCE = re.compile(
+    r"(?P<name>[^@]+?)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<tag>[\w][\w.-]{0,127}))?"
+)
 _PULL_SECONDS = 1800.0
 
 
@@ -33,7 +35,9 @@ class ImageConfig:
 
 
 class ContainerImageStore:
-    """See `infra.local.interfaces.ImageStore`; `address` is the registry's host:port, as ECR gives it to clients."""
+    """See `infra.local.interfaces.ImageStore`; `address` is the registry's host:port, as ECR gives
+    it to clients.
+    """
 
     def __init__(self, state_dir: Path, cli: ContainerCli, registry: Registry) -> None:
         self._cli = cli
@@ -55,10 +59,21 @@ class ContainerImageStore:
         return self._registry.address
 
     def open_shell(
-        self, context: Path, variables: Mapping[str, str], on_line: Callable[[str], None], stop: threading.Event
+        self,
+        context: Path,
+        variables: Mapping[str, str],
+        on_line: Callable[[str], None],
+        stop: threading.Event,
     ) -> BuildShell:
-        """A shell in the context's folder, in which `docker` is this machine's builder; variables are the build's."""
-        environment = {"LANG": "C.UTF-8", "CODEBUILD_SRC_DIR": str(context), **self._cli.environment, **variables}
+        """A shell in the context's folder, in which `docker` is this machine's builder; variables
+        are the build's.
+        """
+        environment = {
+            "LANG": "C.UTF-8",
+            "CODEBUILD_SRC_DIR": str(context),
+            **self._cli.environment,
+            **variables,
+        }
         environment["PATH"] = f"{self._shims}:{self._cli.environment['PATH']}"
         return BuildShell(context, environment, on_line, stop)
 
@@ -74,7 +89,9 @@ class ContainerImageStore:
     ) -> BuiltImage:
         """Build and push without a buildspec. Raises ImageBuildError."""
         image = shlex.quote(f"{self.address}/{repository}:{tag}")
-        arguments = " ".join(f"--build-arg {shlex.quote(f'{name}={value}')}" for name, value in build_args.items())
+        arguments = " ".join(
+            f"--build-arg {shlex.quote(f'{name}={value}')}" for name, value in build_args.items()
+        )
         deadline = time.monotonic() + deadline_seconds
         with self.open_shell(context, {}, on_line, stop) as shell:
             for phase, command in (
@@ -93,13 +110,18 @@ class ContainerImageStore:
         return BuiltImage(digest)
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The registry's folder where the image is in it, or on this machine; None where it would have to be pulled."""
+        """The registry's folder where the image is in it, or on this machine; None where it would
+        have to be pulled.
+        """
         match = _REFERENCE.fullmatch(image_uri)
         if match is None:
             return None
         host, _, repository = match["name"].partition("/")
         if host == self.address:
-            found = self._registry.digest(repository, match["digest"] or match["tag"] or "latest") is not None
+            found = (
+                self._registry.digest(repository, match["digest"] or match["tag"] or "latest")
+                is not None
+            )
         else:
             found = self._is_local(image_uri)
         return self._state_dir if found else None
@@ -113,11 +135,15 @@ class ContainerImageStore:
         try:
             if not self._is_local(image_uri):
                 self._cli.call("pull", "--quiet", image_uri, timeout_seconds=_PULL_SECONDS)
-            config: dict[str, Any] = json.loads(self._cli.call("image", "inspect", image_uri))[0]["Config"]
+            config: dict[str, Any] = json.loads(self._cli.call("image", "inspect", image_uri))[0][
+                "Config"
+            ]
         except ContainerCommandError as error:
             raise ImageNotFoundError(f"image {image_uri} can't be pulled: {error}") from error
         pairs = (entry.partition("=") for entry in config.get("Env") or [])
-        return ImageConfig(tuple(config.get("Entrypoint") or ()), {name: value for name, _, value in pairs})
+        return ImageConfig(
+            tuple(config.get("Entrypoint") or ()), {name: value for name, _, value in pairs}
+        )
 
     def _is_local(self, image_uri: str) -> bool:
         try:

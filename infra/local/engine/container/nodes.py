@@ -1,4 +1,6 @@
-"""A job's running containers: started together, watched, signalled, and removed whatever happens."""
+"""A job's running containers: started together, watched, signalled, and removed whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,12 @@ _TICK_SECONDS = 0.05
 _DRAIN_SECONDS = 5.0
 _MAX_LINE_BYTES = 256 * 1024
 _PROGRAM_FAILED = 125  # podman's and docker's own exit code, where there was no container to run
-# Waits for a line on standard input: by then every node of the job is there, with the platform in its network. Without
-# one (the server is gone) it ends. The environment comes in a file: it is on no command line, and may hold line ends.
+# Waits for a line on standard input: by then every node of the job is there, with the platform in
+# its network. Without one (the server is gone) it ends. The environment comes in a file: it is on
+# no command line, and may hold line ends.
 _START = f'read -r _ || exit 1; . {NODE_FOLDER}/{ENVIRONMENT_FILE}; exec "$@" </dev/null'
-# SIGTERM to all but process 1 and those that had one. The kernel spares process 1 likewise: the toolkit's `train` has
-# no handler and would not pass it on.
+# SIGTERM to all but process 1 and those that had one. The kernel spares process 1 likewise: the
+# toolkit's `train` has no handler and would not pass it on.
 _TERMINATE = (
     'had=" 1 $$ $1 "; for folder in /proc/[0-9]*; do pid=${folder#/proc/}; '
     'case "$had" in *" $pid "*) ;; *) kill -TERM "$pid" 2>/dev/null && echo "$pid" ;; esac; done'
@@ -44,7 +47,9 @@ _TERMINATE = (
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """How to run one node: its container's name, options, image, command; `folder` is the node's on this machine."""
+    """How to run one node: its container's name, options, image, command; `folder` is the node's on
+    this machine.
+    """
 
     host: str
     name: str
@@ -60,10 +65,16 @@ def environment_script(environment: Mapping[str, str]) -> str:
 
 
 class ContainerNodes:
-    """A context. Inside, every node's container is there; `release` lets them run. See `running_nodes.RunningNodes`."""
+    """A context. Inside, every node's container is there; `release` lets them run. See
+    `running_nodes.RunningNodes`.
+    """
 
     def __init__(
-        self, cli: ContainerCli, plans: Sequence[ContainerPlan], platform_port: int, on_line: LineSink
+        self,
+        cli: ContainerCli,
+        plans: Sequence[ContainerPlan],
+        platform_port: int,
+        on_line: LineSink,
     ) -> None:
         self.events: queue.Queue[Event] = queue.Queue()
         self._cli = cli
@@ -90,7 +101,10 @@ class ContainerNodes:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._clean_up()
         if error is None and self._sink_error:
@@ -115,15 +129,21 @@ class ContainerNodes:
             self._cli.call("kill", "--signal", "KILL", self._plans[host].name)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """SIGTERM to the node's processes but the first; whom it reached it keeps itself: ids are the container's."""
+        """SIGTERM to the node's processes but the first; whom it reached it keeps itself: ids are
+        the container's.
+        """
         had = " ".join(sorted(self._terminated[host]))
         with contextlib.suppress(ContainerCommandError):  # has ended
-            reached = self._cli.call("exec", self._plans[host].name, "sh", "-c", _TERMINATE, "sh", had)
+            reached = self._cli.call(
+                "exec", self._plans[host].name, "sh", "-c", _TERMINATE, "sh", had
+            )
             self._terminated[host] |= set(reached.split())
         return set()
 
     def quota_groups(self) -> dict[str, tuple[int, Path]]:
-        """Host -> (cgroup version, the container's own cpu group), for those that have one that can be seen here."""
+        """Host -> (cgroup version, the container's own cpu group), for those that have one that can
+        be seen here.
+        """
         found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
         return {host: group for host, group in found.items() if group is not None}
 
@@ -137,12 +157,27 @@ class ContainerNodes:
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         """Host -> what its processes use now."""
-        running = {host: pid for host, pid in self.pid_by_host.items() if self._clients[host].poll() is None}
+        running = {
+            host: pid
+            for host, pid in self.pid_by_host.items()
+            if self._clients[host].poll() is None
+        }
         groups = {host: groups_of(pid).get("cpuacct") for host, pid in running.items()}
-        return usage_by_host(running, {host: group[1] if group else None for host, group in groups.items()}, vcpus)
+        return usage_by_host(
+            running, {host: group[1] if group else None for host, group in groups.items()}, vcpus
+        )
 
     def _start(self, plan: ContainerPlan) -> None:
-        start = ("--interactive", "--entrypoint", "sh", plan.image, "-c", _START, "sh", *plan.command)
+        start = (
+            "--interactive",
+            "--entrypoint",
+            "sh",
+            plan.image,
+            "-c",
+            _START,
+            "sh",
+            *plan.command,
+        )
         client = subprocess.Popen(
             [self._cli.program, "run", "--name", plan.name, *plan.options, *start],
             env=self._cli.environment,
@@ -153,7 +188,9 @@ class ContainerNodes:
             start_new_session=True,  # a Ctrl-C is for the server, which then stops the job in order
         )
         self._clients[plan.host] = client
-        thread = threading.Thread(target=self._follow, args=(plan.host, client), name=f"node-{plan.name}", daemon=True)
+        thread = threading.Thread(
+            target=self._follow, args=(plan.host, client), name=f"node-{plan.name}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
@@ -162,17 +199,25 @@ class ContainerNodes:
         while True:
             with contextlib.suppress(ContainerCommandError):  # some are not there yet
                 names = [plan.name for plan in self._plans.values()]
-                pids = self._cli.call("inspect", "--type", "container", "--format", "{{.State.Pid}}", *names).split()
-                self.pid_by_host = {host: int(pid) for host, pid in zip(self._plans, pids, strict=True) if int(pid)}
+                pids = self._cli.call(
+                    "inspect", "--type", "container", "--format", "{{.State.Pid}}", *names
+                ).split()
+                self.pid_by_host = {
+                    host: int(pid) for host, pid in zip(self._plans, pids, strict=True) if int(pid)
+                }
             if len(self.pid_by_host) == len(self._plans):
                 return
             for host, client in self._clients.items():
                 if client.poll() is not None:
                     self._threads[list(self._clients).index(host)].join(_DRAIN_SECONDS)
                     said = self._last_lines.get(host, "it said nothing")
-                    raise SupervisorError(f"{host}'s container did not start ({self._cli.name}: {said})")
+                    raise SupervisorError(
+                        f"{host}'s container did not start ({self._cli.name}: {said})"
+                    )
             if time.monotonic() >= deadline:
-                raise SupervisorError(f"the job's containers were not there within {_START_SECONDS:g} s")
+                raise SupervisorError(
+                    f"the job's containers were not there within {_START_SECONDS:g} s"
+                )
             time.sleep(_TICK_SECONDS)
 
     def _follow(self, host: str, client: subprocess.Popen[bytes]) -> None:
@@ -186,12 +231,18 @@ class ContainerNodes:
             try:
                 self._on_line(host, text, int(time.time() * 1000))
             except Exception as error:
-                self._sink_error = self._sink_error or error  # raised at the end: the node must not block
+                self._sink_error = (
+                    self._sink_error or error
+                )  # raised at the end: the node must not block
         code = client.wait()
         if code == _PROGRAM_FAILED:
-            self.events.put({"event": "not_started", "host": host, "error": self._last_lines.get(host, "")})
+            self.events.put(
+                {"event": "not_started", "host": host, "error": self._last_lines.get(host, "")}
+            )
         else:
-            self.events.put({"event": "ended", "host": host, "exit_code": code if code <= 128 else 128 - code})
+            self.events.put(
+                {"event": "ended", "host": host, "exit_code": code if code <= 128 else 128 - code}
+            )
 
     def _clean_up(self) -> None:
         for relay in self._relays:

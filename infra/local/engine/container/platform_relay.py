@@ -1,7 +1,8 @@
 """The platform's endpoint inside a container's network: its port on the container's own loopback.
 
-The server listens on this machine's loopback only, and a node has a network of its own. A socket that is made inside
-that network and served from out here gives the node the same URL as everyone, and nobody else a way in.
+The server listens on this machine's loopback only, and a node has a network of its own. A socket
+that is made inside that network and served from out here gives the node the same URL as everyone,
+and nobody else a way in.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _CHUNK_BYTES = 1 << 16
 
 
 class PlatformRelay:
-    """Listens on `port` of the loopback of a process's network, and passes connections to the same port out here."""
+    """Listens on `port` of the loopback of a process's network, and passes connections to the same
+    port out here.
+    """
 
     def __init__(self, pid: int, port: int) -> None:
         """Raises EngineError where the network can't be entered."""
@@ -74,7 +77,9 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def _inside_network_of(pid: int, make: Callable[[], socket.socket]) -> socket.socket:
-    """Call `make` in a thread of its own that enters the network and ends: a thread's network is its own."""
+    """Call `make` in a thread of its own that enters the network and ends: a thread's network is
+    its own.
+    """
     made: list[socket.socket] = []
     problems: list[OSError] = []
 
@@ -93,5 +98,7 @@ def _inside_network_of(pid: int, make: Callable[[], socket.socket]) -> socket.so
     thread.start()
     thread.join()
     if problems:
-        raise EngineError(f"the network of process {pid} can't be entered: {problems[0]}") from problems[0]
+        raise EngineError(
+            f"the network of process {pid} can't be entered: {problems[0]}"
+        ) from problems[0]
     return made[0]

@@ -14,9 +14,11 @@ _LEAST = {1: LEAST_SHARES, 2: 1}
 
 @dataclass(frozen=True)
 class YieldingQuotas(CpuQuotas):
-    """A node that has no quota in force, as it boots or ends, takes only what the nodes of other jobs leave.
+    """A node that has no quota in force, as it boots or ends, takes only what the nodes of other
+    jobs leave.
 
-    Those are being measured, and a node that boots would take their CPU. Alone it gets all the same.
+    Those are being measured, and a node that boots would take their CPU. Alone it gets all the
+    same.
     """
 
     def apply(self, group: Path, vcpus: float) -> None:

@@ -1,7 +1,8 @@
-"""A real OCI registry (Debian's docker-registry, or any that is named), behind the face that ECR gives it.
+"""A real OCI registry (Debian's docker-registry, or any that is named), behind the face that ECR
+gives it.
 
-The face is a small HTTP proxy on loopback: it streams everything through, and does what ECR does at a push and a
-registry doesn't: refuse to move an immutable tag, and tell ECR's API of the image.
+The face is a small HTTP proxy on loopback: it streams everything through, and does what ECR does at
+a push and a registry doesn't: refuse to move an immutable tag, and tell ECR's API of the image.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from infra.local.tether import tethered
 
 HOST = "127.0.0.1"
 MANIFEST_TYPES = (
-    "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json, "
-    "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json"
+    "application/vnd.oci.image.manifest.v1+json,"
+    " application/vnd.docker.distribution.manifest.v2+json,"
+    " application/vnd.oci.image.index.v1+json,"
+    " application/vnd.docker.distribution.manifest.list.v2+json"
 )
 _START_SECONDS = 20.0
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 120.0
-_HOP_HEADERS = frozenset({"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"})
+_HOP_HEADERS = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"}
+)
 
 
 class PushRules(Protocol):
@@ -59,10 +64,13 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class Registry:
-    """The registry and its face. `address` is host:port of the face; `rules` may be set once ECR is there."""
+    """The registry and its face. `address` is host:port of the face; `rules` may be set once ECR is
+    there.
+    """
 
     def __init__(self, folder: Path, backend: str | None = None) -> None:
-        """Start both; the face keeps its port over restarts where it can. `backend` is a registry that runs already.
+        """Start both; the face keeps its port over restarts where it can. `backend` is a registry
+        that runs already.
 
         Raises EngineError.
         """
@@ -118,11 +126,16 @@ class Registry:
     def _start(self, folder: Path) -> subprocess.Popen[bytes]:
         program = shutil.which("docker-registry")
         if program is None:
-            raise EngineError("docker-registry is not installed; install it, or name a registry with --registry")
+            raise EngineError(
+                "docker-registry is not installed; install it, or name a registry with --registry"
+            )
         config = {
             "version": 0.1,
             "log": {"level": "warn", "accesslog": {"disabled": True}},
-            "storage": {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}},
+            "storage": {
+                "filesystem": {"rootdirectory": str(folder / "data")},
+                "delete": {"enabled": True},
+            },
             "http": {"addr": self._socket, "net": "unix", "relativeurls": True},
         }
         write_atomically(folder / "config.yml", json.dumps(config))  # JSON is YAML
@@ -152,7 +165,9 @@ class Registry:
 
 
 def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
-    """On the port of last time, as images are named by it; on a free one where that is taken, or there was none."""
+    """On the port of last time, as images are named by it; on a free one where that is taken, or
+    there was none.
+    """
 
     class Handler(_Face):
         upstream = registry
@@ -178,7 +193,12 @@ class _Face(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         parts = self.path.partition("?")[0].split("/")
-        if self.command == "PUT" and len(parts) > 4 and parts[1] == "v2" and parts[-2] == "manifests":
+        if (
+            self.command == "PUT"
+            and len(parts) > 4
+            and parts[1] == "v2"
+            and parts[-2] == "manifests"
+        ):
             self._put_manifest("/".join(parts[2:-2]), parts[-1])
         else:
             self._pass_on(None)
@@ -203,7 +223,9 @@ class _Face(BaseHTTPRequestHandler):
     def _pass_on(self, body: bytes | None, on_success: Callable[[], None] | None = None) -> None:
         connection = self.upstream.connect()
         try:
-            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            connection.putrequest(
+                self.command, self.path, skip_host=True, skip_accept_encoding=True
+            )
             for name, value in self.headers.items():
                 if name.lower() not in _HOP_HEADERS:
                     connection.putheader(name, value)
@@ -212,7 +234,8 @@ class _Face(BaseHTTPRequestHandler):
                 connection.send(chunk)
             answer = connection.getresponse()
             if on_success and answer.status < 300:
-                on_success()  # before the client hears of it, so that whoever pushes finds the image in ECR
+                # before the client hears of it, so that whoever pushes finds the image in ECR
+                on_success()
             self._answer(answer)
         finally:
             connection.close()

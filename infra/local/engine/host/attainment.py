@@ -1,4 +1,5 @@
-"""How much of the CPU that a node asked for it got, by what the kernel has counted between two moments.
+"""How much of the CPU that a node asked for it got, by what the kernel has counted between two
+moments.
 
 What is read, what it tells and what it can't is in docs/method.md, "Attainment".
 """
@@ -16,7 +17,9 @@ from infra.local.interfaces import NodeAttainment, NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7
-"""Places among the numbers of a `cpu` line of /proc/stat; those behind steal are in user and nice already."""
+"""Places among the numbers of a `cpu` line of /proc/stat; those behind steal are in user and nice
+already.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class NodeReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was counted for all nodes of a job up to one moment (monotonic), and for the CPUs they run on."""
+    """What was counted for all nodes of a job up to one moment (monotonic), and for the CPUs they
+    run on.
+    """
 
     at_seconds: float
     nodes: Mapping[str, NodeReading]
@@ -60,17 +65,22 @@ def attainments(
         first, last = begin.nodes[host], end.nodes[host]
         throttled_seconds = max(0.0, last.throttled_seconds - first.throttled_seconds)
         waited_seconds = _difference(first.waited_seconds, last.waited_seconds)
-        delay_seconds = None if waited_seconds is None else max(0.0, waited_seconds - throttled_seconds)
+        delay_seconds = (
+            None if waited_seconds is None else max(0.0, waited_seconds - throttled_seconds)
+        )
         others = _taken_by_others(host, begin, end, used, cpu_by_host)
         throttled_share = _share(
-            _difference(first.throttled_periods, last.throttled_periods), _difference(first.periods, last.periods)
+            _difference(first.throttled_periods, last.throttled_periods),
+            _difference(first.periods, last.periods),
         )
         quota_seconds = vcpus * seconds
         found[host] = NodeAttainment(
             seconds=seconds,
             quota_seconds=quota_seconds,
             cpu_seconds=cpu_seconds,
-            asked_seconds=asked_seconds(quota_seconds, cpu_seconds, delay_seconds, others, throttled_share),
+            asked_seconds=asked_seconds(
+                quota_seconds, cpu_seconds, delay_seconds, others, throttled_share
+            ),
             run_queue_delay_seconds=delay_seconds,
             throttled_share=throttled_share,
         )
@@ -84,10 +94,11 @@ def asked_seconds(
     others_seconds: float | None,
     throttled_share: float | None = None,
 ) -> float | None:
-    """The CPU time that a node would have used on a machine of its own; None where its waits are not known.
+    """The CPU time that a node would have used on a machine of its own; None where its waits are
+    not known.
 
-    What it used and what it waited for in the periods that did not use up its quota, but no more than its quota, and of
-    the wait no more than others took (docs/method.md, "Attainment").
+    What it used and what it waited for in the periods that did not use up its quota, but no more
+    than its quota, and of the wait no more than others took (docs/method.md, "Attainment").
     """
     if delay_seconds is None:
         return None
@@ -98,9 +109,15 @@ def asked_seconds(
 
 
 def _taken_by_others(
-    host: str, begin: Reading, end: Reading, used: Mapping[str, float], cpu_by_host: Mapping[str, int]
+    host: str,
+    begin: Reading,
+    end: Reading,
+    used: Mapping[str, float],
+    cpu_by_host: Mapping[str, int],
 ) -> float | None:
-    """A node's part of what its CPU gave to none of this job's nodes; None where that is not counted."""
+    """A node's part of what its CPU gave to none of this job's nodes; None where that is not
+    counted.
+    """
     cpu = cpu_by_host.get(host)
     if cpu is None or cpu not in begin.busy_seconds or cpu not in end.busy_seconds:
         return None
@@ -120,7 +137,8 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 class AttainmentMeter:
-    """Reads the nodes of a job from the moment that it measures: `begin`, `look` now and then, `attainments`.
+    """Reads the nodes of a job from the moment that it measures: `begin`, `look` now and then,
+    `attainments`.
 
     Looked at now and then, because the kernel forgets what a thread had waited when it ends.
     """
@@ -136,7 +154,9 @@ class AttainmentMeter:
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node that has no control group."""
+        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node that has no
+        control group.
+        """
         self._usage = usage
         self._group_by_host = group_by_host
         self._cpu_by_host = cpu_by_host
@@ -155,10 +175,15 @@ class AttainmentMeter:
         self._begin = self._end = self._read()
 
     def look(self) -> None:
-        """Up to now it counts, unless a process has ended meanwhile and taken its CPU time with it."""
+        """Up to now it counts, unless a process has ended meanwhile and taken its CPU time with
+        it.
+        """
         now = self._read()
         known = self._end.nodes if self._end is not None else {}
-        if all(host in now.nodes and now.nodes[host].cpu_seconds >= known[host].cpu_seconds for host in known):
+        if all(
+            host in now.nodes and now.nodes[host].cpu_seconds >= known[host].cpu_seconds
+            for host in known
+        ):
             self._end = now
 
     def attainments(self) -> dict[str, NodeAttainment]:
@@ -195,7 +220,8 @@ class AttainmentMeter:
 
 
 class ThreadWaits:
-    """How long threads have waited for a CPU (/proc/TID/schedstat), those that have ended since included.
+    """How long threads have waited for a CPU (/proc/TID/schedstat), those that have ended since
+    included.
 
     /proc/PID/schedstat is that of a process's first thread alone, so every thread is read.
     """
@@ -207,7 +233,9 @@ class ThreadWaits:
         self._is_counted = False
 
     def seconds(self, thread_ids: Iterable[int]) -> float | None:
-        """Of these threads, and of those of earlier calls; None on a kernel that doesn't count it."""
+        """Of these threads, and of those of earlier calls; None on a kernel that doesn't count
+        it.
+        """
         now: dict[int, int] = {}
         for thread_id in thread_ids:
             fields = _read(self._proc / str(thread_id) / "schedstat").split()
@@ -230,7 +258,9 @@ def group_threads(group: Path) -> list[int]:
 
 
 def cpu_statistics(group: Path) -> dict[str, float]:
-    """The group's cpu.stat with `throttled_seconds`, 0 for a group without a quota, whichever version wrote it."""
+    """The group's cpu.stat with `throttled_seconds`, 0 for a group without a quota, whichever
+    version wrote it.
+    """
     found: dict[str, float] = {}
     for line in _read(group / "cpu.stat").splitlines():
         name, _, value = line.partition(" ")
@@ -241,14 +271,18 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 
 
 def busy_seconds(stat: str) -> dict[int, float]:
-    """By CPU, the time that something ran on it or a hypervisor withheld it, by the text of /proc/stat."""
+    """By CPU, the time that something ran on it or a hypervisor withheld it, by the text of
+    /proc/stat.
+    """
     found = {}
     for line in stat.splitlines():
         name, *numbers = line.split()
         if name.startswith("cpu") and name != "cpu":
             ticks = [int(number) for number in numbers[: _STEAL + 1]]
             if any(ticks):  # a sandbox's kernel may show zeros
-                found[int(name.removeprefix("cpu"))] = (sum(ticks) - _idle(ticks)) / _TICKS_PER_SECOND
+                found[int(name.removeprefix("cpu"))] = (
+                    sum(ticks) - _idle(ticks)
+                ) / _TICKS_PER_SECOND
     return found
 
 

@@ -9,12 +9,17 @@ from pathlib import Path
 from infra.local.engine.host.cgroups import cpu_limit, enclosing_groups
 
 VCPUS_BY_INSTANCE_TYPE = {"ml.local.small": 0.2, "ml.local.medium": 0.5, "ml.local.large": 1.0}
-MEMORY_BYTES_BY_INSTANCE_TYPE = {"ml.local.small": 2 << 30, "ml.local.medium": 4 << 30, "ml.local.large": 8 << 30}
+MEMORY_BYTES_BY_INSTANCE_TYPE = {
+    "ml.local.small": 2 << 30,
+    "ml.local.medium": 4 << 30,
+    "ml.local.large": 8 << 30,
+}
 """The limit of a node that is a container. Not reserved: capacity goes by vCPUs."""
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:
-    """The cores this process may use: taskset's affinity and a container's CPU quota count, not the board's.
+    """The cores this process may use: taskset's affinity and a container's CPU quota count, not the
+    board's.
 
     `groups` are this process's cgroups and those above them; by default they are looked up.
     """
@@ -25,31 +30,37 @@ def machine_cores(groups: Iterable[Path] | None = None) -> float:
 def cpu_of_each_node(instance_count: int) -> list[int]:
     """Nodes dealt out over the CPUs in turn, each to stay on its own.
 
-    The kernel hands a quota out per CPU in slices (5 ms): a node that wanders between CPUs leaves parts of its 2 ms per
-    10 ms period unused on each. With 8 nodes on 2 cores, staying took the median step from 133-170 to 118-135 ms.
+    The kernel hands a quota out per CPU in slices (5 ms): a node that wanders between CPUs leaves
+    parts of its 2 ms per 10 ms period unused on each. With 8 nodes on 2 cores, staying took the
+    median step from 133-170 to 118-135 ms.
     """
     cpus = sorted(os.sched_getaffinity(0))
     return [cpus[index % len(cpus)] for index in range(instance_count)]
 
 
 def omp_threads(vcpus: float) -> int:
-    """One thread at least: two threads under a quota of less than two CPUs only throttle each other."""
+    """One thread at least: two threads under a quota of less than two CPUs only throttle each
+    other.
+    """
     return max(1, int(vcpus))
 
 
 def capacity_problem(instance_type: str, instance_count: int, cores: float) -> str | None:
-    """Why `cores` can't hold that many nodes, in the words AWS uses behind "CapacityError: ", or None."""
+    """Why `cores` can't hold that many nodes, in the words AWS uses behind "CapacityError: ", or
+    None.
+    """
     vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type)
     if vcpus is None:
         known = ", ".join(VCPUS_BY_INSTANCE_TYPE)
         return (
-            "Unable to provision requested ML compute capacity. Please retry using a different ML instance type: "
-            f"this platform runs {known}, got {instance_type}."
+            "Unable to provision requested ML compute capacity. Please retry using a different ML"
+            f" instance type: this platform runs {known}, got {instance_type}."
         )
     # Sums of 0.2 are not exact: 10 x 0.2 on 2 cores must fit.
     if vcpus * instance_count > cores + 1e-9:
         return (
-            "Unable to provision requested ML compute capacity. Please retry using a different ML instance type: "
-            f"{instance_count} x {instance_type} asks for {vcpus * instance_count:g} vCPUs, this machine has {cores:g}."
+            "Unable to provision requested ML compute capacity. Please retry using a different ML"
+            f" instance type: {instance_count} x {instance_type} asks for"
+            f" {vcpus * instance_count:g} vCPUs, this machine has {cores:g}."
         )
     return None

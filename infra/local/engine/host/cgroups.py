@@ -1,13 +1,15 @@
 """CPU quotas for nodes, by cgroup v1 or v2, where this process may write them.
 
-`CpuQuotas.find` tries a quota on a real process before it believes in it: folders that look writable often refuse
-(read-only mounts in containers, controllers not delegated, no right to move a process).
+`CpuQuotas.find` tries a quota on a real process before it believes in it: folders that look
+writable often refuse (read-only mounts in containers, controllers not delegated, no right to move a
+process).
 
-The period is 20 ms, not the kernel's 100 ms, because a node runs its quota in one go and then stands still. Measured
-with 8 nodes of 0.2 vCPU on 2 cores, a step of 10 ms CPU time, 5th to 95th percentile of its wall time (ideal: 50 ms):
-period 100 ms: 10 to 95 ms; 20 ms: 39 to 62 ms; 10 ms: 47 to 55 ms; 5 ms: 49 to 54 ms. Shorter ones are steadier but
-lose time: of 77 ms of a training step's CPU time, one pinned node at 0.2 vCPU made 400 ms at 20 and at 100 ms (0.19
-vCPU), 560 ms at 10 ms (0.14 vCPU): a 2 ms quota is less than the kernel's tick of 4 ms and its slice of 5 ms.
+The period is 20 ms, not the kernel's 100 ms, because a node runs its quota in one go and then
+stands still. Measured with 8 nodes of 0.2 vCPU on 2 cores, a step of 10 ms CPU time, 5th to 95th
+percentile of its wall time (ideal: 50 ms): period 100 ms: 10 to 95 ms; 20 ms: 39 to 62 ms; 10 ms:
+47 to 55 ms; 5 ms: 49 to 54 ms. Shorter ones are steadier but lose time: of 77 ms of a training
+step's CPU time, one pinned node at 0.2 vCPU made 400 ms at 20 and at 100 ms (0.19 vCPU), 560 ms at
+10 ms (0.14 vCPU): a 2 ms quota is less than the kernel's tick of 4 ms and its slice of 5 ms.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ PERIOD_MICROSECONDS = 20_000
 WEIGHT_FILES = {1: "cpu.shares", 2: "cpu.weight"}
 USUAL_WEIGHTS = {1: 1024, 2: 100}
 FIRST = 64
-"""How many times the usual weight nodes have that measure. To the scheduler they are one group, with the weight of one
-other process, and without it two nodes beside six busy processes per CPU got about half of what they asked for. Not the
-kernel's most: nodes that fill the machine leave the platform's server 1/33 of each of two CPUs.
+"""How many times the usual weight nodes have that measure. To the scheduler they are one group,
+with the weight of one other process, and without it two nodes beside six busy processes per CPU got
+about half of what they asked for. Not the kernel's most: nodes that fill the machine leave the
+platform's server 1/33 of each of two CPUs.
 """
 _PROBE_TIMEOUT_SECONDS = 5.0
 _REMOVE_TIMEOUT_SECONDS = 2.0
@@ -40,7 +43,9 @@ class CpuQuotas:
     folder: Path
 
     @classmethod
-    def find(cls, name: str, candidates: Iterator[tuple[int, Path]] | None = None) -> tuple[CpuQuotas | None, str]:
+    def find(
+        cls, name: str, candidates: Iterator[tuple[int, Path]] | None = None
+    ) -> tuple[CpuQuotas | None, str]:
         """Quotas that were seen to work, or None; and the reason, for people."""
         refusals: list[str] = []
         for version, parent in candidates if candidates is not None else _candidate_parents():
@@ -62,8 +67,8 @@ class CpuQuotas:
     def apply(self, group: Path, vcpus: float) -> None:
         """Put the quota in force for every process that is in the group, or comes into it.
 
-        While it is, the nodes come before all else on this machine, so that each gets its quota (docs/method.md,
-        "Attainment").
+        While it is, the nodes come before all else on this machine, so that each gets its quota
+        (docs/method.md, "Attainment").
         """
         quota = round(vcpus * PERIOD_MICROSECONDS)
         if self.version == 1:
@@ -83,7 +88,11 @@ class CpuQuotas:
 
     def groups(self) -> list[Path]:
         """The groups that exist now, an earlier engine's leftovers included."""
-        return sorted(path for path in self.folder.glob("*") if path.is_dir()) if self.folder.is_dir() else []
+        return (
+            sorted(path for path in self.folder.glob("*") if path.is_dir())
+            if self.folder.is_dir()
+            else []
+        )
 
     def remove(self, group: Path) -> bool:
         """Remove a group whose processes have ended, and the engine's folder with the last one."""
@@ -93,9 +102,13 @@ class CpuQuotas:
         return removed
 
     def _weigh(self, times: int) -> None:
-        """Give the nodes together so many times the usual weight; where that is refused, their attainment tells."""
+        """Give the nodes together so many times the usual weight; where that is refused, their
+        attainment tells.
+        """
         with contextlib.suppress(OSError):
-            (self.folder / WEIGHT_FILES[self.version]).write_text(str(times * USUAL_WEIGHTS[self.version]))
+            (self.folder / WEIGHT_FILES[self.version]).write_text(
+                str(times * USUAL_WEIGHTS[self.version])
+            )
 
     def _make_folder(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -113,25 +126,39 @@ class CpuQuotas:
         try:
             self.apply(group, 1.0)
             move_self = ["sh", "-c", 'echo $$ > "$1/cgroup.procs"', "sh", str(group)]
-            subprocess.run(move_self, check=True, capture_output=True, timeout=_PROBE_TIMEOUT_SECONDS)
+            subprocess.run(
+                move_self, check=True, capture_output=True, timeout=_PROBE_TIMEOUT_SECONDS
+            )
         finally:
             self.remove(group)
 
 
 def enclosing_groups() -> list[Path]:
     """This process's groups and all above them, as far as they are mounted here."""
-    return list(dict.fromkeys(group for _, own in _candidate_parents() for group in (own, *own.parents)))
+    return list(
+        dict.fromkeys(group for _, own in _candidate_parents() for group in (own, *own.parents))
+    )
 
 
 def cpu_limit(group: Path) -> float | None:
-    """The CPUs a group's quota allows, v1 or v2; None where it has none, or where it can't be read."""
+    """The CPUs a group's quota allows, v1 or v2; None where it has none, or where it can't be
+    read.
+    """
     v2 = _read_lines(group / "cpu.max")
-    quota, period = v2[0].split() if v2 else (_first_line(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None  # "max" and -1: no quota
+    quota, period = (
+        v2[0].split()
+        if v2
+        else (_first_line(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    )
+    return (
+        int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+    )  # "max" and -1: no quota
 
 
 def remove_group(group: Path) -> bool:
-    """Remove a cgroup; True when it is gone. The kernel answers EBUSY for a moment after the last process has ended."""
+    """Remove a cgroup; True when it is gone. The kernel answers EBUSY for a moment after the last
+    process has ended.
+    """
     deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
     pause_seconds = 0.005
     while True:
@@ -148,20 +175,28 @@ def remove_group(group: Path) -> bool:
 
 
 def _delegate_cpu(folder: Path) -> None:
-    """Let cgroup v2 children of `folder` have the cpu controller; the kernel refuses where processes sit in it."""
+    """Let cgroup v2 children of `folder` have the cpu controller; the kernel refuses where
+    processes sit in it.
+    """
     control = folder / "cgroup.subtree_control"
     if "cpu" not in control.read_text().split():
         control.write_text("+cpu")
 
 
-def groups_of(pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")) -> dict[str, tuple[int, Path]]:
+def groups_of(
+    pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")
+) -> dict[str, tuple[int, Path]]:
     """Controller -> (version, group) of another process, of those mounted here; v2's for all."""
     paths = _groups(Path(f"/proc/{pid}/cgroup"))
     found: dict[str, tuple[int, Path]] = {}
     for version, mount_root, mount_point, carried in _mounts():
         for controller in controllers:
             path = paths.get(controller if version == 1 else "")
-            if controller not in found and path is not None and (version == 2 or controller in carried):
+            if (
+                controller not in found
+                and path is not None
+                and (version == 2 or controller in carried)
+            ):
                 group = mount_point / os.path.relpath(path, mount_root)
                 if group.is_dir():
                     found[controller] = version, group
@@ -169,18 +204,23 @@ def groups_of(pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")) -> dict
 
 
 def _candidate_parents() -> Iterator[tuple[int, Path]]:
-    """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not), then v2 from our own group upwards."""
+    """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not), then v2 from our own
+    group upwards.
+    """
     own = _own_groups()
     for version, mount_root, mount_point in _cpu_mounts():
         relative = own.get("cpu" if version == 1 else "", "/")
-        # In a container the mount shows only a part of the tree, and our path is given from the whole tree's root.
+        # In a container the mount shows only a part of the tree, and our path is given from the
+        # whole tree's root.
         inside = os.path.relpath(relative, mount_root) if relative.startswith(mount_root) else "."
         here = (mount_point / inside).resolve()
         if not here.is_dir():
             here = mount_point
         yield version, here
         if version == 2:
-            yield from ((2, parent) for parent in here.parents if parent.is_relative_to(mount_point))
+            yield from (
+                (2, parent) for parent in here.parents if parent.is_relative_to(mount_point)
+            )
 
 
 def _own_groups() -> dict[str, str]:
@@ -198,14 +238,18 @@ def _groups(file: Path) -> dict[str, str]:
 
 
 def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
-    """(version, root of the mount inside its tree, mount point) of the mounts that may carry the cpu controller."""
+    """(version, root of the mount inside its tree, mount point) of the mounts that may carry the
+    cpu controller.
+    """
     for version, mount_root, mount_point, carried in _mounts():
         if version == 2 or "cpu" in carried:
             yield version, mount_root, mount_point
 
 
 def _mounts() -> list[tuple[int, str, Path, frozenset[str]]]:
-    """(version, root of the mount inside its tree, mount point, v1 controllers) of every cgroup mount, v1 first."""
+    """(version, root of the mount inside its tree, mount point, v1 controllers) of every cgroup
+    mount, v1 first.
+    """
     mounts = []
     for line in _read_lines(Path("/proc/self/mountinfo")):
         before, _, after = line.partition(" - ")

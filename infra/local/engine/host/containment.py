@@ -126,5 +126,8 @@ class Containment:
 
 def hosts_text(address_by_host: dict[str, str]) -> str:
     """An /etc/hosts in which the nodes find each other."""
-    lines = ["127.0.0.1 localhost", *(f"{address} {host}" for host, address in address_by_host.items())]
+    lines = [
+        "127.0.0.1 localhost",
+        *(f"{address} {host}" for host, address in address_by_host.items()),
+    ]
     return "\n".join(lines) + "\n"

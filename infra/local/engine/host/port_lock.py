@@ -1,7 +1,8 @@
-"""One engine's training jobs at a time per machine (per network namespace): they meet on port 7777 and share the cores.
+"""One engine's training jobs at a time per machine (per network namespace): they meet on port 7777
+and share the cores.
 
-An abstract Unix socket is the lock: it has exactly the reach of the port, needs no folder that all users may write, and
-is free again the moment its holder is gone, however it went.
+An abstract Unix socket is the lock: it has exactly the reach of the port, needs no folder that all
+users may write, and is free again the moment its holder is gone, however it went.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class SharedSlot:
-    """The machine's training slot: held from the first of its holder's jobs until the last has given it back."""
+    """The machine's training slot: held from the first of its holder's jobs until the last has
+    given it back.
+    """
 
     def __init__(self, address: str = _ADDRESS) -> None:
         self._address = address
@@ -46,7 +49,9 @@ class SharedSlot:
 def training_slot(
     stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str = _ADDRESS
 ) -> Iterator[bool]:
-    """Hold the slot for one job alone. Gives False where a stop or the deadline (monotonic) came first."""
+    """Hold the slot for one job alone. Gives False where a stop or the deadline (monotonic) came
+    first.
+    """
     slot = SharedSlot(address)
     is_held = wait_for(slot.take, stop, deadline, on_wait)
     try:
@@ -56,8 +61,12 @@ def training_slot(
             slot.give_back()
 
 
-def wait_for(take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]) -> bool:
-    """Try until it is taken; False where a stop or the deadline (monotonic) came first. `on_wait`: not at once."""
+def wait_for(
+    take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+) -> bool:
+    """Try until it is taken; False where a stop or the deadline (monotonic) came first. `on_wait`:
+    not at once.
+    """
     pause_seconds = 0.05
     told = False
     while not stop.is_set() and time.monotonic() < deadline:

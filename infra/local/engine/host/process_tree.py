@@ -1,8 +1,9 @@
 """Who belongs to a node, and how to end them all.
 
-A node's processes are found in four ways, because each has a hole: the cgroup (may not be writable), the session (a
-daemon leaves it), the marker variables (a program may clear its environment), and descent from any of these (an orphan
-loses it). Standard library only: the supervisor imports this too.
+A node's processes are found in four ways, because each has a hole: the cgroup (may not be
+writable), the session (a daemon leaves it), the marker variables (a program may clear its
+environment), and descent from any of these (an orphan loses it). Standard library only: the
+supervisor imports this too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Process:
 
 @dataclass(frozen=True)
 class Membership:
-    """What makes a process a member of a node (or of every node of a job, or of every job of an engine)."""
+    """What makes a process a member of a node (or of every node of a job, or of every job of an
+    engine).
+    """
 
     state_id: str | None = None
     node_prefix: str = ""  # "<job>/<host>" for a node, "<job>/" for a job, "" for an engine
@@ -58,7 +61,8 @@ class Membership:
         prefix = f"{MARKER_NODE}={self.node_prefix}".encode()
         # A node's own prefix must match to the end ("job/algo-1" is not "job/algo-10").
         return any(
-            entry == prefix if prefix[-1:] not in (b"/", b"=") else entry.startswith(prefix) for entry in entries
+            entry == prefix if prefix[-1:] not in (b"/", b"=") else entry.startswith(prefix)
+            for entry in entries
         )
 
 
@@ -75,7 +79,13 @@ def node_marks(state_id: str) -> set[str]:
     """The node marks of the live processes that carry this state's mark."""
     state, node = f"{MARKER_STATE}={state_id}".encode(), f"{MARKER_NODE}=".encode()
     entries_of_all = [_environment_entries(process.pid) for process in list_processes()]
-    marks = [entry for entries in entries_of_all if state in entries for entry in entries if entry.startswith(node)]
+    marks = [
+        entry
+        for entries in entries_of_all
+        if state in entries
+        for entry in entries
+        if entry.startswith(node)
+    ]
     return {mark.removeprefix(node).decode(errors="replace") for mark in marks}
 
 
@@ -130,10 +140,13 @@ def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
     return found
 
 
-def signal_members(membership: Membership, signal_number: int, without: frozenset[int] = frozenset()) -> set[int]:
+def signal_members(
+    membership: Membership, signal_number: int, without: frozenset[int] = frozenset()
+) -> set[int]:
     """Send a signal to every member but `without`; returns whom it reached.
 
-    The handle is taken before membership is looked at for the last time, so a process id in new hands is not hit.
+    The handle is taken before membership is looked at for the last time, so a process id in new
+    hands is not hit.
     """
     handles: dict[int, int] = {}
     try:
@@ -156,7 +169,9 @@ def kill_all(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> set[int]:
-    """SIGKILL members until none is left (they may fork meanwhile); returns who is, at the deadline, in D-state."""
+    """SIGKILL members until none is left (they may fork meanwhile); returns who is, at the
+    deadline, in D-state.
+    """
     deadline = clock() + timeout_seconds
     pause_seconds = 0.01
     while True:
@@ -166,4 +181,6 @@ def kill_all(
         if clock() >= deadline:
             return membership.members()
         sleep(pause_seconds)
-        pause_seconds = min(pause_seconds * 2, 0.2)  # a tree is gone after one or two passes; D-state may take long
+        pause_seconds = min(
+            pause_seconds * 2, 0.2
+        )  # a tree is gone after one or two passes; D-state may take long

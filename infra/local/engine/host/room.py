@@ -1,4 +1,6 @@
-"""What running jobs leave of this machine: whether a further one fits beside them, and which CPUs its nodes stay on."""
+"""What running jobs leave of this machine: whether a further one fits beside them, and which CPUs
+its nodes stay on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.local.engine.host.capacity import MEMORY_BYTES_BY_INSTANCE_TYPE, VCPUS_BY_INSTANCE_TYPE, machine_cores
+from infra.local.engine.host.capacity import (
+    MEMORY_BYTES_BY_INSTANCE_TYPE,
+    VCPUS_BY_INSTANCE_TYPE,
+    machine_cores,
+)
 
 _ROUNDING = 1e-9  # sums of 0.2 are not exact: 10 x 0.2 on 2 cores must fit
 _MOST_JOBS = 32
@@ -21,7 +27,9 @@ class _Share:
 
 
 class Room:
-    """Jobs by name, each with its nodes dealt out over the CPUs. May be used from several threads."""
+    """Jobs by name, each with its nodes dealt out over the CPUs. May be used from several
+    threads.
+    """
 
     def __init__(self, cores: float, cpus: Sequence[int], memory_bytes: int) -> None:
         self._cores = cores
@@ -52,12 +60,16 @@ class Room:
             return self._shares[job_name].cpus
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Whether such a job may run beside those that do. One alone may: capacity_problem() has passed it."""
+        """Whether such a job may run beside those that do. One alone may: capacity_problem() has
+        passed it.
+        """
         with self._lock:
             return self._share(instance_type, instance_count) is not None
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
-        """Take room for a job, to be given back; False where it doesn't fit, or one of its name is there."""
+        """Take room for a job, to be given back; False where it doesn't fit, or one of its name is
+        there.
+        """
         with self._lock:
             share = self._share(instance_type, instance_count)
             if share is None or job_name in self._shares:
@@ -79,7 +91,9 @@ class Room:
                 left[cpu] -= share.vcpus
         cpus = []
         for _ in range(count):
-            cpu = max(self._cpus, key=lambda cpu: round(left[cpu], 6))  # the first of the least used
+            cpu = max(
+                self._cpus, key=lambda cpu: round(left[cpu], 6)
+            )  # the first of the least used
             left[cpu] -= vcpus
             cpus.append(cpu)
         if self._shares:

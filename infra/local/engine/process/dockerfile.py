@@ -1,10 +1,10 @@
 """What a Dockerfile asks for, as far as a machine without containers can give it.
 
-Understood: FROM (an image that was built here is built on; any other is noted only: its base is this machine's
-Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with nothing but `pip install` of requirements files
-and packages (--no-deps or not), held to versions that the image has (`-c` with what `pip list` wrote) or not,
-ENTRYPOINT and CMD that are `train`, EXPOSE (no effect). Everything else is refused, with its line, rather than left out
-in silence.
+Understood: FROM (an image that was built here is built on; any other is noted only: its base is
+this machine's Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with nothing but
+`pip install` of requirements files and packages (--no-deps or not), held to versions that the image
+has (`-c` with what `pip list` wrote) or not, ENTRYPOINT and CMD that are `train`, EXPOSE (no
+effect). Everything else is refused, with its line, rather than left out in silence.
 """
 
 from __future__ import annotations
@@ -19,18 +19,28 @@ from dataclasses import dataclass, field
 from infra.local.interfaces import ImageBuildError
 
 # pip's options that change nothing about what an environment of its own comes to hold.
-_PIP_FLAGS = frozenset({"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"})
-_PIP_COMMANDS = (["pip", "install"], ["pip3", "install"], ["python", "-m", "pip"], ["python3", "-m", "pip"])
+_PIP_FLAGS = frozenset(
+    {"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"}
+)
+_PIP_COMMANDS = (
+    ["pip", "install"],
+    ["pip3", "install"],
+    ["python", "-m", "pip"],
+    ["python3", "-m", "pip"],
+)
 # Writes the versions of some packages of the image into a file, for a later `pip install -c`.
 _PINS = re.compile(
-    r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' > (?P<file>/[^\s;&|]+)"
+    r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' >"
+    r" (?P<file>/[^\s;&|]+)"
 )
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 
 
 @dataclass(frozen=True)
 class Copy:
-    """One COPY: sources in the build context, and the absolute target in the image ("…/" for a folder)."""
+    """One COPY: sources in the build context, and the absolute target in the image ("…/" for a
+    folder).
+    """
 
     sources: tuple[str, ...]
     target: str
@@ -40,7 +50,8 @@ class Copy:
 class Install:
     """One `pip install`: requirements files by their absolute paths in the image, and packages.
 
-    `pins` is a regular expression: packages of the image whose line `name==version` it finds keep their version.
+    `pins` is a regular expression: packages of the image whose line `name==version` it finds keep
+    their version.
     """
 
     requirement_files: tuple[str, ...]
@@ -62,18 +73,22 @@ class Recipe:
 
 
 def parse(
-    text: str, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None] = lambda _base: None
+    text: str,
+    build_args: Mapping[str, str],
+    inherit: Callable[[str], Recipe | None] = lambda _base: None,
 ) -> Recipe:
     """Read a Dockerfile; raises ImageBuildError (phase READ Dockerfile) on what can't be honoured.
 
-    `inherit` gives what an image of that name was built with (environment, labels, folder), None for one that is not
-    here.
+    `inherit` gives what an image of that name was built with (environment, labels, folder), None
+    for one that is not here.
     """
     return _Reader(build_args, inherit).read(text)
 
 
 class _Reader:
-    def __init__(self, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None]) -> None:
+    def __init__(
+        self, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None]
+    ) -> None:
         self._build_args = build_args
         self._inherit = inherit
         self._arguments: dict[str, str] = {}
@@ -97,10 +112,14 @@ class _Reader:
         for number, instruction, rest in _instructions(text):
             try:
                 if instruction not in self._handlers:
-                    raise ValueError(f"needs a container engine; understood here: {', '.join(self._handlers)}")
+                    raise ValueError(
+                        f"needs a container engine; understood here: {', '.join(self._handlers)}"
+                    )
                 self._handlers[instruction](rest)
             except ValueError as error:
-                raise ImageBuildError(f"READ Dockerfile: line {number}: {instruction} {rest}: {error}") from error
+                raise ImageBuildError(
+                    f"READ Dockerfile: line {number}: {instruction} {rest}: {error}"
+                ) from error
         if self._recipe.base is None:
             raise ImageBuildError("READ Dockerfile: it has no FROM line")
         return self._recipe
@@ -144,7 +163,9 @@ class _Reader:
                 self._pins[pins["file"]] = pins["pattern"]
                 continue
             words = [self._expand(word) for word in shlex.split(command)]
-            prefix = next((prefix for prefix in _PIP_COMMANDS if words[: len(prefix)] == prefix), None)
+            prefix = next(
+                (prefix for prefix in _PIP_COMMANDS if words[: len(prefix)] == prefix), None
+            )
             if prefix is None or "install" not in words[1:4]:
                 raise ValueError("only `pip install` can be run without a container engine")
             self._recipe.installs.append(self._install(words[words.index("install") + 1 :]))
@@ -189,7 +210,8 @@ class _Reader:
     def _expand(self, text: str) -> str:
         values = self._arguments | self._recipe.environment
         return _VARIABLE.sub(
-            lambda match: values.get(match["braced"] or match["plain"]) or match["default"] or "", text
+            lambda match: values.get(match["braced"] or match["plain"]) or match["default"] or "",
+            text,
         )
 
     def _absolute(self, path: str) -> str:
@@ -215,4 +237,6 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
         joined = ""
         yield first_number, instruction.upper(), "".join(rest)
     if joined:
-        raise ImageBuildError(f"READ Dockerfile: line {first_number}: ends with a backslash and nothing after it")
+        raise ImageBuildError(
+            f"READ Dockerfile: line {first_number}: ends with a backslash and nothing after it"
+        )

@@ -1,9 +1,10 @@
-"""A CPU quota without control groups: a node's processes are stopped when they have used their share of a period.
+"""A CPU quota without control groups: a node's processes are stopped when they have used their
+share of a period.
 
 Where an ordinary user may write no control group, the job's supervisor does what the kernel's quota
-does: in each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until the next
-one begins (SIGCONT). What it used beyond that, because it was looked at late, is taken from the
-periods after; what it leaves is lost, as under the kernel's quota. CPU time is read from each
+does: in each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until the
+next one begins (SIGCONT). What it used beyond that, because it was looked at late, is taken from
+the periods after; what it leaves is lost, as under the kernel's quota. CPU time is read from each
 process's own clock, in nanoseconds. Standard library only: the supervisor runs it.
 """
 
@@ -23,11 +24,15 @@ PERIOD_SECONDS = 0.04
 """Twice the kernel quota's (cgroups.py), since each look costs this process CPU time, too."""
 _LEAST_PAUSE_SECONDS = 0.002
 _TREE_SECONDS = 0.5
-"""Between two looks for processes that a node has started since; reading /proc takes milliseconds."""
+"""Between two looks for processes that a node has started since; reading /proc takes
+milliseconds.
+"""
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU time of a process and all its threads, by its CPU clock (clock_getcpuclockid(3)). Raises OSError."""
+    """CPU time of a process and all its threads, by its CPU clock (clock_getcpuclockid(3)). Raises
+    OSError.
+    """
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -51,7 +56,9 @@ class NodeBudget:
 
 @dataclass
 class _Node:
-    """A node's processes by a handle that no other process can take over, and the clocks as they were last read."""
+    """A node's processes by a handle that no other process can take over, and the clocks as they
+    were last read.
+    """
 
     host: str
     stopped_periods: int = 0
@@ -63,9 +70,12 @@ class _Node:
 class DutyCycle:
     """Holds nodes to a share of a CPU each, from `limit` on until `limit(None)`."""
 
-    def __init__(self, host_by_pid: Callable[[], Mapping[int, str]], report: Callable[[str, int, int], None]) -> None:
-        """`host_by_pid` has the first process of every node that was started; `report` is told now and then how many
-        periods a host has had, and in how many it was stopped."""
+    def __init__(
+        self, host_by_pid: Callable[[], Mapping[int, str]], report: Callable[[str, int, int], None]
+    ) -> None:
+        """`host_by_pid` has the first process of every node that was started; `report` is told now
+        and then how many periods a host has had, and in how many it was stopped.
+        """
         self._host_by_pid = host_by_pid
         self._report = report
         self._periods = 0
@@ -101,7 +111,8 @@ class DutyCycle:
             self._set_running(node, node.budget.begin_period(share_seconds))
         while (left_seconds := end - time.monotonic()) > 0 and self._vcpus is not None:
             running = [node for node in self._nodes.values() if not node.budget.is_stopped]
-            # On its one CPU a node can't use more than the time that passes: no sooner need it be looked at.
+            # On its one CPU a node can't use more than the time that passes: no sooner need it be
+            # looked at.
             soonest = min((node.budget.left_seconds for node in running), default=left_seconds)
             time.sleep(min(left_seconds, max(soonest, _LEAST_PAUSE_SECONDS)))
             for node in running:

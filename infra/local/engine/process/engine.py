@@ -1,4 +1,6 @@
-"""The process engine: a job's nodes are process trees on this machine, each with its own /opt/ml and CPU quota."""
+"""The process engine: a job's nodes are process trees on this machine, each with its own /opt/ml
+and CPU quota.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class ProcessEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Take the state folder (one live engine each) and end whatever a killed predecessor left running."""
+        """Take the state folder (one live engine each) and end whatever a killed predecessor left
+        running.
+        """
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
@@ -68,7 +72,9 @@ class ProcessEngine(ExclusiveEngine):
         return None
 
     def isolation(self, instance_type: str) -> str:
-        """ "0.2 vCPU per node by cgroup v1 quota", or "… by duty cycle (reason)" where that can't be had."""
+        """ "0.2 vCPU per node by cgroup v1 quota", or "… by duty cycle (reason)" where that can't
+        be had.
+        """
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
             return f"not isolated (unknown instance type {instance_type})"
@@ -77,7 +83,9 @@ class ProcessEngine(ExclusiveEngine):
         return f"{vcpus:g} vCPU per node by {self._quota_reason}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist, still empty."""
+        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist,
+        still empty.
+        """
         return make_nodes(self._state_dir, job, self._containment.has_host_names, self._image(job))
 
     def clean_up(self, job: JobSpec) -> None:
@@ -85,7 +93,12 @@ class ProcessEngine(ExclusiveEngine):
         shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
 
     def _run_alone(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
     ) -> RunResult:
         image_environment = read_image_environment(self._image(job))
         boot_folders = None
@@ -122,12 +135,16 @@ class ProcessEngine(ExclusiveEngine):
     def _make_quota(self, job: JobSpec, nodes: Sequence[Node]) -> Quota:
         groups = {}
         if self._quotas:
-            groups = {node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes}
+            groups = {
+                node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes
+            }
         hosts = [node.host for node in nodes]
         cpus = dict(zip(hosts, capacity.cpu_of_each_node(len(nodes)), strict=True))
         return Quota(self._quotas, groups, self._vcpus(job), cpus)
 
-    def _plan(self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota) -> NodePlan:
+    def _plan(
+        self, job: JobSpec, node: Node, image_environment: Mapping[str, str], quota: Quota
+    ) -> NodePlan:
         image = self._image(job)
         environment = node_environment(
             job,
@@ -154,7 +171,9 @@ class ProcessEngine(ExclusiveEngine):
     def _image(self, job: JobSpec) -> Path:
         image = self._images.resolve(job.image_uri)
         if image is None:
-            raise ImageNotFoundError(f"image {job.image_uri} is not in this platform's store; build it first")
+            raise ImageNotFoundError(
+                f"image {job.image_uri} is not in this platform's store; build it first"
+            )
         return image
 
     def _end_leftovers(self) -> None:
@@ -162,7 +181,9 @@ class ProcessEngine(ExclusiveEngine):
         groups = self._quotas.groups() if self._quotas else []
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:
-            raise EngineError(f"processes {sorted(left)} of an earlier platform can't be ended; end them by hand")
+            raise EngineError(
+                f"processes {sorted(left)} of an earlier platform can't be ended; end them by hand"
+            )
         for group in groups:
             if self._quotas:
                 self._quotas.remove(group)

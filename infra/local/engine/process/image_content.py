@@ -1,4 +1,6 @@
-"""What goes into an image: the context's files, laid out for nodes, and the digests that name the result."""
+"""What goes into an image: the context's files, laid out for nodes, and the digests that name the
+result.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class PlacedInstall:
 
 @dataclass(frozen=True)
 class Content:
-    """An image before it is built. `files` maps paths in the stored image (code/…, files/…) to files of the context.
+    """An image before it is built. `files` maps paths in the stored image (code/…, files/…) to
+    files of the context.
 
     `base` is the folder of the image that it is built on, None where that is not one of this store.
     """
@@ -44,8 +47,12 @@ class Content:
     image_digest: str
 
 
-def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str], base: Path | None = None) -> Content:
-    """Resolve a recipe against its context; raises ImageBuildError (phase COPY) where they don't fit."""
+def read_content(
+    context: Path, recipe: Recipe, build_args: Mapping[str, str], base: Path | None = None
+) -> Content:
+    """Resolve a recipe against its context; raises ImageBuildError (phase COPY) where they don't
+    fit.
+    """
     placed = _place(context, recipe.copies)
     installs = tuple(_placed_install(install, placed) for install in recipe.installs)
     requirement_files = [path for install in installs for path in install.requirement_files]
@@ -59,10 +66,12 @@ def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str], b
             files[f"files{path}"] = source
         elif not _is_referred_to(source, requirement_files):
             raise ImageBuildError(
-                f"COPY: {target}: without containers nodes see {_CODE} and what an ENV names only, and `pip install` "
-                "its files"
+                f"COPY: {target}: without containers nodes see {_CODE} and what an ENV names only,"
+                " and `pip install` its files"
             )
-    installer_arguments = {n: v for n, v in build_args.items() if n.startswith(_INSTALLER_ARGUMENTS)}
+    installer_arguments = {
+        n: v for n, v in build_args.items() if n.startswith(_INSTALLER_ARGUMENTS)
+    }
     venv_digest = _venv_digest(installs, installer_arguments, base)
     return Content(
         base=base,
@@ -75,30 +84,43 @@ def read_content(context: Path, recipe: Recipe, build_args: Mapping[str, str], b
 
 
 def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
-    """Absolute path in the image -> file of the context, as COPY defines it (a folder's contents, not the folder)."""
+    """Absolute path in the image -> file of the context, as COPY defines it (a folder's contents,
+    not the folder).
+    """
     included = _included_files(context)
     placed: dict[str, Path] = {}
     for copy in copies:
-        into_folder = copy.target.endswith("/") or len(copy.sources) > 1 or PurePosixPath(copy.target) == _CODE
+        into_folder = (
+            copy.target.endswith("/")
+            or len(copy.sources) > 1
+            or PurePosixPath(copy.target) == _CODE
+        )
         for pattern in copy.sources:
             is_folder = into_folder or (context / pattern).is_dir()
             matches = _matches(context, pattern.removeprefix("./").rstrip("/") or ".", included)
             if not matches:
                 raise ImageBuildError(
-                    f"COPY: {pattern} is not in the build context {context} (or .dockerignore excludes it)"
+                    f"COPY: {pattern} is not in the build context {context} (or .dockerignore"
+                    " excludes it)"
                 )
             for relative, inside in matches.items():
                 inner = is_folder or inside != relative.name or len(matches) > 1
-                target = PurePosixPath(copy.target) / inside if inner else PurePosixPath(copy.target)
+                target = (
+                    PurePosixPath(copy.target) / inside if inner else PurePosixPath(copy.target)
+                )
                 placed[str(target)] = context / relative
     return placed
 
 
-def _matches(context: Path, pattern: str, included: Iterable[PurePosixPath]) -> dict[PurePosixPath, str]:
+def _matches(
+    context: Path, pattern: str, included: Iterable[PurePosixPath]
+) -> dict[PurePosixPath, str]:
     """Files that a COPY source names -> their path below the target."""
     if (context / pattern).is_dir():
         folder = PurePosixPath(pattern)
-        return {path: str(path.relative_to(folder)) for path in included if path.is_relative_to(folder)}
+        return {
+            path: str(path.relative_to(folder)) for path in included if path.is_relative_to(folder)
+        }
     return {path: path.name for path in included if fnmatch.fnmatchcase(str(path), pattern)}
 
 
@@ -116,10 +138,18 @@ def _included_files(context: Path) -> list[PurePosixPath]:
 
 
 def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
-    """Folders that an ENV names, alone or in a list; a node gets these values with its own paths, but for PATH."""
+    """Folders that an ENV names, alone or in a list; a node gets these values with its own paths,
+    but for PATH.
+    """
     values = [value for name, value in environment.items() if name != "PATH"]
-    paths = [PurePosixPath(path) for value in values for path in value.split(":") if path.startswith("/")]
-    return [path for path in paths if path != PurePosixPath("/") and not path.is_relative_to(_CODE.parent)]
+    paths = [
+        PurePosixPath(path) for value in values for path in value.split(":") if path.startswith("/")
+    ]
+    return [
+        path
+        for path in paths
+        if path != PurePosixPath("/") and not path.is_relative_to(_CODE.parent)
+    ]
 
 
 def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInstall:
@@ -129,14 +159,16 @@ def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInsta
 
 def _source_of(image_path: str, placed: Mapping[str, Path]) -> Path:
     if image_path not in placed:
-        raise ImageBuildError(f"READ Dockerfile: pip install -r {image_path}: no COPY before it puts that file there")
+        raise ImageBuildError(
+            f"READ Dockerfile: pip install -r {image_path}: no COPY before it puts that file there"
+        )
     return placed[image_path]
 
 
 def _is_referred_to(source: Path, requirement_files: Iterable[Path]) -> bool:
-    return any(source == path or path in source.parents for _, path in _referred_paths(requirement_files)) or any(
-        source == path for path in requirement_files
-    )
+    return any(
+        source == path or path in source.parents for _, path in _referred_paths(requirement_files)
+    ) or any(source == path for path in requirement_files)
 
 
 def requirement_lines(path: Path) -> list[str]:
@@ -153,7 +185,10 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
     while pending:
         file = pending.pop()
         for line in requirement_lines(file):
-            match = re.match(r"(?:-r|-c|--requirement|--constraint)[\s=]*(?P<file>\S+)|(?P<package>\.{1,2}/\S+)", line)
+            match = re.match(
+                r"(?:-r|-c|--requirement|--constraint)[\s=]*(?P<file>\S+)|(?P<package>\.{1,2}/\S+)",
+                line,
+            )
             if not match:
                 continue
             path = (file.parent / (match["file"] or match["package"])).resolve()
@@ -167,7 +202,9 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 def python_name() -> str:
     """The Python that environments are made with; compiled packages fit no other."""
-    return f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
+    return (
+        f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
+    )
 
 
 def venv_of(image: Path) -> Path:
@@ -175,7 +212,9 @@ def venv_of(image: Path) -> Path:
     return (image / "venv").resolve()
 
 
-def _venv_digest(installs: Sequence[PlacedInstall], installer_arguments: Mapping[str, str], base: Path | None) -> str:
+def _venv_digest(
+    installs: Sequence[PlacedInstall], installer_arguments: Mapping[str, str], base: Path | None
+) -> str:
     """The base's own environment where nothing is added to it."""
     if base is not None and not installs:
         return venv_of(base).name
@@ -201,15 +240,21 @@ def _venv_digest(installs: Sequence[PlacedInstall], installer_arguments: Mapping
 def _tree_digest(path: Path) -> list[list[str]]:
     paths = [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file())
     return [
-        [str(item.relative_to(path.parent)), file_digest(item)] for item in paths if "__pycache__" not in item.parts
+        [str(item.relative_to(path.parent)), file_digest(item)]
+        for item in paths
+        if "__pycache__" not in item.parts
     ]
 
 
-def _image_digest(files: Mapping[str, Path], recipe: Recipe, venv_digest: str, base: Path | None) -> str:
+def _image_digest(
+    files: Mapping[str, Path], recipe: Recipe, venv_digest: str, base: Path | None
+) -> str:
     return _digest(
         {
             **({} if base is None else {"base": base.name}),
-            "files": {name: [is_executable(path), file_digest(path)] for name, path in files.items()},
+            "files": {
+                name: [is_executable(path), file_digest(path)] for name, path in files.items()
+            },
             "environment": recipe.environment,
             "labels": recipe.labels,
             "folder": recipe.folder,
@@ -219,7 +264,9 @@ def _image_digest(files: Mapping[str, Path], recipe: Recipe, venv_digest: str, b
 
 
 def is_executable(path: Path) -> bool:
-    """Whether the owner may execute it: the only part of a mode that is the same on every checkout."""
+    """Whether the owner may execute it: the only part of a mode that is the same on every
+    checkout.
+    """
     return bool(path.stat().st_mode & 0o100)
 
 

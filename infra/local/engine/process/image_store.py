@@ -1,11 +1,13 @@
-"""Images without containers: a virtual environment and the training program, named by what they are made of.
+"""Images without containers: a virtual environment and the training program, named by what they are
+made of.
 
 <state>/images/<digest>/image.json   digest, environment (ENV), labels, python
                         code/        what the Dockerfile copies to /opt/ml/code
                         files/       what it copies elsewhere, by its absolute path
                         venv         link to the environment
        /images/index.json            [{repository, tag, digest}]
-       /venvs/<digest>/              environments, shared by images that differ in code only; whole with complete.json
+       /venvs/<digest>/              environments, shared by images that differ in code only; whole
+       with complete.json
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from infra.local.engine.process.dockerfile import Recipe, parse
-from infra.local.engine.process.image_content import Content, is_executable, python_name, read_content
+from infra.local.engine.process.image_content import (
+    Content,
+    is_executable,
+    python_name,
+    read_content,
+)
 from infra.local.engine.process.installer import BuildRun, build_lock, end_leftovers, make_venv
 from infra.local.interfaces import BuiltImage, ImageBuildError
 from infra.local.state.files import write_atomically
@@ -51,14 +58,20 @@ class ProcessImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build `context` and tag it. Raises ImageBuildError with the failing phase and its last lines."""
+        """Build `context` and tag it. Raises ImageBuildError with the failing phase and its last
+        lines.
+        """
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds)
         dockerfile = context / "Dockerfile"
         if not dockerfile.is_file():
             raise ImageBuildError(f"READ Dockerfile: {dockerfile} does not exist")
         recipe = parse(dockerfile.read_text(), build_args, self._recipe_of)
         base = self.resolve(recipe.base or "")
-        what = f"not pulled, nodes run this machine's {python_name()}" if base is None else "built here, and built on"
+        what = (
+            f"not pulled, nodes run this machine's {python_name()}"
+            if base is None
+            else "built here, and built on"
+        )
         on_line(f"[READ Dockerfile] FROM {recipe.base}: {what}")
         content = read_content(context.resolve(), recipe, build_args, base)
         self._refuse_moved_tag(repository, tag, content.image_digest)
@@ -69,7 +82,9 @@ class ProcessImageStore:
         return BuiltImage(f"sha256:{content.image_digest}", dict(recipe.labels))
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The image's folder for …/repository:tag or …/repository@sha256:…, or None if it isn't here."""
+        """The image's folder for …/repository:tag or …/repository@sha256:…, or None if it isn't
+        here.
+        """
         match = _REFERENCE.fullmatch(image_uri)
         if not match:
             return None
@@ -87,20 +102,32 @@ class ProcessImageStore:
         except FileNotFoundError:
             return []
         found = [(entry["repository"], entry["tag"], entry["digest"]) for entry in entries]
-        return [entry for entry in found if _is_whole(self._images / entry[2].removeprefix("sha256:") / "venv")]
+        return [
+            entry
+            for entry in found
+            if _is_whole(self._images / entry[2].removeprefix("sha256:") / "venv")
+        ]
 
     def _recipe_of(self, image_uri: str) -> Recipe | None:
-        """What an image of this store was built with, as far as an image that is built on it inherits it."""
+        """What an image of this store was built with, as far as an image that is built on it
+        inherits it.
+        """
         image = self.resolve(image_uri)
         if image is None:
             return None
         record = json.loads((image / "image.json").read_text())
-        return Recipe(record["base"], record["environment"], record["labels"], folder=record["folder"])
+        return Recipe(
+            record["base"], record["environment"], record["labels"], folder=record["folder"]
+        )
 
     def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
-        """Its scripts carry its path: an environment is made in its place, and counts once complete.json is there."""
+        """Its scripts carry its path: an environment is made in its place, and counts once
+        complete.json is there.
+        """
         venv = self._venvs / content.venv_digest
-        end_leftovers(self._venvs)  # another process may have been killed since; its leftovers may hold the lock
+        end_leftovers(
+            self._venvs
+        )  # another process may have been killed since; its leftovers may hold the lock
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
             if _is_whole(venv):
                 run.on_line(f"[REUSE virtual environment] {content.venv_digest[:12]}")
@@ -129,22 +156,31 @@ class ProcessImageStore:
 
     def _refuse_moved_tag(self, repository: str, tag: str, digest: str) -> None:
         for known_repository, known_tag, known_digest in self.images():
-            if (known_repository, known_tag) == (repository, tag) and known_digest != f"sha256:{digest}":
+            if (known_repository, known_tag) == (
+                repository,
+                tag,
+            ) and known_digest != f"sha256:{digest}":
                 raise ImageBuildError(
-                    f"TAG {repository}:{tag}: tags are immutable and this one names {known_digest}, "
-                    f"the build gives sha256:{digest}; use another tag"
+                    f"TAG {repository}:{tag}: tags are immutable and this one names {known_digest},"
+                    f" the build gives sha256:{digest}; use another tag"
                 )
 
     def _add_tag(self, repository: str, tag: str, digest: str, run: BuildRun) -> None:
         with build_lock(self._images / "index.lock", run):
             self._refuse_moved_tag(repository, tag, digest)  # another build may have been faster
-            entries = {entry[:2]: entry[2] for entry in self.images()} | {(repository, tag): f"sha256:{digest}"}
-            rows = [{"repository": r, "tag": t, "digest": d} for (r, t), d in sorted(entries.items())]
+            entries = {entry[:2]: entry[2] for entry in self.images()} | {
+                (repository, tag): f"sha256:{digest}"
+            }
+            rows = [
+                {"repository": r, "tag": t, "digest": d} for (r, t), d in sorted(entries.items())
+            ]
             write_atomically(self._images / "index.json", json.dumps(rows, indent=1))
 
 
 def _is_whole(venv: Path) -> bool:
-    """Whether an environment was made to its end, is where it was made, and its Python still exists."""
+    """Whether an environment was made to its end, is where it was made, and its Python still
+    exists.
+    """
     try:
         record = json.loads((venv / "complete.json").read_text())
     except OSError:

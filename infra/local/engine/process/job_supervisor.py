@@ -1,13 +1,16 @@
-"""The parent of a job's nodes: starts them, reports how each ended, and ends them all when the server is gone.
+"""The parent of a job's nodes: starts them, reports how each ended, and ends them all when the
+server is gone.
 
-It is a process of its own, so that no way of killing the server (kill -9 included) leaves nodes behind: its standard
-input is a pipe from the server, and the end of that pipe is the order to clean up. Should it be killed itself, the
-kernel kills each node's first process (PR_SET_PDEATHSIG), and the server, which sees its output end, the rest.
-Orphans of the nodes come to it (PR_SET_CHILD_SUBREAPER), so that it finds them whatever they did to their environment.
+It is a process of its own, so that no way of killing the server (kill -9 included) leaves nodes
+behind: its standard input is a pipe from the server, and the end of that pipe is the order to clean
+up. Should it be killed itself, the kernel kills each node's first process (PR_SET_PDEATHSIG), and
+the server, which sees its output end, the rest. Orphans of the nodes come to it
+(PR_SET_CHILD_SUBREAPER), so that it finds them whatever they did to their environment.
 
-In: one line of JSON, a `Plan`; then a line {"vcpus": 0.2} for each change of the duty cycle (null: none).
-Out: a JSON line per event, {"event": "started" | "not_started" | "ended" | "periods", "host", …}.
-Standard library only; it must start in milliseconds and never fail for want of a package.
+In: one line of JSON, a `Plan`; then a line {"vcpus": 0.2} for each change of the duty cycle (null:
+none). Out: a JSON line per event, {"event": "started" | "not_started" | "ended" | "periods",
+"host", …}. Standard library only; it must start in milliseconds and never fail for want of a
+package.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ _REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
-    """How to start one node. `output_fd` is inherited from the server; `cpu` is the one it may use, None for all."""
+    """How to start one node. `output_fd` is inherited from the server; `cpu` is the one it may use,
+    None for all.
+    """
 
     host: str
     argv: list[str]
@@ -57,7 +62,8 @@ def main() -> None:
     """Run a job's nodes until standard input ends; then nothing of them is left."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Whoever wants the job to end closes the pipe or stops the job; a SIGTERM meant for the server must not be faster.
+    # Whoever wants the job to end closes the pipe or stops the job; a SIGTERM meant for the server
+    # must not be faster.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan: Plan = json.loads(sys.stdin.buffer.readline())
@@ -102,7 +108,9 @@ def _start(node: NodePlan, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> No
         _report("not_started", node["host"], error=str(error))
     else:
         host_by_pid[process.pid] = node["host"]
-        process.returncode = 0  # reaped by _reap: keeps Popen from warning about it and from waiting for it
+        process.returncode = (
+            0  # reaped by _reap: keeps Popen from warning about it and from waiting for it
+        )
         _report("started", node["host"], pid=process.pid)
     finally:
         os.close(node["output_fd"])  # so that the server sees the end of the node's output

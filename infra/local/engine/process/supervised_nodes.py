@@ -1,4 +1,6 @@
-"""The server's end of a job supervisor: start it, hear what it reports, read the nodes' output, signal, clean up."""
+"""The server's end of a job supervisor: start it, hear what it reports, read the nodes' output,
+signal, clean up.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,21 @@ _PROGRAM = (
 _CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s
 _OUTPUT_DRAIN_SECONDS = 5.0
 _KILL_SECONDS = 10.0
-_MAX_LINE_BYTES = 256 * 1024  # CloudWatch's limit for one event; a program that prints no line end must not fill memory
+_MAX_LINE_BYTES = (
+    256 * 1024
+)  # CloudWatch's limit for one event; a program that prints no line end must not fill memory
 
 SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
 
 
 class SupervisedNodes:
-    """A job's running nodes; a context that leaves none of their processes alive and none of their cgroups."""
+    """A job's running nodes; a context that leaves none of their processes alive and none of their
+    cgroups.
+    """
 
-    def __init__(self, state_id: str, job_name: str, plans: Sequence[NodePlan], on_line: LineSink) -> None:
+    def __init__(
+        self, state_id: str, job_name: str, plans: Sequence[NodePlan], on_line: LineSink
+    ) -> None:
         self.events: queue.Queue[Event] = queue.Queue()
         self._state_id = state_id
         self._job_name = job_name
@@ -68,7 +76,10 @@ class SupervisedNodes:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._clean_up()
         if error is None:
@@ -81,24 +92,32 @@ class SupervisedNodes:
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         """Host -> what its processes use now; nodes that have not started yet are left out."""
-        cgroups = {plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans}
+        cgroups = {
+            plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans
+        }
         return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
 
     def limit(self, vcpus: float | None) -> None:
-        """Have the supervisor hold every node to that many vCPUs by a duty cycle; None lets them run."""
+        """Have the supervisor hold every node to that many vCPUs by a duty cycle; None lets them
+        run.
+        """
         assert self._supervisor is not None and self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # gone, which its events say
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()
 
     def stops(self, host: str) -> tuple[int, int] | None:
-        """Periods of its duty cycle, and those it was stopped in, as the supervisor last said; None without one."""
+        """Periods of its duty cycle, and those it was stopped in, as the supervisor last said; None
+        without one.
+        """
         return self._stops.get(host)
 
     def thread_ids(self, host: str) -> list[int]:
         """The threads of a node's processes now."""
         pid = self._pid_by_host.get(host)
-        return process_threads({pid} | descendants(list_processes(), [pid])) if pid is not None else []
+        return (
+            process_threads({pid} | descendants(list_processes(), [pid])) if pid is not None else []
+        )
 
     def kill(self, host: str) -> None:
         """SIGKILL to every process of a node."""
@@ -107,8 +126,9 @@ class SupervisedNodes:
     def terminate(self, host: str, already: set[int]) -> set[int]:
         """SIGTERM to the processes of a node that have not had one; returns whom it reached.
 
-        Its first process (`train`) is spared while it has others, as process 1 of a container is by the kernel: the
-        toolkit doesn't pass the signal on, and its early end would leave the training program no time to save.
+        Its first process (`train`) is spared while it has others, as process 1 of a container is by
+        the kernel: the toolkit doesn't pass the signal on, and its early end would leave the
+        training program no time to save.
         """
         leader = self._pid_by_host.get(host)
         membership = self._membership(host)
@@ -116,16 +136,23 @@ class SupervisedNodes:
         return signal_members(membership, signal.SIGTERM, without=frozenset(already | spared))
 
     def _drain_output(self) -> None:
-        """Wait until the nodes' output has been read to its end: all who could write to it have ended."""
+        """Wait until the nodes' output has been read to its end: all who could write to it have
+        ended.
+        """
         deadline = time.monotonic() + _OUTPUT_DRAIN_SECONDS
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
         if self._sink_error:
-            raise SupervisorError(f"job {self._job_name}: its log lines could not be delivered") from self._sink_error
+            raise SupervisorError(
+                f"job {self._job_name}: its log lines could not be delivered"
+            ) from self._sink_error
 
     def _start(self) -> None:
         ends = [os.pipe() for _ in self._plans]
-        plans = [plan | {"output_fd": write_end} for plan, (_, write_end) in zip(self._plans, ends, strict=True)]
+        plans = [
+            plan | {"output_fd": write_end}
+            for plan, (_, write_end) in zip(self._plans, ends, strict=True)
+        ]
         try:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM],
@@ -133,7 +160,8 @@ class SupervisedNodes:
                 stdout=subprocess.PIPE,
                 env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
                 pass_fds=[write_end for _, write_end in ends],
-                start_new_session=True,  # a Ctrl-C is for the server, which then stops the job in order
+                # a Ctrl-C is for the server, which then stops the job in order
+                start_new_session=True,
             )
         finally:
             for _, write_end in ends:
@@ -142,7 +170,11 @@ class SupervisedNodes:
             name = f"output-{plan['host']}"
             self._readers.append(_in_thread(name, self._read_output, plan["host"], read_end))
         _in_thread("supervisor-events", self._read_events)
-        plan_message: Plan = {"state_id": self._state_id, "node_prefix": f"{self._job_name}/", "nodes": plans}
+        plan_message: Plan = {
+            "state_id": self._state_id,
+            "node_prefix": f"{self._job_name}/",
+            "nodes": plans,
+        }
         assert self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # killed already: its events end, which says so
             self._supervisor.stdin.write(json.dumps(plan_message).encode() + b"\n")
@@ -157,7 +189,8 @@ class SupervisedNodes:
                 try:
                     self._on_line(host, text, int(time.time() * 1000))
                 except Exception as error:
-                    # The node must not block on a full pipe; the error is raised when the output is drained.
+                    # The node must not block on a full pipe; the error is raised when the output is
+                    # drained.
                     self._sink_error = self._sink_error or error
 
     def _read_events(self) -> None:
@@ -175,7 +208,9 @@ class SupervisedNodes:
     def _membership(self, host: str | None) -> Membership:
         """Of one node, or of all (None)."""
         plans = [plan for plan in self._plans if host in (None, plan["host"])]
-        sessions = {self._pid_by_host[plan["host"]] for plan in plans if plan["host"] in self._pid_by_host}
+        sessions = {
+            self._pid_by_host[plan["host"]] for plan in plans if plan["host"] in self._pid_by_host
+        }
         return Membership(
             state_id=self._state_id,
             node_prefix=f"{self._job_name}/{host or ''}",

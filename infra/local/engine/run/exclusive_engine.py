@@ -1,4 +1,6 @@
-"""What the engines of real nodes share: a state folder of their own, a job's turn on this machine, its live nodes."""
+"""What the engines of real nodes share: a state folder of their own, a job's turn on this machine,
+its live nodes.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
 
 
 class ExclusiveEngine(ABC):
-    """Holds its state folder against other live engines, and the machine while a job of its own runs."""
+    """Holds its state folder against other live engines, and the machine while a job of its own
+    runs.
+    """
 
-    def __init__(self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None) -> None:
+    def __init__(
+        self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None
+    ) -> None:
         """Take the state folder. Raises StateInUseError where another live engine has it."""
         self._state_dir = state_dir.resolve()
         self._endpoint_url = endpoint_url
@@ -44,7 +50,9 @@ class ExclusiveEngine(ABC):
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or None."""
+        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or
+        None.
+        """
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
@@ -52,12 +60,18 @@ class ExclusiveEngine(ABC):
         return None
 
     def run(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended. Never leaves a process or container behind.
+        """Run `train` on every node until all have ended. Never leaves a process or container
+        behind.
 
-        It happens in the turn that `turn` gave the job. A job without one waits for a turn of its own first, which
-        takes none of its runtime; `exits` is empty where a stop came before it.
+        It happens in the turn that `turn` gave the job. A job without one waits for a turn of its
+        own first, which takes none of its runtime; `exits` is empty where a stop came before it.
         """
         own_turn = self._turn(job, stop, math.inf, lambda: None)
         with nullcontext(True) if job.job_name in self._in_turn else own_turn as is_held:
@@ -66,11 +80,14 @@ class ExclusiveEngine(ABC):
             return self._run_alone(job, nodes, on_line, stop, max_runtime_seconds)
 
     @contextlib.contextmanager
-    def turn(self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]) -> Iterator[bool]:
-        """Hold the machine for the job, from before its nodes are made until what they leave is uploaded.
+    def turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> Iterator[bool]:
+        """Hold the machine for the job, from before its nodes are made until what they leave is
+        uploaded.
 
-        Gives False where a stop or the deadline (monotonic) came first. `on_wait` is called once, where another
-        platform's job has the machine.
+        Gives False where a stop or the deadline (monotonic) came first. `on_wait` is called once,
+        where another platform's job has the machine.
         """
         with self._turn(job, stop, deadline, on_wait) as is_held:
             if is_held:
@@ -83,17 +100,26 @@ class ExclusiveEngine(ABC):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """The job's turn, alone on this machine; False where a stop or the deadline (monotonic) came first."""
+        """The job's turn, alone on this machine; False where a stop or the deadline (monotonic)
+        came first.
+        """
         return training_slot(stop, deadline, on_wait)
 
     @abstractmethod
     def _run_alone(
-        self, job: JobSpec, nodes: Sequence[Node], on_line: LineSink, stop: threading.Event, max_runtime_seconds: float
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
     ) -> RunResult:
         """run(), in its turn."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """SIGKILL every process of a running node, as a broken machine would end them; nothing where none runs."""
+        """SIGKILL every process of a running node, as a broken machine would end them; nothing
+        where none runs.
+        """
         if running := self._live.get(job.job_name):
             running.kill(host)
 
@@ -106,7 +132,9 @@ class ExclusiveEngine(ABC):
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(job.instance_type)
         if vcpus is None:
             known = ", ".join(capacity.VCPUS_BY_INSTANCE_TYPE)
-            raise EngineError(f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}")
+            raise EngineError(
+                f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}"
+            )
         return vcpus
 
 

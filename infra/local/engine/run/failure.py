@@ -1,7 +1,7 @@
 """Which node is to blame when several have ended badly, and how that is said.
 
-The first to exit often is not the culprit: a peer sees "Connection closed by peer" and exits at once, while the node
-that raised is still writing its traceback under its CPU quota.
+The first to exit often is not the culprit: a peer sees "Connection closed by peer" and exits at
+once, while the node that raised is still writing its traceback under its CPU quota.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from infra.local.interfaces import NodeExit
 
 # What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone.
 _CONNECTION_LOSS = re.compile(
-    r"Connection (closed|reset) by (remote )?peer|Connection refused|Broken pipe|Socket Timeout|socket timed out"
-    r"|recvValue(WithTimeout)? failed|failed to recv|Failed to recv|Read timeout|DistNetworkError|remote process exited"
-    r"|ncclRemoteError|ncclSystemError|Timed out waiting \d+ms for (recv|send)|BrokenPipeError|ConnectionResetError"
+    r"Connection (closed|reset) by (remote )?peer|Connection refused|Broken pipe|Socket"
+    r" Timeout|socket timed out"
+    r"|recvValue(WithTimeout)? failed|failed to recv|Failed to recv|Read"
+    r" timeout|DistNetworkError|remote process exited"
+    r"|ncclRemoteError|ncclSystemError|Timed out waiting \d+ms for"
+    r" (recv|send)|BrokenPipeError|ConnectionResetError"
     r"|Application timeout caused pair closure|SIGTERM|ExitCode -15\b",
     re.IGNORECASE,
 )
-# SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV. Not SIGABRT (gloo aborts on a lost connection), not SIGTERM (launchers
-# send it).
+# SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV. Not SIGABRT (gloo aborts on a lost connection), not
+# SIGTERM (launchers send it).
 _ENDED_BY_SIGNAL = re.compile(r"ExitCode (-4|-7|-8|-9|-11|137|139)\b")
 
 
@@ -40,7 +43,11 @@ def is_connection_loss(node_exit: NodeExit) -> bool:
 def root_cause(exits: Sequence[NodeExit]) -> NodeExit | None:
     """The failed node that the others failed because of; None when none has failed."""
     failed = [node_exit for node_exit in exits if is_failed(node_exit)]
-    return min(failed, key=lambda node_exit: (_blame_rank(node_exit), node_exit.ended_unix_seconds), default=None)
+    return min(
+        failed,
+        key=lambda node_exit: (_blame_rank(node_exit), node_exit.ended_unix_seconds),
+        default=None,
+    )
 
 
 def _blame_rank(node_exit: NodeExit) -> int:
@@ -52,7 +59,9 @@ def _blame_rank(node_exit: NodeExit) -> int:
 
 
 def failure_reason(node_exit: NodeExit, node_count: int) -> str:
-    """AWS's wording, "AlgorithmError: <text of output/failure>, exit code: N"; with several nodes it names the node."""
+    """AWS's wording, "AlgorithmError: <text of output/failure>, exit code: N"; with several nodes
+    it names the node.
+    """
     text = node_exit.failure or _without_text(node_exit)
     if node_count > 1 and not text.startswith(node_exit.host):
         text = f"{node_exit.host}: {text}"
@@ -62,7 +71,10 @@ def failure_reason(node_exit: NodeExit, node_count: int) -> str:
 
 def _without_text(node_exit: NodeExit) -> str:
     if node_exit.exit_code < 0:
-        return f"{node_exit.host} was ended by {_signal_name(-node_exit.exit_code)} and left no output/failure"
+        return (
+            f"{node_exit.host} was ended by {_signal_name(-node_exit.exit_code)} and left no"
+            " output/failure"
+        )
     return f"{node_exit.host} left no output/failure"
 
 

@@ -1,8 +1,9 @@
-"""One run of a job: its nodes from start to end, through failure of one, a stop, the deadline, and the boot barrier.
+"""One run of a job: its nodes from start to end, through failure of one, a stop, the deadline, and
+the boot barrier.
 
-What happens when, in seconds (`RunTimes`): a node fails → the others get a grace (they mostly die by themselves, and
-theirs may be the true cause) → SIGTERM → SIGKILL. A stop and the deadline start at SIGTERM, with AWS's 120 s to
-SIGKILL.
+What happens when, in seconds (`RunTimes`): a node fails → the others get a grace (they mostly die
+by themselves, and theirs may be the true cause) → SIGTERM → SIGKILL. A stop and the deadline start
+at SIGTERM, with AWS's 120 s to SIGKILL.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ class RunTimes:
     """How long the run waits for what."""
 
     failure_grace_seconds: float = 5.0
-    misleading_failure_grace_seconds: float = 15.0  # as long as nobody has failed but by losing a peer
+    misleading_failure_grace_seconds: float = (
+        15.0  # as long as nobody has failed but by losing a peer
+    )
     failure_term_seconds: float = 5.0  # SIGTERM to SIGKILL for the peers of a failed node
-    stop_term_seconds: float = 120.0  # SIGTERM to SIGKILL for a stop, as StopTrainingJob documents it
+    stop_term_seconds: float = (
+        120.0  # SIGTERM to SIGKILL for a stop, as StopTrainingJob documents it
+    )
     boot_seconds: float = 240.0  # 8 nodes import torch and Lightning on 2 busy cores in about 25 s
     after_kill_seconds: float = 30.0
 
@@ -61,8 +66,9 @@ class _Ending:
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU quota of the nodes: how much each gets, and the one CPU that each stays on; kept by the kernel in their
-    groups, or by `limit` (None: no more) where there are none."""
+    """The CPU quota of the nodes: how much each gets, and the one CPU that each stays on; kept by
+    the kernel in their groups, or by `limit` (None: no more) where there are none.
+    """
 
     quotas: CpuQuotas | None
     group_by_host: Mapping[str, Path]
@@ -90,7 +96,9 @@ class Quota:
 
 @dataclass
 class JobRun:
-    """The state of a run. `boot_folders`, where the nodes wait at the boot barrier, or None where they don't."""
+    """The state of a run. `boot_folders`, where the nodes wait at the boot barrier, or None where
+    they don't.
+    """
 
     nodes: Sequence[Node]
     supervised: RunningNodes
@@ -129,19 +137,25 @@ class JobRun:
         if event["event"] == "ended":
             self._note_exit(event["host"], event["exit_code"])
         elif event["event"] == "not_started":
-            self._note_exit(event["host"], 127, f"{event['host']} could not start `train`: {event['error']}")
+            self._note_exit(
+                event["host"], 127, f"{event['host']} could not start `train`: {event['error']}"
+            )
         elif event["event"] == "supervisor_lost":
             self._supervisor_lost = True
 
     def _note_exit(self, host: str, exit_code: int, failure: str | None = None) -> None:
         node = next(node for node in self.nodes if node.host == host)
         text = failure or failure_text(node)
-        self._exits[host] = NodeExit(host, exit_code, time.time(), text, stopped_by_platform=host in self._ended_by_us)
+        self._exits[host] = NodeExit(
+            host, exit_code, time.time(), text, stopped_by_platform=host in self._ended_by_us
+        )
 
     # -- the boot barrier
 
     def _pass_barriers(self, now: float) -> None:
-        """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU, and seconds to go."""
+        """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU, and
+        seconds to go.
+        """
         if self.boot_folders is None or self._done or self._ending:
             return
         if not self._gone:
@@ -153,7 +167,9 @@ class JobRun:
 
     def _without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
         """The running nodes whose program has not said so yet."""
-        return [host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()]
+        return [
+            host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()
+        ]
 
     def _let_go(self, folders: Mapping[str, Path], now: float) -> None:
         """Once every node is ready: first the quota on all, then the word to go."""
@@ -164,7 +180,8 @@ class JobRun:
         self._apply_quota()
         note = self._quota_note(boot_seconds)
         if waited_for:
-            # They boot on under the quota; one that does not wait at the barrier has measured without it.
+            # They boot on under the quota; one that does not wait at the barrier has measured
+            # without it.
             note += f"; not ready by then: {', '.join(waited_for)}"
             note += " (what they have measured before ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
@@ -182,15 +199,24 @@ class JobRun:
         if self.quota is None:
             return f"boot took {boot_seconds:.1f} s; no CPU quota (nodes not isolated)"
         return (
-            f"boot took {boot_seconds:.1f} s without a quota; {self.quota.vcpus:g} vCPU per node is in force from now"
+            f"boot took {boot_seconds:.1f} s without a quota; {self.quota.vcpus:g} vCPU per node is"
+            " in force from now"
         )
 
-    # -- what the nodes get of the CPU: it must not fail the job, which is about to be or has been measured
+    # -- what the nodes get of the CPU: it must not fail the job, which is about to be or has been
+    # measured
 
     def _measure(self, now: float) -> None:
-        """Look now and then. Nodes that don't wait at the barrier measure from their start to the first one's end."""
+        """Look now and then. Nodes that don't wait at the barrier measure from their start to the
+        first one's end.
+        """
         if self._meter is None:
-            if self.boot_folders is None and not self._done and not self._exits and self._are_started(now):
+            if (
+                self.boot_folders is None
+                and not self._done
+                and not self._exits
+                and self._are_started(now)
+            ):
                 self._begin_measuring(now)
         elif self._exits or self._ending:
             self._done = self._done or self.boot_folders is None
@@ -253,7 +279,8 @@ class JobRun:
             return
         if any(is_failed(node_exit) for node_exit in self._exits.values()):
             self._ending = _Ending("failure", now)
-            self._lift_quota()  # the measurement is lost; without it the peers write their reasons within the grace
+            # the measurement is lost; without it the peers write their reasons within the grace
+            self._lift_quota()
         elif self.stop.is_set():
             self._ending = _Ending("stop", now)
         elif now - self._started_at >= self.max_runtime_seconds:
@@ -274,7 +301,9 @@ class JobRun:
                 self._terminate_remaining()
         elif ending.kill_sent_at is None:
             is_failure = ending.cause == "failure"
-            allowed = self.times.failure_term_seconds if is_failure else self.times.stop_term_seconds
+            allowed = (
+                self.times.failure_term_seconds if is_failure else self.times.stop_term_seconds
+            )
             if now - ending.term_sent_at >= allowed:
                 ending.kill_sent_at = now
                 self._announce("SIGKILL")
@@ -282,17 +311,24 @@ class JobRun:
                     self.supervised.kill(host)
             elif now - ending.term_repeated_at >= _TERM_REPEAT_SECONDS:
                 ending.term_repeated_at = now
-                self._terminate_remaining()  # processes that were still to be started when the first was sent
+                # processes that were still to be started when the first was sent
+                self._terminate_remaining()
         elif now - ending.kill_sent_at >= self.times.after_kill_seconds:
             remaining = ", ".join(self._remaining_hosts())
-            raise SupervisorError(f"{remaining} did not end within {self.times.after_kill_seconds:g} s of SIGKILL")
+            raise SupervisorError(
+                f"{remaining} did not end within {self.times.after_kill_seconds:g} s of SIGKILL"
+            )
 
     def _grace_seconds(self, ending: _Ending) -> float:
         if ending.cause != "failure":
             return 0.0
         failed = [node_exit for node_exit in self._exits.values() if is_failed(node_exit)]
         misleading = all(is_connection_loss(node_exit) for node_exit in failed)
-        return self.times.misleading_failure_grace_seconds if misleading else self.times.failure_grace_seconds
+        return (
+            self.times.misleading_failure_grace_seconds
+            if misleading
+            else self.times.failure_grace_seconds
+        )
 
     def _announce(self, signal_name: str) -> None:
         for host in self._remaining_hosts():
@@ -322,7 +358,9 @@ class JobRun:
         return RunResult(exits, culprit.host, failure_reason(culprit, len(exits)))
 
     def _lost_result(self) -> RunResult:
-        """The supervisor is gone and took the nodes with it: the platform's fault, in AWS's class for that."""
+        """The supervisor is gone and took the nodes with it: the platform's fault, in AWS's class
+        for that.
+        """
         with contextlib.suppress(queue.Empty):
             while True:
                 self._take(self.supervised.events.get_nowait())
@@ -333,12 +371,16 @@ class JobRun:
             "InternalServerError: the process that supervises the nodes ended during the run "
             f"(exit code {self.supervised.supervisor_exit_code}); please retry the job."
         )
-        return RunResult([self._exits[node.host] for node in self.nodes], self.nodes[0].host, reason)
+        return RunResult(
+            [self._exits[node.host] for node in self.nodes], self.nodes[0].host, reason
+        )
 
 
 def attainment_note(attained: NodeAttainment) -> str:
     """What a node got, in words."""
-    got = f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, where its quota allows "
+    got = (
+        f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, where its quota allows "
+    )
     got += f"{attained.quota_seconds:.1f} s"
     if attained.share is not None:
         got += f"; {attained.share:.0%} of what it asked for"

@@ -1,4 +1,5 @@
-"""The environment and the command of a node's `train`: what the image, the request and the platform each put into it.
+"""The environment and the command of a node's `train`: what the image, the request and the platform
+each put into it.
 
 Nothing of the server's own environment comes through but what an installer or a TLS client needs.
 """
@@ -26,7 +27,9 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def brings_own_code(job: JobSpec) -> bool:
-    """Whether the toolkit is to download the job's code (sourcedir.tar.gz) instead of running the image's."""
+    """Whether the toolkit is to download the job's code (sourcedir.tar.gz) instead of running the
+    image's.
+    """
     value = job.hyperparameters.get("sagemaker_submit_directory")
     if not value:
         return False
@@ -41,10 +44,15 @@ def has_own_python(job: JobSpec) -> bool:
 
 
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
-    """Only the image's own program is known to wait at the barrier; any other would run on without a quota."""
+    """Only the image's own program is known to wait at the barrier; any other would run on without
+    a quota.
+    """
     own_program = image_environment.get("SAGEMAKER_PROGRAM")
-    # The toolkit's order: the environment, where the job's ENV replaces the image's, before the hyperparameter.
-    program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get("sagemaker_program")
+    # The toolkit's order: the environment, where the job's ENV replaces the image's, before the
+    # hyperparameter.
+    program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get(
+        "sagemaker_program"
+    )
     is_own = program == own_program and not has_own_python(job)
     return image_environment.get(BARRIER_SWITCH) == "1" and is_own
 
@@ -60,10 +68,16 @@ def node_environment(
     state_id: str,
     parent_environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Later wins: what comes through from here, the image's ENV, the request's Environment, the platform's own."""
+    """Later wins: what comes through from here, the image's ENV, the request's Environment, the
+    platform's own.
+    """
     parent = os.environ if parent_environment is None else parent_environment
     environment = node_environment_of(parent)
-    environment |= {"LANG": environment.get("LANG", "C.UTF-8"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {
+        "LANG": environment.get("LANG", "C.UTF-8"),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
     for name, value in (dict(image_environment) | dict(job.environment)).items():
         environment[name] = ":".join(in_node(path, node) for path in value.split(":"))
@@ -81,20 +95,36 @@ def node_environment(
 def container_environment(
     job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
 ) -> dict[str, str]:
-    """What a container gets beside its image's ENV: the request's Environment, and the platform's own, which wins."""
-    environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(omp_threads(vcpus)), **job.environment}
+    """What a container gets beside its image's ENV: the request's Environment, and the platform's
+    own, which wins.
+    """
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(omp_threads(vcpus)),
+        **job.environment,
+    }
     environment |= _job_environment(job, endpoint_url, access_key)
     return environment if boot_folder is None else environment | {BARRIER_FOLDER: boot_folder}
 
 
 def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Both spellings with loopback in them: the toolkit fetches the job's code from the platform."""
+    """Both spellings with loopback in them: the toolkit fetches the job's code from the
+    platform.
+    """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
-    given = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}  # a client that knows both prefers the lower
-    return {name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost" for name, hosts in given.items()}
+    given = {
+        "NO_PROXY": upper or lower,
+        "no_proxy": lower or upper,
+    }  # a client that knows both prefers the lower
+    return {
+        name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost"
+        for name, hosts in given.items()
+    }
 
 
-def _platform_environment(job: JobSpec, node: Node, endpoint_url: str, access_key: AccessKey) -> dict[str, str]:
+def _platform_environment(
+    job: JobSpec, node: Node, endpoint_url: str, access_key: AccessKey
+) -> dict[str, str]:
     own_folders = {"SAGEMAKER_BASE_DIR": str(node.opt_ml), "HOME": str(node_folder(node) / "home")}
     return own_folders | _job_environment(job, endpoint_url, access_key)
 
@@ -106,8 +136,12 @@ def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> 
         "AWS_REGION": job.region,
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,
-        "S3_ENDPOINT_URL": endpoint_url,  # the toolkit's own variable, read when it fetches sourcedir.tar.gz
-        "AWS_ACCESS_KEY_ID": access_key.id,  # reaches S3, logs and metrics; the caller's own keys stay outside
+        "S3_ENDPOINT_URL": (
+            endpoint_url
+        ),  # the toolkit's own variable, read when it fetches sourcedir.tar.gz
+        "AWS_ACCESS_KEY_ID": (
+            access_key.id
+        ),  # reaches S3, logs and metrics; the caller's own keys stay outside
         "AWS_SECRET_ACCESS_KEY": access_key.secret,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
@@ -161,7 +195,9 @@ def make_overlay(node: Node, image: Path) -> Path:
     scripts = overlay / "bin"
     scripts.mkdir()
     (overlay / "pyvenv.cfg").write_text((image_venv / "pyvenv.cfg").read_text())
-    (own_packages / "image.pth").write_text(f"import site; site.addsitedir({str(packages / 'site-packages')!r})\n")
+    (own_packages / "image.pth").write_text(
+        f"import site; site.addsitedir({str(packages / 'site-packages')!r})\n"
+    )
     for name in ("python", "python3"):
         (scripts / name).symlink_to((image_venv / "bin" / "python").resolve())
     for script in (image_venv / "bin").iterdir():

@@ -1,11 +1,12 @@
-"""A job's files: one tree per node, laid out as /opt/ml is, with the configuration that the toolkits read.
+"""A job's files: one tree per node, laid out as /opt/ml is, with the configuration that the
+toolkits read.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    what the image has elsewhere, by its absolute path
                           home     its HOME
-                          python   what its own requirements.txt installs (jobs that bring their code)
-                          opt      only while it starts: this machine's /opt (host/containment.py)
-                          boot     the boot barrier's `ready` and `go`
+                          python   what its own requirements.txt installs (jobs that bring their
+                          code) opt      only while it starts: this machine's /opt
+                          (host/containment.py) boot     the boot barrier's `ready` and `go`
 <state>/jobs/<job>/hosts           /etc/hosts of its nodes
 """
 
@@ -29,11 +30,21 @@ CONTAINER_INTERFACE = "eth0"
 READABLE = 0o644
 """Mode of a file that a node reads, as whichever user its program is."""
 _MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
-_FOLDERS = ("code", "model", "checkpoints", "input/config", "input/data", "output/data", "output/intermediate")
+_FOLDERS = (
+    "code",
+    "model",
+    "checkpoints",
+    "input/config",
+    "input/data",
+    "output/data",
+    "output/intermediate",
+)
 
 
 def state_id(state_dir: Path) -> str:
-    """A short name for an engine's state folder: it marks processes and cgroups as this engine's."""
+    """A short name for an engine's state folder: it marks processes and cgroups as this
+    engine's.
+    """
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
 
 
@@ -48,7 +59,9 @@ def node_folder(node: Node) -> Path:
 
 
 def in_node(path: str, node: Node) -> str:
-    """A container's path as it is in this node's tree: /opt/ml, and what the image has; any other stays as it is."""
+    """A container's path as it is in this node's tree: /opt/ml, and what the image has; any other
+    stays as it is.
+    """
     if _is_below_opt_ml(path):
         return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
     copied = node_folder(node) / "files" / path.strip("/")
@@ -56,7 +69,9 @@ def in_node(path: str, node: Node) -> str:
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """The image's WORKDIR in this node's tree; for one that nodes don't have, such as /, the node's home."""
+    """The image's WORKDIR in this node's tree; for one that nodes don't have, such as /, the node's
+    home.
+    """
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,30 +89,49 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
     """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
-    block = int(state_id(state_dir), 16) % 250 + 1  # two platforms on one machine get different addresses
+    block = (
+        int(state_id(state_dir), 16) % 250 + 1
+    )  # two platforms on one machine get different addresses
     nodes = [
-        Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml") for i in range(1, job.instance_count + 1)
+        Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml")
+        for i in range(1, job.instance_count + 1)
     ]
     for node in nodes:
-        _make_tree(job, node, nodes, host_names, interface=NETWORK_INTERFACE, opt_ml=in_node("/opt/ml", node))
+        _make_tree(
+            job,
+            node,
+            nodes,
+            host_names,
+            interface=NETWORK_INTERFACE,
+            opt_ml=in_node("/opt/ml", node),
+        )
         shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
         if (image / "files").is_dir():
             shutil.copytree(image / "files", node_folder(node) / "files")
-    write_atomically(folder / "hosts", hosts_text({node.host: node.address for node in nodes}), READABLE)
+    write_atomically(
+        folder / "hosts", hosts_text({node.host: node.address for node in nodes}), READABLE
+    )
     return nodes
 
 
 def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]) -> list[Node]:
-    """Make the trees of nodes that are containers with these addresses: each finds its own at /opt/ml."""
+    """Make the trees of nodes that are containers with these addresses: each finds its own at
+    /opt/ml.
+    """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
-    nodes = [Node(f"algo-{i}", address, folder / f"algo-{i}" / "ml") for i, address in enumerate(addresses, 1)]
+    nodes = [
+        Node(f"algo-{i}", address, folder / f"algo-{i}" / "ml")
+        for i, address in enumerate(addresses, 1)
+    ]
     for node in nodes:
         _make_tree(job, node, nodes, True, interface=CONTAINER_INTERFACE, opt_ml="/opt/ml")
     return nodes
 
 
-def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str) -> None:
+def _make_tree(
+    job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str
+) -> None:
     """`opt_ml`: where the node's program finds its tree."""
     for name in _FOLDERS:
         (node.opt_ml / name).mkdir(parents=True)
@@ -109,13 +143,17 @@ def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool
     files: dict[str, Mapping[str, Any]] = {
         "hyperparameters.json": dict(job.hyperparameters),
         "resourceconfig.json": _resource_config(job, node, nodes, host_names, interface),
-        "inputdataconfig.json": {channel["ChannelName"]: _channel_config(channel) for channel in job.input_data_config},
+        "inputdataconfig.json": {
+            channel["ChannelName"]: _channel_config(channel) for channel in job.input_data_config
+        },
     }
     if job.checkpoint_config:
         path = job.checkpoint_config.get("LocalPath") or "/opt/ml/checkpoints"
         files["checkpointconfig.json"] = {
             "S3Uri": job.checkpoint_config["S3Uri"],
-            "LocalPath": f"{opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path,
+            "LocalPath": (
+                f"{opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path
+            ),
         }
     for file_name, content in files.items():
         write_atomically(config / file_name, json.dumps(content, indent=1), READABLE)
@@ -124,13 +162,17 @@ def _make_tree(job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool
 def _resource_config(
     job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str
 ) -> dict[str, Any]:
-    hosts = sorted(peer.host if host_names else peer.address for peer in nodes)  # lexicographic, as on AWS
+    hosts = sorted(
+        peer.host if host_names else peer.address for peer in nodes
+    )  # lexicographic, as on AWS
     return {
         "current_host": node.host if host_names else node.address,
         "current_instance_type": job.instance_type,
         "current_group_name": GROUP_NAME,
         "hosts": hosts,
-        "instance_groups": [{"instance_group_name": GROUP_NAME, "instance_type": job.instance_type, "hosts": hosts}],
+        "instance_groups": [
+            {"instance_group_name": GROUP_NAME, "instance_type": job.instance_type, "hosts": hosts}
+        ],
         "network_interface_name": interface,
     }
 

@@ -16,7 +16,9 @@ DEADLINE_SECONDS = 240.0
 
 
 class Trainings:
-    """Starts training processes in a clean SageMaker environment and ends those that a failing test leaves."""
+    """Starts training processes in a clean SageMaker environment and ends those that a failing test
+    leaves.
+    """
 
     def __init__(self, python: str, data: Path, folder: Path) -> None:
         self._python, self._data, self._folder = python, data, folder
@@ -30,8 +32,15 @@ class Trainings:
         node: str = "node",
         **variables: str,
     ) -> subprocess.Popen[str]:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))}
-        folders = {"SM_MODEL_DIR": self.output(node) / "model", "SM_OUTPUT_DATA_DIR": self.output(node) / "data"}
+        inherited = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))
+        }
+        folders = {
+            "SM_MODEL_DIR": self.output(node) / "model",
+            "SM_OUTPUT_DATA_DIR": self.output(node) / "data",
+        }
         environment = {
             **inherited,
             **{name: str(path) for name, path in folders.items()},
@@ -54,7 +63,9 @@ class Trainings:
         return self._folder / node
 
     def metrics(self, node: str = "node") -> dict[str, Any]:
-        metrics: dict[str, Any] = json.loads((self.output(node) / "data" / "metrics.json").read_text())
+        metrics: dict[str, Any] = json.loads(
+            (self.output(node) / "data" / "metrics.json").read_text()
+        )
         return metrics
 
     def end(self) -> None:
@@ -77,7 +88,11 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def two_nodes(trainings: Trainings, *arguments: str, prefix: str = "127.0.9") -> list[subprocess.Popen[str]]:
+def two_nodes(
+    trainings: Trainings, *arguments: str, prefix: str = "127.0.9"
+) -> list[subprocess.Popen[str]]:
     hosts, port = [f"{prefix}.1", f"{prefix}.2"], free_port()
     shared = {"SM_HOSTS": json.dumps(hosts), "MASTER_PORT": port, "SM_NETWORK_INTERFACE_NAME": "lo"}
-    return [trainings.start(*arguments, node=host, SM_CURRENT_HOST=host, **shared) for host in hosts]
+    return [
+        trainings.start(*arguments, node=host, SM_CURRENT_HOST=host, **shared) for host in hosts
+    ]

@@ -11,8 +11,14 @@ def test_defaults_come_from_the_sagemaker_variables() -> None:
     environment = {"SM_CHANNEL_TRAINING": "/in", "SM_MODEL_DIR": "/m", "SM_OUTPUT_DATA_DIR": "/o"}
     arguments = parse_arguments([], environment)
     assert arguments.tensorboard_dir is None
-    assert parse_arguments([], {**environment, "TENSORBOARD_DIR": "/t"}).tensorboard_dir == Path("/t")
-    assert (arguments.data, arguments.model_dir, arguments.output_data_dir) == (Path("/in"), Path("/m"), Path("/o"))
+    assert parse_arguments([], {**environment, "TENSORBOARD_DIR": "/t"}).tensorboard_dir == Path(
+        "/t"
+    )
+    assert (arguments.data, arguments.model_dir, arguments.output_data_dir) == (
+        Path("/in"),
+        Path("/m"),
+        Path("/o"),
+    )
     assert (arguments.layers, arguments.max_steps, arguments.precision) == (7, None, "auto")
 
 
@@ -31,13 +37,30 @@ def test_the_toolkits_model_parallel_parameters_are_taken() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--mp_parameters", "hybrid_shard_degree"], "--mp_parameters: got 'hybrid_shard_degree', needs name=value,…"),
-        (["--mp_parameters", "", "--strategy", "smp"], "--mp_parameters: got '', needs name=value,…"),
-        (["--mp_parameters", "hybrid_shard_degree=8"], "--strategy ddp does not use SageMaker's model parallelism"),
+        (
+            ["--mp_parameters", "hybrid_shard_degree"],
+            "--mp_parameters: got 'hybrid_shard_degree', needs name=value,…",
+        ),
+        (
+            ["--mp_parameters", "", "--strategy", "smp"],
+            "--mp_parameters: got '', needs name=value,…",
+        ),
+        (
+            ["--mp_parameters", "hybrid_shard_degree=8"],
+            "--strategy ddp does not use SageMaker's model parallelism",
+        ),
         (["--mp_parameters", "ddp=True,partitions=2", "--strategy", "smp"], "use kind smp_v2"),
         (
-            ["--mp_parameters", "hybrid_shard_degree=8,tensor_parallel_degree=2", "--strategy", "smp"],
-            "tensor_parallel_degree=2, but this program shards states and splits nothing else: use 1",
+            [
+                "--mp_parameters",
+                "hybrid_shard_degree=8,tensor_parallel_degree=2",
+                "--strategy",
+                "smp",
+            ],
+            (
+                "tensor_parallel_degree=2, but this program shards states and splits nothing else:"
+                " use 1"
+            ),
         ),
         (["--epochs", "0"], "--epochs: got 0, needs a whole number >= 1"),
         (["--epochs", "two"], "--epochs: got 'two', needs a whole number >= 1"),
@@ -62,7 +85,9 @@ def test_missing_data_folder_says_what_to_set() -> None:
 def test_checkpoints_go_where_sagemaker_keeps_them_or_nowhere(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     environment = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SM_CHANNEL_TRAINING": "d"}
-    assert default_checkpoint_dir(environment) is None  # the folder alone says nothing in a redirected tree
+    assert (
+        default_checkpoint_dir(environment) is None
+    )  # the folder alone says nothing in a redirected tree
     config = tmp_path / "input" / "config" / "checkpointconfig.json"
     config.parent.mkdir(parents=True)
     config.write_text('{"S3Uri": "s3://b/c"}')

@@ -23,25 +23,57 @@ def test_by_hand_it_is_a_world_of_one() -> None:
 
 
 def test_torchrun_variables_win_over_the_hosts() -> None:
-    environment = plain(["algo-1", "algo-2"], "algo-2", RANK="5", WORLD_SIZE="8", LOCAL_RANK="1", LOCAL_WORLD_SIZE="4")
-    cluster = cluster_from_environment({**environment, "MASTER_ADDR": "algo-1", "MASTER_PORT": "29500"})
-    assert (cluster.launcher, cluster.nodes, cluster.node_rank, cluster.local_rank) == ("torchrun", 2, 1, 1)
+    environment = plain(
+        ["algo-1", "algo-2"],
+        "algo-2",
+        RANK="5",
+        WORLD_SIZE="8",
+        LOCAL_RANK="1",
+        LOCAL_WORLD_SIZE="4",
+    )
+    cluster = cluster_from_environment(
+        {**environment, "MASTER_ADDR": "algo-1", "MASTER_PORT": "29500"}
+    )
+    assert (cluster.launcher, cluster.nodes, cluster.node_rank, cluster.local_rank) == (
+        "torchrun",
+        2,
+        1,
+        1,
+    )
     assert (cluster.rank, cluster.master_port) == (5, 29500)
 
 
 def test_mpi_variables_win_over_the_current_host_which_is_the_masters_on_every_rank() -> None:
     prefix = "OMPI_COMM_WORLD_"
-    mpi = {prefix + "RANK": "3", prefix + "SIZE": "4", prefix + "LOCAL_RANK": "1", prefix + "LOCAL_SIZE": "2"}
+    mpi = {
+        prefix + "RANK": "3",
+        prefix + "SIZE": "4",
+        prefix + "LOCAL_RANK": "1",
+        prefix + "LOCAL_SIZE": "2",
+    }
     cluster = cluster_from_environment(plain(["algo-1", "algo-2"], "algo-1", **mpi))
-    assert (cluster.launcher, cluster.node_rank, cluster.rank, cluster.processes_per_node) == ("mpi", 1, 3, 2)
+    assert (cluster.launcher, cluster.node_rank, cluster.rank, cluster.processes_per_node) == (
+        "mpi",
+        1,
+        3,
+        2,
+    )
 
 
 def test_mpi_ranks_take_the_first_host_as_master_where_mpirun_says_none() -> None:
     prefix = "OMPI_COMM_WORLD_"
-    mpi = {prefix + "RANK": "2", prefix + "SIZE": "4", prefix + "LOCAL_RANK": "0", prefix + "LOCAL_SIZE": "2"}
+    mpi = {
+        prefix + "RANK": "2",
+        prefix + "SIZE": "4",
+        prefix + "LOCAL_RANK": "0",
+        prefix + "LOCAL_SIZE": "2",
+    }
     cluster = cluster_from_environment(plain(["algo-2", "algo-1"], "algo-1", **mpi))
     assert (cluster.master_address, cluster.master_port, cluster.rank) == ("algo-1", 7777, 2)
-    with pytest.raises(UserError, match="neither MASTER_ADDR nor SM_HOSTS has reached this one: add `-x MASTER_ADDR"):
+    with pytest.raises(
+        UserError,
+        match="neither MASTER_ADDR nor SM_HOSTS has reached this one: add `-x MASTER_ADDR",
+    ):
         cluster_from_environment(mpi)
 
 
@@ -58,7 +90,10 @@ def test_a_launcher_that_says_no_local_size_has_as_many_processes_on_every_host(
         ({"SM_HOSTS": "algo-1,algo-2"}, "needs a JSON list"),
         ({"SM_HOSTS": "[]"}, "one or more host names"),
         ({"MASTER_PORT": "x"}, "MASTER_PORT is 'x', needs a whole number"),
-        ({"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, "same number of processes"),
+        (
+            {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+            "same number of processes",
+        ),
     ],
 )
 def test_a_broken_environment_is_refused(environment: dict[str, str], message: str) -> None:

@@ -16,7 +16,9 @@ class FakeProc:
 
     def version_2(self, membership: str, mount_root: str = "/") -> None:
         (self.path / "cgroup").write_text(f"0::{membership}\n")
-        (self.path / "mountinfo").write_text(f"30 24 0:26 {mount_root} {self.tree} rw - cgroup2 cgroup2 rw\n")
+        (self.path / "mountinfo").write_text(
+            f"30 24 0:26 {mount_root} {self.tree} rw - cgroup2 cgroup2 rw\n"
+        )
 
     def version_1(self, membership: str, mount_root: str = "/") -> None:
         (self.path / "cgroup").write_text(f"4:memory:/x\n2:cpuacct,cpu:{membership}\n0::/\n")

@@ -31,17 +31,32 @@ LIGHT = (
 def imported_packages(source: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(source.read_text(encoding="utf-8"))))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return {name.split(".")[0] for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}}
+    return {
+        name.split(".")[0]
+        for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}
+    }
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(IMAGE)))
 def test_imports_no_aws_sdk_and_nothing_of_the_floors_above(source: Path) -> None:
-    forbidden = {"boto3", "botocore", "sagemaker", "pandas", "scaling", "configs", "tasks", "flows", "infra"}
+    forbidden = {
+        "boto3",
+        "botocore",
+        "sagemaker",
+        "pandas",
+        "scaling",
+        "configs",
+        "tasks",
+        "flows",
+        "infra",
+    }
     assert not imported_packages(source) & forbidden
 
 
 def test_light_modules_leave_torch_alone() -> None:
     imports = "; ".join(f"import training.{name}" for name in LIGHT)
     program = f"{imports}; import sys, json; print(json.dumps(list(sys.modules)))"
-    answer = subprocess.run([sys.executable, "-c", program], cwd=IMAGE, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=IMAGE, capture_output=True, text=True, check=True
+    )
     assert not {"torch", "pytorch_lightning"} & set(json.loads(answer.stdout))

@@ -1,4 +1,6 @@
-"""Interrupted runs: killed while they train, started again, compared with runs that nobody interrupted."""
+"""Interrupted runs: killed while they train, started again, compared with runs that nobody
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from tests.infra.image.training.processes import DEADLINE_SECONDS, Trainings, su
 pytestmark = pytest.mark.slow
 
 # 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch, 58 in all.
-RUN = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--epochs", "2", "--learning-rate", "0.002")
+RUN = (
+    "--passes-per-epoch",
+    "4",
+    "--global-batch-size",
+    "192",
+    "--epochs",
+    "2",
+    "--learning-rate",
+    "0.002",
+)
 RUN = (*RUN, "--warmup-steps", "20", "--hidden-size", "512", "--evaluate-every-samples", "1920")
 ALWAYS = (*RUN, "--checkpoint-every-steps", "7")
 SAME = 1e-6  # one process: the same arithmetic in the same order
@@ -42,13 +53,26 @@ def compare(resumed: dict[str, Any], whole: dict[str, Any], tolerance: float) ->
     assert len(resumed["step_seconds"]) == 58 - at
     assert resumed["samples"] == whole["samples"]
     for metrics in (resumed, whole):
-        assert [validation["step"] for validation in metrics["validations"]] == [10, 20, 30, 40, 50, 58]
-    assert resumed["final_metric"]["value"] == pytest.approx(whole["final_metric"]["value"], abs=tolerance)
+        assert [validation["step"] for validation in metrics["validations"]] == [
+            10,
+            20,
+            30,
+            40,
+            50,
+            58,
+        ]
+    assert resumed["final_metric"]["value"] == pytest.approx(
+        whole["final_metric"]["value"], abs=tolerance
+    )
     clock = resumed["run_stop_unix_seconds"] - resumed["run_start_unix_seconds"]
-    assert 0 < resumed["train_seconds"] < clock - 1  # the gap, with the imports of the second start, is not training
+    assert (
+        0 < resumed["train_seconds"] < clock - 1
+    )  # the gap, with the imports of the second start, is not training
 
 
-def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(trainings: Trainings, tmp_path: Path) -> None:
+def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(
+    trainings: Trainings, tmp_path: Path
+) -> None:
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
@@ -80,7 +104,9 @@ def test_a_run_cut_on_one_node_goes_on_on_two(trainings: Trainings, tmp_path: Pa
     compare(trainings.metrics("127.0.9.1"), trainings.metrics("whole"), SAME_OVER_RANKS)
 
 
-def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(trainings: Trainings, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(
+    trainings: Trainings, tmp_path: Path
+) -> None:
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
@@ -110,6 +136,11 @@ def test_sharded_training_resumes_with_its_optimiser_and_learns_what_ddp_learns(
     assert sharded["world"]["strategy"] == "fsdp"
     compare(sharded, trainings.metrics("127.0.8.1"), 0.02)
     best = trainings.output("127.0.9.1") / "model" / "best.ckpt"
-    program = "import sys, torch; print(sum(p.numel() for p in torch.load(sys.argv[1])['state_dict'].values()))"
-    counted = subprocess.run([image_python, "-c", program, str(best)], capture_output=True, text=True, check=True)
+    program = (
+        "import sys, torch; print(sum(p.numel() for p in"
+        " torch.load(sys.argv[1])['state_dict'].values()))"
+    )
+    counted = subprocess.run(
+        [image_python, "-c", program, str(best)], capture_output=True, text=True, check=True
+    )
     assert int(counted.stdout) == sharded["model"]["parameters"]

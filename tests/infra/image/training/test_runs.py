@@ -1,4 +1,6 @@
-"""The program as a whole, in the image's own Python: real processes, real measurements, metrics.json checked."""
+"""The program as a whole, in the image's own Python: real processes, real measurements,
+metrics.json checked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.infra.image.training.processes import DEADLINE_SECONDS, IMAGE, Trainings, free_port, succeed, two_nodes
+from tests.infra.image.training.processes import (
+    DEADLINE_SECONDS,
+    IMAGE,
+    Trainings,
+    free_port,
+    succeed,
+    two_nodes,
+)
 
 STEPS = 24
 # 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch.
@@ -32,9 +41,14 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
     assert 0 < sum(metrics["step_seconds"][:1]) < metrics["train_seconds"]
     took = metrics["run_stop_unix_seconds"] - metrics["run_start_unix_seconds"]
     assert took == pytest.approx(metrics["train_seconds"], abs=1e-3)
-    steady, world, batch, samples = (metrics[name] for name in ("steady", "world", "batch", "samples"))
+    steady, world, batch, samples = (
+        metrics[name] for name in ("steady", "world", "batch", "samples")
+    )
     window = metrics["step_seconds"][steady["first_step"] :]
-    assert (steady["steps"], steady["step_seconds"]) == (len(window), pytest.approx(median(window), abs=2e-6))
+    assert (steady["steps"], steady["step_seconds"]) == (
+        len(window),
+        pytest.approx(median(window), abs=2e-6),
+    )
     assert world["world_size"] == world["nodes"] * world["processes_per_node"]
     replicas = world["world_size"] * batch["accumulate_grad_batches"]
     assert batch["global_batch_size"] == replicas * batch["per_replica_batch_size"]
@@ -49,7 +63,9 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
         entry["step"] * batch["global_batch_size"] for entry in validations
     ]
     elapsed = [entry["elapsed_seconds"] for entry in validations]
-    assert [0.0, *elapsed, metrics["train_seconds"]] == sorted({0.0, *elapsed, metrics["train_seconds"]})
+    assert [0.0, *elapsed, metrics["train_seconds"]] == sorted(
+        {0.0, *elapsed, metrics["train_seconds"]}
+    )
     assert metrics["final_metric"]["goal"] == "maximize"
     assert metrics["versions"]["torch"] and metrics["device"]["type"] == "cpu"
 
@@ -62,7 +78,9 @@ def test_one_process_by_hand(trainings: Trainings) -> None:
         "nodes": 1, "processes_per_node": 1, "world_size": 1, "backend": None, "launcher": "plain", "strategy": None,
     }  # fmt: skip
     assert metrics["rank_step_spread_seconds"] is None
-    assert metrics["final_metric"]["value"] > 0.8  # digits are easy; a model that learns nothing has 0.1
+    assert (
+        metrics["final_metric"]["value"] > 0.8
+    )  # digits are easy; a model that learns nothing has 0.1
     assert f"train_seconds={metrics['train_seconds']:.6g};" in printed
     assert (trainings.output() / "model" / "best.ckpt").is_file()
     assert list((trainings.output() / "data" / "tensorboard").glob("events.*"))
@@ -79,26 +97,46 @@ def test_two_nodes_do_the_same_work_as_one(trainings: Trainings) -> None:
     }  # fmt: skip
     assert together["rank_step_spread_seconds"] >= 0
     assert together["samples"] == alone["samples"]
-    assert together["final_metric"]["value"] == pytest.approx(alone["final_metric"]["value"], abs=0.01)
+    assert together["final_metric"]["value"] == pytest.approx(
+        alone["final_metric"]["value"], abs=0.01
+    )
     assert not (trainings.output("127.0.9.2") / "data").exists()  # rank 0 alone writes
     assert not (trainings.output("127.0.9.2") / "model").exists()
 
 
 def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}")
-    arguments = (*QUICK, *EXCLUDE, "--accumulate-grad-batches", "2", "--evaluate-every-samples", "1920")
+    arguments = (
+        *QUICK,
+        *EXCLUDE,
+        "--accumulate-grad-batches",
+        "2",
+        "--evaluate-every-samples",
+        "1920",
+    )
     succeed(trainings.start(*arguments, launcher=launcher))
     metrics = trainings.metrics()
     check(metrics)
     assert (metrics["world"]["launcher"], metrics["world"]["processes_per_node"]) == ("torchrun", 2)
     assert metrics["batch"]["per_replica_batch_size"] == 48
     assert metrics["samples"]["per_epoch"] == 1438 * 4
-    assert [entry["step"] for entry in metrics["validations"]] == [10, 20, 24]  # every 1,920 samples, and at the end
+    assert [entry["step"] for entry in metrics["validations"]] == [
+        10,
+        20,
+        24,
+    ]  # every 1,920 samples, and at the end
 
 
 def test_resnet18_trains_on_the_digits_images(trainings: Trainings, tmp_path: Path) -> None:
     arguments = ("--model", "resnet18", "--global-batch-size", "64", "--max-steps", "6")
-    rate = ("--learning-rate-rule", "sqrt", "--base-global-batch-size", "16", "--learning-rate", "0.001")
+    rate = (
+        "--learning-rate-rule",
+        "sqrt",
+        "--base-global-batch-size",
+        "16",
+        "--learning-rate",
+        "0.001",
+    )
     succeed(trainings.start(*arguments, *rate, *EXCLUDE, TENSORBOARD_DIR=str(tmp_path / "board")))
     assert list((tmp_path / "board").glob("events.*"))
     metrics = trainings.metrics()
@@ -125,7 +163,10 @@ def test_the_run_starts_after_the_boot_barrier(trainings: Trainings, tmp_path: P
     ("arguments", "message"),
     [
         (("--label-column", "digit"), "ValueError: --label-column 'digit' is not in the table"),
-        (("--global-batch-size", "100000"), "ValueError: an epoch of 1438 training rows x 1 passes is smaller"),
+        (
+            ("--global-batch-size", "100000"),
+            "ValueError: an epoch of 1438 training rows x 1 passes is smaller",
+        ),
         (("--format", "csv"), "is --format csv right?"),
         (("--precision", "bf16"), "ValueError: --precision bf16 is not supported by"),
     ],
@@ -141,7 +182,9 @@ def test_what_the_user_can_put_right_is_one_line_and_exit_code_1(
 
 
 def test_a_node_whose_peer_dies_ends_too(trainings: Trainings) -> None:
-    processes = two_nodes(trainings, "--passes-per-epoch", "100", "--epochs", "1000", "--global-batch-size", "64")
+    processes = two_nodes(
+        trainings, "--passes-per-epoch", "100", "--epochs", "1000", "--global-batch-size", "64"
+    )
     assert processes[0].stdout is not None
     assert processes[0].stdout.readline().startswith("step=")  # it trains
     processes[1].kill()

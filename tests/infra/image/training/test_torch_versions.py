@@ -43,8 +43,10 @@ def test_a_refusal_names_the_release_that_is_needed(monkeypatch: pytest.MonkeyPa
     pretend(monkeypatch, "2.3.0+cu121")
     with pytest.raises(UserError) as refusal:
         require(FSDP2, "--strategy fsdp", "use ddp")
-    assert str(refusal.value) == (
-        "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard), this is 2.3.0+cu121: use ddp"
+    assert (
+        str(refusal.value)
+        == "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard), this"
+        " is 2.3.0+cu121: use ddp"
     )
     pretend(monkeypatch, "2.10.0")  # later than 2.6, though not as text
     require(FSDP2, "--strategy fsdp", "use ddp")
@@ -52,7 +54,9 @@ def test_a_refusal_names_the_release_that_is_needed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_torch_older_than_any_it_runs_on_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
-    """As in a container of SageMaker's model parallelism 1.x: before Lightning, which isn't there, is imported."""
+    """As in a container of SageMaker's model parallelism 1.x: before Lightning, which isn't there,
+    is imported.
+    """
     (tmp_path / "torch.py").write_text("__version__ = '1.13.1+cu117'\n")
     done = subprocess.run(
         [sys.executable, str(TRAIN), "--data", str(tmp_path)],
@@ -61,11 +65,15 @@ def test_a_torch_older_than_any_it_runs_on_is_one_line_and_exit_code_1(tmp_path:
         text=True,
         timeout=60,
     )
-    said = "ValueError: this program needs PyTorch 2.1 or later, this is 1.13.1+cu117: use a later container\n"
+    said = (
+        "ValueError: this program needs PyTorch 2.1 or later, this is 1.13.1+cu117: use a later"
+        " container\n"
+    )
     assert (done.returncode, done.stderr) == (1, said)
 
 
-# Bare modules in place of torch and Lightning, whose every name is an empty class: enough to import the strategies.
+# Bare modules in place of torch and Lightning, whose every name is an empty class: enough to import
+# the strategies.
 STRATEGIES = """
 import sys, types
 class Bare(types.ModuleType):
@@ -100,17 +108,28 @@ for nodes in (1, 2):
     [
         (
             "2.5.1+cu124",
-            "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard), this is 2.5.1+",
+            (
+                "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard),"
+                " this is 2.5.1+"
+            ),
         ),
         (
             "2.6.0",
-            "--strategy fsdp without a GPU needs PyTorch 2.7 or later (torch.cpu.Stream.record_event), this is 2.6",
+            (
+                "--strategy fsdp without a GPU needs PyTorch 2.7 or later"
+                " (torch.cpu.Stream.record_event), this is 2.6"
+            ),
         ),
     ],
 )
 def test_one_node_and_two_refuse_fsdp_where_torch_lacks_it(version: str, needs: str) -> None:
-    """Both, or a sweep would pay for its baseline before it learns. On real old releases: make matrix."""
+    """Both, or a sweep would pay for its baseline before it learns. On real old releases: make
+    matrix.
+    """
     command = [sys.executable, "-c", STRATEGIES, version]
     done = subprocess.run(command, cwd=TRAIN.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert [line.startswith(needs) for line in done.stdout.splitlines()] == [True, True], done.stdout
+    assert [line.startswith(needs) for line in done.stdout.splitlines()] == [
+        True,
+        True,
+    ], done.stdout

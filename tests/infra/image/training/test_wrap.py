@@ -15,7 +15,12 @@ PREFIX = "OMPI_COMM_WORLD_"
 
 
 def test_mpi_ranks_become_torch_ones_with_the_first_host_as_master() -> None:
-    mpi = {PREFIX + "RANK": "5", PREFIX + "SIZE": "8", PREFIX + "LOCAL_RANK": "1", PREFIX + "LOCAL_SIZE": "4"}
+    mpi = {
+        PREFIX + "RANK": "5",
+        PREFIX + "SIZE": "8",
+        PREFIX + "LOCAL_RANK": "1",
+        PREFIX + "LOCAL_SIZE": "4",
+    }
     environment = {**mpi, "SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-1"}
     assert torch_variables(cluster_from_environment(environment)) == {
         "RANK": "5",
@@ -30,7 +35,10 @@ def test_mpi_ranks_become_torch_ones_with_the_first_host_as_master() -> None:
 def test_one_process_per_gpu_unless_told_otherwise(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    assert parse([str(script), "--processes", "9"], {"SM_NUM_GPUS": "4"}) == (4, [str(script), "--processes", "9"])
+    assert parse([str(script), "--processes", "9"], {"SM_NUM_GPUS": "4"}) == (
+        4,
+        [str(script), "--processes", "9"],
+    )
     assert parse(["--processes", "2", str(script)], {"SM_NUM_GPUS": "4"}) == (2, [str(script)])
     assert parse([str(script)], {"SM_NUM_GPUS": "0"}) == (1, [str(script)])
 
@@ -53,7 +61,9 @@ def test_a_wrong_call_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.startswith("ValueError: no script")
 
 
-def test_the_script_runs_as_if_called_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_runs_as_if_called_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "helper_of_script.py").write_text("VALUE = 3\n")
     script = tmp_path / "script.py"
     script.write_text(
@@ -62,7 +72,14 @@ def test_the_script_runs_as_if_called_by_hand(tmp_path: Path, monkeypatch: pytes
         "open('facts', 'w').write(json.dumps(facts))\n"
     )
     monkeypatch.chdir(tmp_path)
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    for name in (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ):
         monkeypatch.setenv(name, "0")  # so that it is taken back after the test
         monkeypatch.delenv(name)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
@@ -72,11 +89,17 @@ def test_the_script_runs_as_if_called_by_hand(tmp_path: Path, monkeypatch: pytes
     assert json.loads((tmp_path / "facts").read_text()) == ["__main__", ["--epochs", "3"], 3, "1"]
 
 
-def test_a_failing_process_ends_the_others_with_its_exit_code(tmp_path: Path, trainings_here: Trainings) -> None:
+def test_a_failing_process_ends_the_others_with_its_exit_code(
+    tmp_path: Path, trainings_here: Trainings
+) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import os, sys, time\nif os.environ['LOCAL_RANK'] == '1': sys.exit(7)\ntime.sleep(60)\n")
+    script.write_text(
+        "import os, sys, time\nif os.environ['LOCAL_RANK'] == '1': sys.exit(7)\ntime.sleep(60)\n"
+    )
     arguments = ("--processes", "2", str(script))
-    process = trainings_here.start(*arguments, program=IMAGE / "training" / "wrap.py", PYTHONPATH=str(IMAGE))
+    process = trainings_here.start(
+        *arguments, program=IMAGE / "training" / "wrap.py", PYTHONPATH=str(IMAGE)
+    )
     process.communicate(timeout=20)
     assert process.returncode == 7
 

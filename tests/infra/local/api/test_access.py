@@ -28,7 +28,9 @@ from infra.local.api.access import access_keys
 from tests.infra.local.platform_client import client, job_request
 
 
-def client_with(platform: SimpleNamespace, service: str, key_id: str, secret: str = "guessed", **config: Any) -> Any:
+def client_with(
+    platform: SimpleNamespace, service: str, key_id: str, secret: str = "guessed", **config: Any
+) -> Any:
     return boto3.client(
         service,
         region_name="us-east-1",
@@ -47,12 +49,22 @@ def code_of(call: Any, **arguments: Any) -> str:
 
 CALLS = [
     ("sagemaker", "list_training_jobs", {}, "UnrecognizedClientException"),
-    ("sagemaker", "create_training_job", job_request("of-a-stranger"), "UnrecognizedClientException"),
+    (
+        "sagemaker",
+        "create_training_job",
+        job_request("of-a-stranger"),
+        "UnrecognizedClientException",
+    ),
     ("codebuild", "start_build", {"projectName": "nodesweep-image"}, "UnrecognizedClientException"),
     ("ecr", "describe_repositories", {}, "UnrecognizedClientException"),
     ("logs", "describe_log_groups", {}, "UnrecognizedClientException"),
     ("s3", "list_buckets", {}, "InvalidAccessKeyId"),
-    ("s3", "put_object", {"Bucket": "results", "Key": "planted", "Body": b"x"}, "InvalidAccessKeyId"),
+    (
+        "s3",
+        "put_object",
+        {"Bucket": "results", "Key": "planted", "Body": b"x"},
+        "InvalidAccessKeyId",
+    ),
     ("sts", "get_caller_identity", {}, "InvalidClientTokenId"),
     ("iam", "list_roles", {}, "InvalidClientTokenId"),
     ("cloudformation", "list_stacks", {}, "InvalidClientTokenId"),
@@ -60,7 +72,9 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("service", "call", "arguments", "code"), CALLS, ids=[f"{one[0]}-{one[1]}" for one in CALLS])
+@pytest.mark.parametrize(
+    ("service", "call", "arguments", "code"), CALLS, ids=[f"{one[0]}-{one[1]}" for one in CALLS]
+)
 def test_another_user_of_the_machine_is_refused_in_awss_words(
     platform: SimpleNamespace, service: str, call: str, arguments: dict[str, Any], code: str
 ) -> None:
@@ -72,8 +86,13 @@ def test_who_knows_the_id_and_not_the_secret_is_refused(platform: SimpleNamespac
     """The id stands in presigned URLs, which are passed around."""
     key_id = access_keys(platform.state_dir).user.id
     assert code_of(client_with(platform, "s3", key_id).list_buckets) == "SignatureDoesNotMatch"
-    assert code_of(client_with(platform, "sagemaker", key_id).list_training_jobs) == "InvalidSignatureException"
-    assert code_of(client_with(platform, "sts", key_id).get_caller_identity) == "SignatureDoesNotMatch"
+    assert (
+        code_of(client_with(platform, "sagemaker", key_id).list_training_jobs)
+        == "InvalidSignatureException"
+    )
+    assert (
+        code_of(client_with(platform, "sts", key_id).get_caller_identity) == "SignatureDoesNotMatch"
+    )
 
 
 def test_a_signature_is_for_one_body(platform: SimpleNamespace) -> None:
@@ -94,12 +113,15 @@ def test_nobody_is_refused_too(platform: SimpleNamespace) -> None:
     for path in ("/moto-api/reset", "/", "/results?list-type=2"):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(
-                urllib.request.Request(platform.endpoint + path, data=b"", method="POST"), timeout=10
+                urllib.request.Request(platform.endpoint + path, data=b"", method="POST"),
+                timeout=10,
             )
 
 
 @pytest.mark.parametrize("version", ["s3", "s3v4"])
-def test_a_presigned_url_opens_one_object_until_it_expires(platform: SimpleNamespace, version: str) -> None:
+def test_a_presigned_url_opens_one_object_until_it_expires(
+    platform: SimpleNamespace, version: str
+) -> None:
     key = access_keys(platform.state_dir).user
     s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
     place = {"Bucket": "results", "Key": "a b/ü.txt"}
@@ -108,7 +130,9 @@ def test_a_presigned_url_opens_one_object_until_it_expires(platform: SimpleNames
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert answer.read() == b"shared"
     stranger = client_with(platform, "s3", "LOCALUSER0", signature_version=version)
-    later = re.sub("(Expires=)[0-9]+", "\\g<1>4102444800" if version == "s3" else "\\g<1>604800", url)
+    later = re.sub(
+        "(Expires=)[0-9]+", "\\g<1>4102444800" if version == "s3" else "\\g<1>604800", url
+    )
     expired = s3.generate_presigned_url("get_object", place, ExpiresIn=-1)
     for refused in (
         stranger.generate_presigned_url("get_object", place),
@@ -120,7 +144,9 @@ def test_a_presigned_url_opens_one_object_until_it_expires(platform: SimpleNames
             urllib.request.urlopen(refused, timeout=10)
 
 
-def send(url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET") -> tuple[int, str]:
+def send(
+    url: str, headers: dict[str, str], body: bytes = b"", method: str = "GET"
+) -> tuple[int, str]:
     """Status and text of the answer to exactly this request."""
     request = urllib.request.Request(url, data=body or None, headers=headers, method=method)
     try:
@@ -143,7 +169,10 @@ CREATE, BUILD = json.dumps(job_request("by-link")).encode(), b'{"projectName": "
         ({"X-Amz-Target": "CodeBuild_20161006.StartBuild", "Content-Type": JSON}, BUILD),
         ({"X-Amz-Target": "SageMaker.ListTrainingJobs", "Content-Type": JSON}, b""),
         ({"X-Amz-Target": "Logs_20140328.DescribeLogGroups", "Content-Type": JSON}, b""),
-        ({"Content-Type": "application/x-www-form-urlencoded"}, b"Action=CreateUser&UserName=n&Version=2010-05-08"),
+        (
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            b"Action=CreateUser&UserName=n&Version=2010-05-08",
+        ),
         ({"Transfer-Encoding": "chunked"}, b""),
     ],
 )
@@ -189,7 +218,10 @@ def test_a_link_reads_and_writes_nothing(platform: SimpleNamespace, version: str
 def test_a_link_of_another_service_opens_nothing(platform: SimpleNamespace) -> None:
     key = access_keys(platform.state_dir).user
     sts = client_with(platform, "sts", key.id, key.secret)
-    assert "AccessDenied" in send(sts.generate_presigned_url("get_caller_identity", HttpMethod="GET"), {})[1]
+    assert (
+        "AccessDenied"
+        in send(sts.generate_presigned_url("get_caller_identity", HttpMethod="GET"), {})[1]
+    )
 
 
 def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
@@ -200,7 +232,9 @@ def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
 
 
 def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespace) -> None:
-    """A signature for S3 covers no target header that it does not name, so the scope has to be the service's too."""
+    """A signature for S3 covers no target header that it does not name, so the scope has to be the
+    service's too.
+    """
     key = access_keys(platform.state_dir).user
     sagemaker = client_with(platform, "sagemaker", key.id, key.secret)
     sagemaker.meta.events.register("choose-signer.*.*", lambda signing_name, context, **_: "v4")
@@ -218,7 +252,9 @@ def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> No
     logs = client_with(platform, "logs", node.id, node.secret)
     logs.create_log_group(logGroupName="of-a-node")
     metric = {"MetricName": "loss", "Value": 1.0}
-    client_with(platform, "cloudwatch", node.id, node.secret).put_metric_data(Namespace="n", MetricData=[metric])
+    client_with(platform, "cloudwatch", node.id, node.secret).put_metric_data(
+        Namespace="n", MetricData=[metric]
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +271,10 @@ def test_and_nothing_else(
     platform: SimpleNamespace, service: str, call: str, arguments: dict[str, Any], code: str
 ) -> None:
     node = access_keys(platform.state_dir).node
-    assert code_of(getattr(client_with(platform, service, node.id, node.secret), call), **arguments) == code
+    assert (
+        code_of(getattr(client_with(platform, service, node.id, node.secret), call), **arguments)
+        == code
+    )
 
 
 def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNamespace) -> None:
@@ -258,7 +297,9 @@ def test_not_by_signing_for_another_service_than_is_called(platform: SimpleNames
         "x {rest}",
     ],
 )
-def test_not_by_a_second_scope_in_the_header(platform: SimpleNamespace, service: str, form: str) -> None:
+def test_not_by_a_second_scope_in_the_header(
+    platform: SimpleNamespace, service: str, form: str
+) -> None:
     """Whoever reads the header, gate or moto, has to read the same service in it."""
     node = access_keys(platform.state_dir).node
     url = f"{platform.endpoint}/"
@@ -273,7 +314,9 @@ def test_not_by_a_second_scope_in_the_header(platform: SimpleNamespace, service:
 
 def assume(platform: SimpleNamespace) -> dict[str, Any]:
     role = "arn:aws:iam::000000000000:role/nodesweep-pipeline"
-    answer = client(platform.endpoint, "sts").assume_role(RoleArn=role, RoleSessionName="sweep", DurationSeconds=900)
+    answer = client(platform.endpoint, "sts").assume_role(
+        RoleArn=role, RoleSessionName="sweep", DurationSeconds=900
+    )
     return answer["Credentials"]
 
 
@@ -289,9 +332,15 @@ def test_an_assumed_roles_credentials_are_taken_as_on_aws(platform: SimpleNamesp
     """boto3 gets them by itself where a profile names role_arn, as docs/aws.md has it."""
     given = assume(platform)
     assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
-    assert "assumed-role/nodesweep-pipeline/sweep" in as_role(platform, "sts", given).get_caller_identity()["Arn"]
+    assert (
+        "assumed-role/nodesweep-pipeline/sweep"
+        in as_role(platform, "sts", given).get_caller_identity()["Arn"]
+    )
     for altered in ({**given, "SessionToken": None}, {**given, "SessionToken": "guessed"}):
-        assert code_of(as_role(platform, "sagemaker", altered).list_training_jobs) == "UnrecognizedClientException"
+        assert (
+            code_of(as_role(platform, "sagemaker", altered).list_training_jobs)
+            == "UnrecognizedClientException"
+        )
     altered = {**given, "SecretAccessKey": "guessed"}
     assert code_of(as_role(platform, "s3", altered).list_buckets) == "SignatureDoesNotMatch"
 
@@ -308,10 +357,14 @@ def test_an_assumed_role_can_share_an_object(platform: SimpleNamespace, version:
 def test_an_assumed_roles_credentials_expire(platform: SimpleNamespace) -> None:
     given = assume(platform)
     [role] = [
-        one for one in sts_backends["000000000000"]["aws"].assumed_roles if one.access_key_id == given["AccessKeyId"]
+        one
+        for one in sts_backends["000000000000"]["aws"].assumed_roles
+        if one.access_key_id == given["AccessKeyId"]
     ]
     role.expiration -= timedelta(seconds=901)
-    assert code_of(as_role(platform, "sagemaker", given).list_training_jobs) == "ExpiredTokenException"
+    assert (
+        code_of(as_role(platform, "sagemaker", given).list_training_jobs) == "ExpiredTokenException"
+    )
     assert code_of(as_role(platform, "s3", given).list_buckets) == "ExpiredToken"
     assert code_of(as_role(platform, "sts", given).get_caller_identity) == "ExpiredToken"
 
@@ -322,7 +375,10 @@ def test_a_users_key_is_taken_until_it_is_withdrawn(platform: SimpleNamespace) -
     given = iam.create_access_key(UserName="engineer")["AccessKey"]
     assert as_role(platform, "sagemaker", given).list_training_jobs()["TrainingJobSummaries"] == []
     iam.update_access_key(UserName="engineer", AccessKeyId=given["AccessKeyId"], Status="Inactive")
-    assert code_of(as_role(platform, "sagemaker", given).list_training_jobs) == "UnrecognizedClientException"
+    assert (
+        code_of(as_role(platform, "sagemaker", given).list_training_jobs)
+        == "UnrecognizedClientException"
+    )
 
 
 def test_keys_are_their_owners_alone_and_stay(platform: SimpleNamespace) -> None:
@@ -333,11 +389,17 @@ def test_keys_are_their_owners_alone_and_stay(platform: SimpleNamespace) -> None
     assert len(keys.user.id) >= 40 and len(keys.user.secret) >= 40
 
 
-def test_an_unmodified_client_takes_the_file(platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmodified_client_takes_the_file(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(platform.state_dir / "aws-credentials"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
-    found = boto3.Session().client("s3", region_name="us-east-1", endpoint_url=platform.endpoint).list_buckets()
+    found = (
+        boto3.Session()
+        .client("s3", region_name="us-east-1", endpoint_url=platform.endpoint)
+        .list_buckets()
+    )
     assert [bucket["Name"] for bucket in found["Buckets"]] == ["results"]
 
 
@@ -350,7 +412,9 @@ def test_an_unmodified_client_takes_the_file(platform: SimpleNamespace, monkeypa
         ("v20180820.", "/accesspoint"),
     ],
 )
-def test_a_jobs_key_reaches_no_account_settings_of_s3(platform: SimpleNamespace, host: str, path: str) -> None:
+def test_a_jobs_key_reaches_no_account_settings_of_s3(
+    platform: SimpleNamespace, host: str, path: str
+) -> None:
     """S3 Control is signed as S3 is; moto tells it by path or host."""
     keys = access_keys(platform.state_dir)
     address = platform.endpoint.replace("127.0.0.1", f"{host}localhost") + path

@@ -37,7 +37,9 @@ def aws(platform: SimpleNamespace, *arguments: str, expect: int = 0) -> Any:
 def test_create_describe_list_stop(platform: SimpleNamespace, tmp_path: Path) -> None:
     request = tmp_path / "job.json"
     request.write_text(json.dumps(job_request("from-cli", "endless")))
-    created = aws(platform, "sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")
+    created = aws(
+        platform, "sagemaker", "create-training-job", "--cli-input-json", f"file://{request}"
+    )
     assert created["TrainingJobArn"].endswith(":training-job/from-cli")
     job = aws(platform, "sagemaker", "describe-training-job", "--training-job-name", "from-cli")
     assert job["TrainingJobStatus"] == "InProgress"
@@ -48,14 +50,24 @@ def test_create_describe_list_stop(platform: SimpleNamespace, tmp_path: Path) ->
 
 
 def test_error_text(platform: SimpleNamespace) -> None:
-    text = aws(platform, "sagemaker", "describe-training-job", "--training-job-name", "absent", expect=255)
-    assert "An error occurred (ValidationException) when calling the DescribeTrainingJob operation" in text
+    text = aws(
+        platform, "sagemaker", "describe-training-job", "--training-job-name", "absent", expect=255
+    )
+    assert (
+        "An error occurred (ValidationException) when calling the DescribeTrainingJob operation"
+        in text
+    )
 
 
 def test_s3_round_trip(platform: SimpleNamespace, tmp_path: Path) -> None:
     source = tmp_path / "a b.csv"
     source.write_text("1,2\n")
     copied = [str(AWS), "--endpoint-url", platform.endpoint, "s3", "cp", "--quiet"]
-    environment = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(platform.state_dir / "aws-credentials")}
-    subprocess.run([*copied, str(source), "s3://results/cli/a b.csv"], env=environment, check=True, timeout=60)
+    environment = {
+        **os.environ,
+        "AWS_SHARED_CREDENTIALS_FILE": str(platform.state_dir / "aws-credentials"),
+    }
+    subprocess.run(
+        [*copied, str(source), "s3://results/cli/a b.csv"], env=environment, check=True, timeout=60
+    )
     assert platform.s3.get_object(Bucket="results", Key="cli/a b.csv")["Body"].read() == b"1,2\n"

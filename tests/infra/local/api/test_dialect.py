@@ -33,7 +33,13 @@ NOT_MODELLED: list[tuple[str, str, dict[str, Any], str, int]] = [
     ("ecr", "describe_pull_through_cache_rules", {}, "UnknownOperationException", 400),
     ("sagemaker", "list_hubs", {}, "UnknownOperationException", 400),
     ("cloudwatch", "describe_anomaly_detectors", {}, "UnknownOperationException", 400),
-    ("cloudsearch", "describe_domains", {}, "InvalidAction", 400),  # services that moto doesn't have
+    (
+        "cloudsearch",
+        "describe_domains",
+        {},
+        "InvalidAction",
+        400,
+    ),  # services that moto doesn't have
     ("devicefarm", "list_projects", {}, "UnknownOperationException", 400),
     ("signer", "list_signing_jobs", {}, "UnknownOperationException", 404),
 ]
@@ -46,17 +52,26 @@ def refused(call: Any, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("service", "operation", "arguments", "code", "status"), NOT_MODELLED, ids=[one[0] for one in NOT_MODELLED]
+    ("service", "operation", "arguments", "code", "status"),
+    NOT_MODELLED,
+    ids=[one[0] for one in NOT_MODELLED],
 )
 def test_operation_that_is_not_modelled(
-    platform: SimpleNamespace, service: str, operation: str, arguments: dict[str, Any], code: str, status: int
+    platform: SimpleNamespace,
+    service: str,
+    operation: str,
+    arguments: dict[str, Any],
+    code: str,
+    status: int,
 ) -> None:
     answer = refused(getattr(client(platform.endpoint, service), operation), **arguments)
     assert answer["Error"]["Code"] == code
     message = answer["Error"]["Message"]
     assert message.startswith("The local platform does not model this call: ")
     if service in ("iam", "ec2", "ecr", "sagemaker"):
-        assert message.endswith(client(platform.endpoint, service).meta.method_to_api_mapping[operation])
+        assert message.endswith(
+            client(platform.endpoint, service).meta.method_to_api_mapping[operation]
+        )
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
     assert answer["ResponseMetadata"]["HTTPHeaders"]["x-amzn-requestid"]
     assert "html" not in answer["ResponseMetadata"]["HTTPHeaders"]["content-type"]
@@ -66,13 +81,21 @@ def test_s3s_own_words(platform: SimpleNamespace) -> None:
     """S3 has no list of actions: what it can't do is not implemented."""
     answer = send(platform, "s3", "PATCH", "/results")
     error = ElementTree.fromstring(answer.content)
-    assert (answer.status_code, error.tag, error.findtext("Code")) == (501, "Error", "NotImplemented")
+    assert (answer.status_code, error.tag, error.findtext("Code")) == (
+        501,
+        "Error",
+        "NotImplemented",
+    )
     assert error.findtext("RequestId") == answer.headers["x-amzn-requestid"]
 
 
 def test_cbor(platform: SimpleNamespace) -> None:
     """AWS's newest protocol: a client that speaks it reads an error in CBOR only."""
-    headers = {"smithy-protocol": "rpc-v2-cbor", "Content-Type": "application/cbor", "Accept": "application/cbor"}
+    headers = {
+        "smithy-protocol": "rpc-v2-cbor",
+        "Content-Type": "application/cbor",
+        "Accept": "application/cbor",
+    }
     path = "/service/DeviceFarm_20150623/operation/ListProjects"
     answer = send(platform, "devicefarm", "POST", path, headers, b"\xa0")
     parsed = create_parser("smithy-rpc-v2-cbor").parse(
@@ -114,7 +137,9 @@ def test_internal_error_is_the_services_and_logged(
     assert f"(request {identity})" in caplog.text and "broken at" in caplog.text
 
 
-@pytest.mark.parametrize("service", ["sagemaker", "s3", "sts", "ecr", "logs", "codebuild", "ec2", "iam"])
+@pytest.mark.parametrize(
+    "service", ["sagemaker", "s3", "sts", "ecr", "logs", "codebuild", "ec2", "iam"]
+)
 def test_every_answer_names_its_request(platform: SimpleNamespace, service: str) -> None:
     calls = {
         "sagemaker": "list_training_jobs",
@@ -127,7 +152,10 @@ def test_every_answer_names_its_request(platform: SimpleNamespace, service: str)
         "iam": "list_roles",
     }
     first, second = (
-        getattr(client(platform.endpoint, service), calls[service])()["ResponseMetadata"]["HTTPHeaders"] for _ in "12"
+        getattr(client(platform.endpoint, service), calls[service])()["ResponseMetadata"][
+            "HTTPHeaders"
+        ]
+        for _ in "12"
     )
     assert first["x-amzn-requestid"] and first["x-amzn-requestid"] != second["x-amzn-requestid"]
 
@@ -151,4 +179,8 @@ def test_paths_without_a_service_of_that_name(platform: SimpleNamespace) -> None
     """A signing name that is no model's name: paths and JSON, as most services have."""
     answer = send(platform, "no-such-service", "GET", "/things")
     assert answer.status_code == 404
-    assert answer.headers["x-amzn-errortype"] == json.loads(answer.content)["__type"] == "UnknownOperationException"
+    assert (
+        answer.headers["x-amzn-errortype"]
+        == json.loads(answer.content)["__type"]
+        == "UnknownOperationException"
+    )

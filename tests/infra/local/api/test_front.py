@@ -25,14 +25,23 @@ def test_status_of_a_platform_on_its_way_out_is_unavailable() -> None:
     assert front({"running": False, "stopping": True}).get("/_nodesweep/status").status_code == 503
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example:4570"}, {"Origin": "http://evil.example"}])
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example:4570"}, {"Origin": "http://evil.example"}]
+)
 def test_status_is_not_for_web_pages(headers: dict[str, str]) -> None:
     assert front({"running": True}).get("/_nodesweep/status", headers=headers).status_code == 403
 
 
 @pytest.mark.parametrize("region", ["..", "us/east", "a b"])
 def test_region_is_no_path(region: str) -> None:
-    header = "AWS4-HMAC-SHA256 Credential=x/20260101/{}/sagemaker/aws4_request, SignedHeaders=host, Signature=0f"
+    header = (
+        "AWS4-HMAC-SHA256 Credential=x/20260101/{}/sagemaker/aws4_request, SignedHeaders=host,"
+        " Signature=0f"
+    )
     assert credential_scope({"HTTP_AUTHORIZATION": header.format(region)}) is None
     known = credential_scope({"HTTP_AUTHORIZATION": header.format("us-east-1")})
-    assert known is not None and (known.key_id, known.service, known.region) == ("x", "sagemaker", "us-east-1")
+    assert known is not None and (known.key_id, known.service, known.region) == (
+        "x",
+        "sagemaker",
+        "us-east-1",
+    )

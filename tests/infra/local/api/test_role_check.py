@@ -1,4 +1,6 @@
-"""A job's role as SageMaker's SDK looks at it: there from the start, trusting SageMaker, and allowed what jobs need."""
+"""A job's role as SageMaker's SDK looks at it: there from the start, trusting SageMaker, and
+allowed what jobs need.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def iam(platform: SimpleNamespace) -> Any:
 def decisions(iam: Any, arn: str, actions: list[str], **more: Any) -> dict[str, str]:
     answer = iam.simulate_principal_policy(PolicySourceArn=arn, ActionNames=actions, **more)
     assert answer["IsTruncated"] is False
-    return {result["EvalActionName"]: result["EvalDecision"] for result in answer["EvaluationResults"]}
+    return {
+        result["EvalActionName"]: result["EvalDecision"] for result in answer["EvaluationResults"]
+    }
 
 
 def test_role_is_there_from_the_start_and_trusts_sagemaker(iam: Any) -> None:
@@ -42,7 +46,9 @@ def test_own_role_by_its_policies(iam: Any) -> None:
     inline = [{"Effect": "Allow", "Action": ["s3:Get*"], "Resource": "arn:aws:s3:::data/*"}]
     iam.put_role_policy(RoleName="narrow", PolicyName="in", PolicyDocument=document(inline))
     denied = [{"Effect": "Deny", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::data/secret"}]
-    managed = iam.create_policy(PolicyName="no-secret", PolicyDocument=document(denied))["Policy"]["Arn"]
+    managed = iam.create_policy(PolicyName="no-secret", PolicyDocument=document(denied))["Policy"][
+        "Arn"
+    ]
     iam.attach_role_policy(RoleName="narrow", PolicyArn=managed)
     arn = iam.get_role(RoleName="narrow")["Role"]["Arn"]
     open_object, secret = ["arn:aws:s3:::data/open"], ["arn:aws:s3:::data/secret"]
@@ -74,7 +80,14 @@ def document(statements: list[dict[str, Any]]) -> str:
         ({"Action": "*", "Resource": "arn:aws:s3:::b/?"}, "allowed"),
         ({"Action": "*", "Resource": "arn:aws:s3:::B/k"}, "implicitDeny"),
         ({"Action": "*", "NotResource": "arn:aws:s3:::b/*"}, "implicitDeny"),
-        ({"Action": "*", "Resource": "*", "Condition": {"Bool": {"aws:SecureTransport": "true"}}}, "implicitDeny"),
+        (
+            {
+                "Action": "*",
+                "Resource": "*",
+                "Condition": {"Bool": {"aws:SecureTransport": "true"}},
+            },
+            "implicitDeny",
+        ),
     ],
 )
 def test_statement(statement: dict[str, Any], expected: str) -> None:

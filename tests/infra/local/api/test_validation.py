@@ -35,9 +35,9 @@ def channel(uri: str = "s3://results/none", **source: str) -> dict[str, Any]:
 def test_bad_name(platform: SimpleNamespace) -> None:
     code, message = refusal(platform, job_request("a_b"))
     assert code == "ValidationException"
-    assert message == (
-        "1 validation error detected: Value 'a_b' at 'trainingJobName' failed to satisfy constraint: "
-        f"Member must satisfy regular expression pattern: {NAME_PATTERN}"
+    assert (
+        message == "1 validation error detected: Value 'a_b' at 'trainingJobName' failed to satisfy"
+        f" constraint: Member must satisfy regular expression pattern: {NAME_PATTERN}"
     )
 
 
@@ -46,30 +46,45 @@ def test_bad_name(platform: SimpleNamespace) -> None:
     [
         (
             {"ResourceConfig": resources(1, "ml.huge")},
-            "Value 'ml.huge' at 'resourceConfig.instanceType' failed to satisfy constraint: "
-            "Member must satisfy enum value set: [ml.m4.xlarge,",
+            (
+                "Value 'ml.huge' at 'resourceConfig.instanceType' failed to satisfy constraint: "
+                "Member must satisfy enum value set: [ml.m4.xlarge,"
+            ),
         ),
         (
             {"ResourceConfig": resources(0)},
-            "Value '0' at 'resourceConfig.instanceCount' failed to satisfy constraint: "
-            "Member must have value greater than or equal to 1",
+            (
+                "Value '0' at 'resourceConfig.instanceCount' failed to satisfy constraint: "
+                "Member must have value greater than or equal to 1"
+            ),
         ),
         (
             {"ResourceConfig": {"InstanceType": "ml.local.small", "InstanceCount": 1}},
-            "Value null at 'resourceConfig.volumeSizeInGB' failed to satisfy constraint: Member must not be null",
+            (
+                "Value null at 'resourceConfig.volumeSizeInGB' failed to satisfy constraint: Member"
+                " must not be null"
+            ),
         ),
         (
             {"HyperParameters": {str(i): "1" for i in range(101)}},
-            "at 'hyperParameters' failed to satisfy constraint: Member must have length less than or equal to 100",
+            (
+                "at 'hyperParameters' failed to satisfy constraint: Member must have length less"
+                " than or equal to 100"
+            ),
         ),
         (
             {"HyperParameters": {"text": "x" * 2501}},
-            "at 'hyperParameters' failed to satisfy constraint: Map value must satisfy constraint: "
-            "[Member must have length less than or equal to 2500,",
+            (
+                "at 'hyperParameters' failed to satisfy constraint: Map value must satisfy"
+                " constraint: [Member must have length less than or equal to 2500,"
+            ),
         ),
         (
             {"Environment": {"1BAD": "x"}},
-            "Value '{1BAD=x}' at 'environment' failed to satisfy constraint: Map keys must satisfy constraint: [",
+            (
+                "Value '{1BAD=x}' at 'environment' failed to satisfy constraint: Map keys must"
+                " satisfy constraint: ["
+            ),
         ),
         (
             {"InputDataConfig": [channel() | {"ChannelName": "a b"}]},
@@ -78,24 +93,37 @@ def test_bad_name(platform: SimpleNamespace) -> None:
         ),
         (
             {"RoleArn": "arn:aws:iam::123:role/short"},
-            "Value 'arn:aws:iam::123:role/short' at 'roleArn' failed to satisfy constraint: Member must satisfy",
+            (
+                "Value 'arn:aws:iam::123:role/short' at 'roleArn' failed to satisfy constraint:"
+                " Member must satisfy"
+            ),
         ),
         ({"Tags": [{"Key": f"k{i}", "Value": ""} for i in range(51)]}, "less than or equal to 50"),
         ({"StoppingCondition": {"MaxWaitTimeInSeconds": 90}}, "only supported for managed spot"),
         (
             {"StoppingCondition": {"MaxRuntimeInSeconds": 30 * 86_400}},
-            "Value '2592000' at 'stoppingCondition.maxRuntimeInSeconds' failed to satisfy constraint: "
-            "Member must have value less than or equal to 2419200",
+            (
+                "Value '2592000' at 'stoppingCondition.maxRuntimeInSeconds' failed to satisfy"
+                " constraint: Member must have value less than or equal to 2419200"
+            ),
         ),
         (
             {"ResourceConfig": {**resources(1), "VolumeSizeInGB": 0}},
-            "Value '0' at 'resourceConfig.volumeSizeInGB' failed to satisfy constraint: "
-            "Member must have value greater than or equal to 1",
+            (
+                "Value '0' at 'resourceConfig.volumeSizeInGB' failed to satisfy constraint: "
+                "Member must have value greater than or equal to 1"
+            ),
         ),
-        ({"Tags": [{"Key": "AWS:team", "Value": ""}]}, "aws: prefixed tag key names are not allowed for external use."),
+        (
+            {"Tags": [{"Key": "AWS:team", "Value": ""}]},
+            "aws: prefixed tag key names are not allowed for external use.",
+        ),
         ({"Tags": [{"Key": "a", "Value": v} for v in "12"]}, "Duplicate tag keys found: a."),
         ({"EnableManagedSpotTraining": True}, "Invalid MaxWaitTimeInSeconds"),
-        ({"InputDataConfig": [channel(S3DataType="Wrong")]}, "Member must satisfy enum value set: [ManifestFile,"),
+        (
+            {"InputDataConfig": [channel(S3DataType="Wrong")]},
+            "Member must satisfy enum value set: [ManifestFile,",
+        ),
     ],
 )
 def test_constraints(platform: SimpleNamespace, changes: dict[str, Any], expected: str) -> None:
@@ -126,7 +154,9 @@ def test_wrong_json_type(platform: SimpleNamespace) -> None:
 _NUMBER_TEXT = "NUMBER_VALUE can not be converted to a String"
 
 
-@pytest.mark.parametrize("headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}])
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}]
+)
 def test_web_pages_are_refused(platform: SimpleNamespace, headers: dict[str, str]) -> None:
     status, answer = _post(platform.endpoint, "SageMaker.ListTrainingJobs", "{}", headers)
     assert (status, answer["__type"]) == (403, "AccessDeniedException")
@@ -141,16 +171,21 @@ def test_duplicate_name(platform: SimpleNamespace) -> None:
     arn = platform.sagemaker.create_training_job(**job_request("twice"))["TrainingJobArn"]
     code, message = refusal(platform, job_request("Twice"))
     assert code == "ResourceInUse"
-    assert message == (
-        "Training job names must be unique within an AWS account and region, "
+    assert (
+        message == "Training job names must be unique within an AWS account and region, "
         f"and a training job with this name already exists ({arn})"
     )
 
 
 def test_quota(platform: SimpleNamespace) -> None:
-    code, message = refusal(platform, job_request("too-many", ResourceConfig=resources(3, "ml.m5.large")))
+    code, message = refusal(
+        platform, job_request("too-many", ResourceConfig=resources(3, "ml.m5.large"))
+    )
     assert code == "ResourceLimitExceeded"
-    assert "'ml.m5.large for training job usage' is 2 Instances, with current utilization of 0" in message
+    assert (
+        "'ml.m5.large for training job usage' is 2 Instances, with current utilization of 0"
+        in message
+    )
     assert "a request delta of 3 Instances" in message
 
 
@@ -165,14 +200,23 @@ def test_capacity_is_a_failure_of_the_job_and_not_of_the_call(platform: SimpleNa
 def test_no_data(platform: SimpleNamespace, uri: str) -> None:
     code, message = refusal(platform, job_request("no-data", InputDataConfig=[channel(uri)]))
     assert code == "ValidationException"
-    assert message.startswith(f'No S3 objects found under S3 URL "{uri}" given in input data source.')
+    assert message.startswith(
+        f'No S3 objects found under S3 URL "{uri}" given in input data source.'
+    )
     assert message.endswith("The specified bucket does not exist") is ("no-such" in uri)
 
 
 def test_unknown_image_fails_the_job(platform: SimpleNamespace) -> None:
-    algorithm = {"TrainingImage": "000000000000.dkr.ecr.us-east-1.amazonaws.com/x:y", "TrainingInputMode": "File"}
-    platform.sagemaker.create_training_job(**job_request("no-image", AlgorithmSpecification=algorithm))
-    assert wait_for_end(platform.sagemaker, "no-image")["FailureReason"].startswith("ClientError: Cannot find")
+    algorithm = {
+        "TrainingImage": "000000000000.dkr.ecr.us-east-1.amazonaws.com/x:y",
+        "TrainingInputMode": "File",
+    }
+    platform.sagemaker.create_training_job(
+        **job_request("no-image", AlgorithmSpecification=algorithm)
+    )
+    assert wait_for_end(platform.sagemaker, "no-image")["FailureReason"].startswith(
+        "ClientError: Cannot find"
+    )
 
 
 def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
@@ -180,8 +224,12 @@ def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
     output = {"S3OutputPath": "s3://absent-bucket/x"}
     code, message = refusal(platform, job_request("no-bucket", OutputDataConfig=output))
     assert code == "ValidationException"
-    assert message.startswith('The S3 bucket "absent-bucket" given in output data config S3OutputPath ')
-    assert not platform.sagemaker.list_training_jobs(NameContains="no-bucket")["TrainingJobSummaries"]
+    assert message.startswith(
+        'The S3 bucket "absent-bucket" given in output data config S3OutputPath '
+    )
+    assert not platform.sagemaker.list_training_jobs(NameContains="no-bucket")[
+        "TrainingJobSummaries"
+    ]
 
 
 def test_output_bucket_that_is_gone_by_the_end_fails_the_job(platform: SimpleNamespace) -> None:
@@ -189,8 +237,13 @@ def test_output_bucket_that_is_gone_by_the_end_fails_the_job(platform: SimpleNam
         platform.s3.delete_bucket(Bucket="passing")
 
     platform.s3.create_bucket(Bucket="passing")
-    platform.engine.programs["quick-and-gone"] = lambda *arguments: (quick_program(*arguments), remove_bucket())
-    request = job_request("gone", "quick-and-gone", OutputDataConfig={"S3OutputPath": "s3://passing/x"})
+    platform.engine.programs["quick-and-gone"] = lambda *arguments: (
+        quick_program(*arguments),
+        remove_bucket(),
+    )
+    request = job_request(
+        "gone", "quick-and-gone", OutputDataConfig={"S3OutputPath": "s3://passing/x"}
+    )
     platform.sagemaker.create_training_job(**request)
     reason = wait_for_end(platform.sagemaker, "gone")["FailureReason"]
     assert reason.startswith("ClientError: Artifact upload failed:")
@@ -199,12 +252,19 @@ def test_output_bucket_that_is_gone_by_the_end_fails_the_job(platform: SimpleNam
 
 @pytest.mark.parametrize("call", ["describe_training_job", "stop_training_job"])
 def test_unknown_job(platform: SimpleNamespace, call: str) -> None:
-    with pytest.raises(ClientError, match=r"\(ValidationException\).*Requested resource not found\.$"):
+    with pytest.raises(
+        ClientError, match=r"\(ValidationException\).*Requested resource not found\.$"
+    ):
         getattr(platform.sagemaker, call)(TrainingJobName="absent")
 
 
 @pytest.mark.parametrize(
-    "metric", [{"Name": "m", "Regex": "("}, {"Name": "m", "Regex": "no group"}, {"Name": "m", "Regex": "(a)\\1"}]
+    "metric",
+    [
+        {"Name": "m", "Regex": "("},
+        {"Name": "m", "Regex": "no group"},
+        {"Name": "m", "Regex": "(a)\\1"},
+    ],
 )
 def test_metric_definitions(platform: SimpleNamespace, metric: dict[str, str]) -> None:
     algorithm = {**job_request("x")["AlgorithmSpecification"], "MetricDefinitions": [metric]}
@@ -213,8 +273,12 @@ def test_metric_definitions(platform: SimpleNamespace, metric: dict[str, str]) -
 
 
 def test_action_the_platform_does_not_model(platform: SimpleNamespace) -> None:
-    with pytest.raises(ClientError, match=r"UnknownOperationException.*does not model SageMaker\.ListTraining"):
-        platform.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName="x")
+    with pytest.raises(
+        ClientError, match=r"UnknownOperationException.*does not model SageMaker\.ListTraining"
+    ):
+        platform.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName="x"
+        )
 
 
 def test_every_pattern_of_our_actions_compiles() -> None:
@@ -248,13 +312,19 @@ def _patterns(shape: Any, seen: set[str]) -> set[str]:
         return set()
     seen.add(shape.name)
     children = list(getattr(shape, "members", {}).values())
-    children += [getattr(shape, part) for part in ("member", "key", "value") if hasattr(shape, part)]
+    children += [
+        getattr(shape, part) for part in ("member", "key", "value") if hasattr(shape, part)
+    ]
     own = {shape.metadata["pattern"]} if "pattern" in shape.metadata else set()
     return own.union(*(_patterns(child, seen) for child in children))
 
 
-def _post(endpoint: str, target: str, body: str, headers: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+def _post(
+    endpoint: str, target: str, body: str, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, Any]]:
     request = AWSRequest("POST", endpoint + "/", {"X-Amz-Target": target, **(headers or {})}, body)
-    SigV4Auth(local_session(endpoint, "us-east-1").get_credentials(), "sagemaker", "us-east-1").add_auth(request)
+    SigV4Auth(
+        local_session(endpoint, "us-east-1").get_credentials(), "sagemaker", "us-east-1"
+    ).add_auth(request)
     answer = URLLib3Session().send(request.prepare())
     return answer.status_code, json.loads(answer.content)

@@ -21,7 +21,16 @@ from tests.infra.local.platform_client import client, wait_until
 from tests.tasks.image.image_fakes import make_context
 
 REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
-PHASES = ["SUBMITTED", "QUEUED", "PROVISIONING", "DOWNLOAD_SOURCE", "INSTALL", "PRE_BUILD", "BUILD", "POST_BUILD"]
+PHASES = [
+    "SUBMITTED",
+    "QUEUED",
+    "PROVISIONING",
+    "DOWNLOAD_SOURCE",
+    "INSTALL",
+    "PRE_BUILD",
+    "BUILD",
+    "POST_BUILD",
+]
 PHASES += ["FINALIZING", "COMPLETED"]
 
 
@@ -40,7 +49,9 @@ def start(platform: SimpleNamespace, location: str, tag: str = "t1", **changes: 
     build = platform.codebuild.start_build(
         projectName="images",
         sourceLocationOverride=location,
-        environmentVariablesOverride=[{"name": name, "value": value} for name, value in variables.items()],
+        environmentVariablesOverride=[
+            {"name": name, "value": value} for name, value in variables.items()
+        ],
         **changes,
     )["build"]
     assert build["buildStatus"] == "IN_PROGRESS"
@@ -69,7 +80,9 @@ def test_build_ends_in_ecr_under_its_content_digest(platform: SimpleNamespace) -
     assert list(phases(build)) == PHASES
     assert set(phases(build).values()) == {"SUCCEEDED", None}
     digest = platform.images.tags["built", "t1"]
-    found = platform.ecr.describe_images(repositoryName="built", imageIds=[{"imageTag": "t1"}])["imageDetails"]
+    found = platform.ecr.describe_images(repositoryName="built", imageIds=[{"imageTag": "t1"}])[
+        "imageDetails"
+    ]
     assert found[0]["imageDigest"] == digest
     assert platform.images.build_arguments == {"BASE": "cpu"}
     repository = platform.ecr.describe_repositories(repositoryNames=["built"])["repositories"][0]
@@ -77,9 +90,17 @@ def test_build_ends_in_ecr_under_its_content_digest(platform: SimpleNamespace) -
 
 
 def test_log(platform: SimpleNamespace) -> None:
-    build = finished(platform, start(platform, put_source(platform, "logged.zip", "FROM logged"), "t-logged"))
-    where = {"logGroupName": build["logs"]["groupName"], "logStreamName": build["logs"]["streamName"]}
-    lines = [event["message"] for event in platform.logs.get_log_events(**where, startFromHead=True)["events"]]
+    build = finished(
+        platform, start(platform, put_source(platform, "logged.zip", "FROM logged"), "t-logged")
+    )
+    where = {
+        "logGroupName": build["logs"]["groupName"],
+        "logStreamName": build["logs"]["streamName"],
+    }
+    lines = [
+        event["message"]
+        for event in platform.logs.get_log_events(**where, startFromHead=True)["events"]
+    ]
     assert where["logGroupName"] == "/aws/codebuild/images"
     assert "building 11 characters" in lines
 
@@ -87,25 +108,41 @@ def test_log(platform: SimpleNamespace) -> None:
 def test_same_content_again_is_no_error(platform: SimpleNamespace) -> None:
     location = put_source(platform, "again.zip", "FROM again")
     for _ in range(2):
-        assert finished(platform, start(platform, location, "t-again"))["buildStatus"] == "SUCCEEDED"
+        assert (
+            finished(platform, start(platform, location, "t-again"))["buildStatus"] == "SUCCEEDED"
+        )
 
 
 def test_immutable_tag(platform: SimpleNamespace) -> None:
     finished(platform, start(platform, put_source(platform, "one.zip", "FROM one"), "fixed"))
-    build = finished(platform, start(platform, put_source(platform, "two.zip", "FROM two"), "fixed"))
+    build = finished(
+        platform, start(platform, put_source(platform, "two.zip", "FROM two"), "fixed")
+    )
     assert build["buildStatus"] == "FAILED"
-    assert "The image tag 'fixed' already exists in the 'built' repository" in context(build, "POST_BUILD")["message"]
+    assert (
+        "The image tag 'fixed' already exists in the 'built' repository"
+        in context(build, "POST_BUILD")["message"]
+    )
 
 
 @pytest.mark.parametrize(
     ("dockerfile", "phase", "code", "message"),
     [
-        (None, "DOWNLOAD_SOURCE", "CLIENT_ERROR", "No Dockerfile at the top of the source; it holds train.py"),
+        (
+            None,
+            "DOWNLOAD_SOURCE",
+            "CLIENT_ERROR",
+            "No Dockerfile at the top of the source; it holds train.py",
+        ),
         ("BREAK", "BUILD", "COMMAND_EXECUTION_ERROR", "pip install: exit status 1"),
     ],
 )
-def test_failures(platform: SimpleNamespace, dockerfile: str | None, phase: str, code: str, message: str) -> None:
-    build = finished(platform, start(platform, put_source(platform, "failing.zip", dockerfile), "f"))
+def test_failures(
+    platform: SimpleNamespace, dockerfile: str | None, phase: str, code: str, message: str
+) -> None:
+    build = finished(
+        platform, start(platform, put_source(platform, "failing.zip", dockerfile), "f")
+    )
     assert build["buildStatus"] == phases(build)[phase] == "FAILED"
     assert context(build, phase)["statusCode"] == code
     assert message in context(build, phase)["message"]
@@ -119,7 +156,12 @@ def test_missing_source(platform: SimpleNamespace) -> None:
 
 def test_stop(platform: SimpleNamespace) -> None:
     build_id = start(platform, put_source(platform, "wait.zip", "WAIT"))
-    wait_until(lambda: platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]["currentPhase"] == "BUILD")
+    wait_until(
+        lambda: (
+            platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]["currentPhase"]
+            == "BUILD"
+        )
+    )
     platform.codebuild.stop_build(id=build_id)
     build = finished(platform, build_id)
     assert build["buildStatus"] == phases(build)["BUILD"] == "STOPPED"
@@ -135,7 +177,9 @@ def test_folder_source_and_project_of_moto(platform: SimpleNamespace) -> None:
             "type": "LINUX_CONTAINER",
             "image": "aws/codebuild/standard:7.0",
             "computeType": "BUILD_GENERAL1_SMALL",
-            "environmentVariables": [{"name": "IMAGE_REPO_URI", "value": REGISTRY + "/from-project"}],
+            "environmentVariables": [
+                {"name": "IMAGE_REPO_URI", "value": REGISTRY + "/from-project"}
+            ],
         },
         serviceRole="arn:aws:iam::000000000000:role/service-role/builder",
     )
@@ -145,7 +189,10 @@ def test_folder_source_and_project_of_moto(platform: SimpleNamespace) -> None:
 
 
 def test_folder_source_stays_in_its_folder(platform: SimpleNamespace, tmp_path: Path) -> None:
-    for key in ("slashes/Dockerfile", f"slashes/{tmp_path}/escape"):  # tmp_path begins with a slash of its own
+    for key in (
+        "slashes/Dockerfile",
+        f"slashes/{tmp_path}/escape",
+    ):  # tmp_path begins with a slash of its own
         platform.s3.put_object(Bucket="results", Key=key, Body=b"FROM slashes")
     build = finished(platform, start(platform, "results/slashes/", "slashes"))
     assert build["buildStatus"] == "SUCCEEDED"
@@ -153,7 +200,9 @@ def test_folder_source_stays_in_its_folder(platform: SimpleNamespace, tmp_path: 
 
 
 @pytest.mark.parametrize("key", ["climbing/../x", "climbing/link/x"])
-def test_key_that_leaves_the_source_folder(platform: SimpleNamespace, tmp_path: Path, key: str) -> None:
+def test_key_that_leaves_the_source_folder(
+    platform: SimpleNamespace, tmp_path: Path, key: str
+) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "link").symlink_to(tmp_path)
     platform.s3.put_object(Bucket="results", Key=key, Body=b"1")
@@ -169,7 +218,9 @@ def test_registry_of_another_account(platform: SimpleNamespace) -> None:
         sourceLocationOverride=put_source(platform, "foreign.zip", "FROM x"),
         environmentVariablesOverride=[uri],
     )["build"]
-    assert "is not this account's" in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
+    assert (
+        "is not this account's" in context(finished(platform, build["id"]), "PRE_BUILD")["message"]
+    )
 
 
 def test_idempotency_token(platform: SimpleNamespace) -> None:
@@ -212,13 +263,19 @@ def test_builds_of_a_project_are_listed_in_pages(platform: SimpleNamespace) -> N
     location = put_source(platform, "listed.zip", "FROM listed")
 
     def begin(project: str) -> str:
-        return str(platform.codebuild.start_build(projectName=project, sourceLocationOverride=location)["build"]["id"])
+        return str(
+            platform.codebuild.start_build(projectName=project, sourceLocationOverride=location)[
+                "build"
+            ]["id"]
+        )
 
     started = [begin("listed") for _ in range(101)]
     other = begin("other")
     first = platform.codebuild.list_builds_for_project(projectName="listed")
     assert first["ids"] == started[:0:-1]  # newest first
-    second = platform.codebuild.list_builds_for_project(projectName="listed", nextToken=first["nextToken"])
+    second = platform.codebuild.list_builds_for_project(
+        projectName="listed", nextToken=first["nextToken"]
+    )
     assert second["ids"] == started[:1] and "nextToken" not in second
     pages = platform.codebuild.get_paginator("list_builds_for_project").paginate(
         projectName="listed", sortOrder="ASCENDING"
@@ -235,18 +292,28 @@ def test_builds_of_a_project_are_listed_in_pages(platform: SimpleNamespace) -> N
 def test_build_that_a_killed_run_left_is_taken_over_while_it_runs(
     platform: SimpleNamespace, tmp_path: Path, make_config: Callable[..., BenchmarkConfig]
 ) -> None:
-    """`WAIT` builds until it is stopped; no second build is started meanwhile, and a new one once it is over."""
+    """`WAIT` builds until it is stopped; no second build is started meanwhile, and a new one once
+    it is over.
+    """
     config = make_config(image={"context": str(make_context(tmp_path, "WAIT\n").context)})
-    config = config.model_copy(update={"platform": config.platform.model_copy(update={"bucket": "results"})})
+    config = config.model_copy(
+        update={"platform": config.platform.model_copy(update={"bucket": "results"})}
+    )
     context = read_context(config.image)
     other = read_context(make_context(tmp_path / "other", "WAIT other\n"))
 
     def start_image(context: BuildContext, token: str) -> str:
         uri = f"{REGISTRY}/built"
-        return start_build(platform.codebuild, platform.s3, config.image, config.platform, context, uri, token)
+        return start_build(
+            platform.codebuild, platform.s3, config.image, config.platform, context, uri, token
+        )
 
     def listed() -> list[str]:
-        return list(platform.codebuild.list_builds_for_project(projectName=config.image.codebuild_project)["ids"])
+        return list(
+            platform.codebuild.list_builds_for_project(projectName=config.image.codebuild_project)[
+                "ids"
+            ]
+        )
 
     left = start_image(context, "killed")
     assert start_image(context, "second") == left
@@ -266,7 +333,9 @@ def test_build_that_a_killed_run_left_is_taken_over_while_it_runs(
 def test_build_that_failed_is_not_taken_over(
     platform: SimpleNamespace, tmp_path: Path, make_config: Callable[..., BenchmarkConfig]
 ) -> None:
-    config = make_config(image={"codebuild_project": "failing-image"}, platform={"bucket": "results"})
+    config = make_config(
+        image={"codebuild_project": "failing-image"}, platform={"bucket": "results"}
+    )
     context = read_context(make_context(tmp_path, "BREAK\n"))
     made = []
     for token in ("failing-1", "failing-2"):

@@ -40,13 +40,18 @@ def test_repositories_are_at_the_registry(ecr):
 
 
 def test_login_is_at_the_registry(ecr):
-    assert ecr.get_authorization_token()["authorizationData"][0]["proxyEndpoint"] == "http://127.0.0.1:5055"
+    assert (
+        ecr.get_authorization_token()["authorizationData"][0]["proxyEndpoint"]
+        == "http://127.0.0.1:5055"
+    )
 
 
 def test_pushed_image_is_in_ecr_with_its_digest(registry, ecr):
     registry.pushed("images", "one", A)
     registry.pushed("images", "one", A)  # again: no error
-    details = ecr.describe_images(repositoryName="images", imageIds=[{"imageTag": "one"}])["imageDetails"]
+    details = ecr.describe_images(repositoryName="images", imageIds=[{"imageTag": "one"}])[
+        "imageDetails"
+    ]
     assert details[0]["imageDigest"] == A
     assert ecr.describe_repositories()["repositories"][0]["imageTagMutability"] == "IMMUTABLE"
 
@@ -54,7 +59,10 @@ def test_pushed_image_is_in_ecr_with_its_digest(registry, ecr):
 def test_pushed_image_is_in_the_region_of_its_repository(registry, clients):
     clients("ecr", "eu-west-1").create_repository(repositoryName="images")
     registry.pushed("images", "one", A)
-    assert clients("ecr", "eu-west-1").list_images(repositoryName="images")["imageIds"][0]["imageTag"] == "one"
+    assert (
+        clients("ecr", "eu-west-1").list_images(repositoryName="images")["imageIds"][0]["imageTag"]
+        == "one"
+    )
     assert clients("ecr", "us-east-1").describe_repositories()["repositories"] == []
 
 

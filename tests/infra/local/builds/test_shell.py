@@ -1,4 +1,6 @@
-"""The shell of a build: one for all commands, stoppable, with a deadline, and nothing left of it."""
+"""The shell of a build: one for all commands, stoppable, with a deadline, and nothing left of
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def stop():
 
 @pytest.fixture
 def shell(tmp_path, lines, stop):
-    with BuildShell(tmp_path, {"PATH": "/usr/bin:/bin", "GIVEN": "a b"}, lines.append, stop) as running:
+    with BuildShell(
+        tmp_path, {"PATH": "/usr/bin:/bin", "GIVEN": "a b"}, lines.append, stop
+    ) as running:
         yield running
 
 
@@ -35,7 +39,11 @@ def deadline():
 
 
 def test_exit_codes_come_back(shell):
-    assert [shell.run(command, deadline()) for command in ("true", "false", "(exit 7)")] == [0, 1, 7]
+    assert [shell.run(command, deadline()) for command in ("true", "false", "(exit 7)")] == [
+        0,
+        1,
+        7,
+    ]
 
 
 def test_commands_share_variables_and_the_folder(shell, tmp_path, lines):
@@ -74,6 +82,9 @@ def test_deadline_and_stop_end_a_command(shell, stop):
 
 
 def test_what_it_has_started_ends_with_it(tmp_path, lines, stop):
-    with BuildShell(tmp_path, {"PATH": "/usr/bin:/bin"}, lines.append, stop) as shell, pytest.raises(ShellEnded):
+    with (
+        BuildShell(tmp_path, {"PATH": "/usr/bin:/bin"}, lines.append, stop) as shell,
+        pytest.raises(ShellEnded),
+    ):
         shell.run("sleep 60 & echo $! > pid; wait", time.monotonic() + 1)
     assert start_ticks(int(Path(tmp_path, "pid").read_text())) is None

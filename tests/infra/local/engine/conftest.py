@@ -27,7 +27,10 @@ def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def job() -> JobSpec:
     arn = "arn:aws:sagemaker:us-east-1:000000000000:training-job/job-a"
     channels = [
-        {"ChannelName": "training", "DataSource": {"S3DataSource": {"S3DataDistributionType": "ShardedByS3Key"}}}
+        {
+            "ChannelName": "training",
+            "DataSource": {"S3DataSource": {"S3DataDistributionType": "ShardedByS3Key"}},
+        }
     ]
     return JobSpec(
         job_name="job-a",

@@ -1,4 +1,6 @@
-"""Engines with images of a few lines: an image's `train` is a script, so that no toolkit and no torch is needed."""
+"""Engines with images of a few lines: an image's `train` is a script, so that no toolkit and no
+torch is needed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def fail(text, code=1):
     sys.exit(code)
 """
 TIMES = RunTimes(
-    failure_grace_seconds=1.0, misleading_failure_grace_seconds=3.0, failure_term_seconds=0.5, stop_term_seconds=1.5
+    failure_grace_seconds=1.0,
+    misleading_failure_grace_seconds=3.0,
+    failure_term_seconds=0.5,
+    stop_term_seconds=1.5,
 )
 
 
@@ -52,7 +57,9 @@ class Bench:
     def program(self, source: str) -> None:
         write_train(self.image, source)
 
-    def run(self, nodes: int = 1, seconds: float = 20, on_line: Callable[..., None] | None = None, **job) -> RunResult:
+    def run(
+        self, nodes: int = 1, seconds: float = 20, on_line: Callable[..., None] | None = None, **job
+    ) -> RunResult:
         spec = replace(self.job, instance_count=nodes, **job)
         self.nodes: list[Node] = list(self.engine.prepare(spec))
         return self.engine.run(spec, self.nodes, on_line or self.note, self.stop, seconds)
@@ -69,7 +76,9 @@ class Bench:
         return on_line
 
     def said(self, host: str) -> list[str]:
-        return [text for who, text in self.lines if who == host and not text.startswith("[platform]")]
+        return [
+            text for who, text in self.lines if who == host and not text.startswith("[platform]")
+        ]
 
     def alive(self) -> set[int]:
         return Membership(state_id=self.engine._state_id).members()

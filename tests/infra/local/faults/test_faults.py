@@ -1,4 +1,6 @@
-"""Faults of a plan: API errors by call number, and what happens to jobs by name, in their queue and in training."""
+"""Faults of a plan: API errors by call number, and what happens to jobs by name, in their queue and
+in training.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from tests.infra.local.platform_client import (
 
 
 @contextmanager
-def platform_with(folder: Path, *faults: dict[str, Any], **options: Any) -> Iterator[SimpleNamespace]:
+def platform_with(
+    folder: Path, *faults: dict[str, Any], **options: Any
+) -> Iterator[SimpleNamespace]:
     """A platform with a fault plan, and programs that print a line and wait, or end."""
 
     def line(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
@@ -60,7 +64,11 @@ def test_throttling_hits_the_calls_it_numbers(tmp_path: Path) -> None:
         with pytest.raises(ClientError, match=r"\(ThrottlingException\).*Rate exceeded"):
             platform.sagemaker.list_training_jobs()
             platform.sagemaker.list_training_jobs()
-        assert codes(platform.sagemaker.list_training_jobs, 3) == ["ThrottlingException", None, None]
+        assert codes(platform.sagemaker.list_training_jobs, 3) == [
+            "ThrottlingException",
+            None,
+            None,
+        ]
 
 
 def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
@@ -77,21 +85,32 @@ def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
 def test_error_by_job_name_and_by_another_service(tmp_path: Path) -> None:
     refused = {"fault": "error", "operation": "CreateTrainingJob", "calls": [1, 1], "jobs": "b-*"}
     ecr = {"fault": "error", "service": "ecr", "operation": "DescribeRepositories", "calls": [1, 1]}
-    rules = [refused | {"code": "AccessDeniedException", "message": "no"}, ecr | {"code": "ServerException"}]
+    rules = [
+        refused | {"code": "AccessDeniedException", "message": "no"},
+        ecr | {"code": "ServerException"},
+    ]
     with platform_with(tmp_path, *rules) as platform:
         platform.sagemaker.create_training_job(**job_request("a-1"))
         with pytest.raises(ClientError, match=r"\(AccessDeniedException\).*no$"):
             platform.sagemaker.create_training_job(**job_request("b-1"))
         platform.sagemaker.create_training_job(**job_request("b-1"))
         assert codes(platform.ecr.describe_repositories, 2) == ["ServerException", None]
-        assert [job["TrainingJobName"] for job in platform.sagemaker.list_training_jobs()["TrainingJobSummaries"]] == [
+        assert [
+            job["TrainingJobName"]
+            for job in platform.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+        ] == [
             "a-1",
             "b-1",
         ]
 
 
 def test_error_with_a_servers_status(tmp_path: Path) -> None:
-    rule = {"fault": "error", "operation": "ListTrainingJobs", "calls": [1, 1], "code": "InternalFailure"}
+    rule = {
+        "fault": "error",
+        "operation": "ListTrainingJobs",
+        "calls": [1, 1],
+        "code": "InternalFailure",
+    }
     with platform_with(tmp_path, rule | {"http_status": 503}) as platform:
         with pytest.raises(ClientError) as caught:
             platform.sagemaker.list_training_jobs()
@@ -104,18 +123,29 @@ def test_the_platforms_own_calls_are_spared(tmp_path: Path) -> None:
         run_job(platform, "logged")
         group = "/aws/sagemaker/TrainingJobs"
         [stream] = platform.logs.describe_log_streams(logGroupName=group)["logStreams"]
-        events = platform.logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+        events = platform.logs.get_log_events(
+            logGroupName=group, logStreamName=stream["logStreamName"]
+        )["events"]
         assert len(events) == 3
 
 
 def test_pending_job_lets_others_pass(tmp_path: Path) -> None:
-    with platform_with(tmp_path, {"fault": "pending", "jobs": "slow-*", "seconds": 1.0}) as platform:
+    with platform_with(
+        tmp_path, {"fault": "pending", "jobs": "slow-*", "seconds": 1.0}
+    ) as platform:
         platform.sagemaker.create_training_job(**job_request("slow-1"))
         quick = run_job(platform, "quick-1")
         slow = platform.sagemaker.describe_training_job(TrainingJobName="slow-1")
         assert (quick["TrainingJobStatus"], slow["SecondaryStatus"]) == ("Completed", "Pending")
         slow = wait_for_end(platform.sagemaker, "slow-1")
-        assert phases(slow) == ["Starting", "Pending", "Downloading", "Training", "Uploading", "Completed"]
+        assert phases(slow) == [
+            "Starting",
+            "Pending",
+            "Downloading",
+            "Training",
+            "Uploading",
+            "Completed",
+        ]
         assert (slow["TrainingStartTime"] - slow["CreationTime"]).total_seconds() >= 1.0
 
 
@@ -125,7 +155,9 @@ def test_capacity_error_after_pending_even_while_another_job_runs(tmp_path: Path
         platform.sagemaker.create_training_job(**job_request("busy", "endless"))
         wait_for_phase(platform.sagemaker, "busy", "Training")
         job = run_job(platform, "s-n8-a1")
-        assert job["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity.")
+        assert job["FailureReason"].startswith(
+            "CapacityError: Unable to provision requested ML compute capacity."
+        )
         assert phases(job) == ["Starting", "Pending", "Failed"]
         assert "TrainingStartTime" not in job
         platform.sagemaker.stop_training_job(TrainingJobName="busy")
@@ -151,10 +183,14 @@ def test_internal_error_fails_the_job(tmp_path: Path) -> None:
 
 
 def test_retry_strategy_retries_internal_errors(tmp_path: Path) -> None:
-    with platform_with(tmp_path, {"fault": "internal_error", "at_line": "step 1", "times": 2}) as platform:
+    with platform_with(
+        tmp_path, {"fault": "internal_error", "at_line": "step 1", "times": 2}
+    ) as platform:
         attempts: list[float] = []
 
-        def third_time(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        def third_time(
+            job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+        ) -> None:
             attempts.append(time.monotonic())
             say("step 1")
             if len(attempts) < 3:
@@ -170,7 +206,9 @@ def test_retry_strategy_retries_internal_errors(tmp_path: Path) -> None:
 
 
 def test_retries_come_to_an_end(tmp_path: Path) -> None:
-    with platform_with(tmp_path, {"fault": "internal_error", "after_seconds": 0, "times": 9}) as platform:
+    with platform_with(
+        tmp_path, {"fault": "internal_error", "after_seconds": 0, "times": 9}
+    ) as platform:
         job = run_job(platform, "hopeless", "endless", RetryStrategy={"MaximumRetryAttempts": 1})
         assert job["FailureReason"] == INTERNAL_ERROR
         assert phases(job).count("Training") == 2
@@ -194,7 +232,9 @@ def test_stop_comes_before_a_fault(tmp_path: Path) -> None:
 
 
 def test_node_that_the_job_has_not(tmp_path: Path) -> None:
-    with platform_with(tmp_path, {"fault": "algorithm_error", "node": "algo-2", "after_seconds": 0}) as platform:
+    with platform_with(
+        tmp_path, {"fault": "algorithm_error", "node": "algo-2", "after_seconds": 0}
+    ) as platform:
         assert run_job(platform, "single")["TrainingJobStatus"] == "Completed"
 
 
@@ -217,5 +257,10 @@ def test_faults_of_a_jobs_own_environment(tmp_path: Path) -> None:
     ],
 )
 def test_bad_faults_of_a_job_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    with platform_with(tmp_path) as platform, pytest.raises(ClientError, match=rf"\(ValidationException\).*{message}"):
-        platform.sagemaker.create_training_job(**job_request("bad", Environment={"NODESWEEP_FAULTS": text}))
+    with (
+        platform_with(tmp_path) as platform,
+        pytest.raises(ClientError, match=rf"\(ValidationException\).*{message}"),
+    ):
+        platform.sagemaker.create_training_job(
+            **job_request("bad", Environment={"NODESWEEP_FAULTS": text})
+        )

@@ -1,4 +1,6 @@
-"""A kind of fault that only this file knows, as its author would add it: both ways of running jobs pick it up."""
+"""A kind of fault that only this file knows, as its author would add it: both ways of running jobs
+pick it up.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from infra.local.faults import plan
 from infra.local.faults.rules import ApiRule, JobRule, TrainingRule
 from infra.local.settings import SettingsError
 from infra.local.training.record import Ending
-from tests.infra.local.platform_client import job_request, phases, serve_platform, serve_simulated, wait_for_end
+from tests.infra.local.platform_client import (
+    job_request,
+    phases,
+    serve_platform,
+    serve_simulated,
+    wait_for_end,
+)
 
 BUILT_IN = plan.RULES
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
@@ -64,9 +72,13 @@ FAULTS = [
 
 
 @pytest.fixture(scope="module", params=["nodes", "simulated"])
-def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def platform(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimpleNamespace]:
     folder = tmp_path_factory.mktemp("faults")
-    serve: Callable[..., Any] = contextmanager(serve_platform if request.param == "nodes" else serve_simulated)
+    serve: Callable[..., Any] = contextmanager(
+        serve_platform if request.param == "nodes" else serve_simulated
+    )
     algorithm = {"AlgorithmSpecification": {"TrainingImage": DLC, "TrainingInputMode": "File"}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "RULES", (*BUILT_IN, BusyRule, SoldOutRule, PowerCutRule, SickNodeRule))
@@ -85,7 +97,9 @@ def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         ("sick-node", "AlgorithmError: algo-1 was killed", True),
     ],
 )
-def test_job_ends_as_the_rule_says(platform: SimpleNamespace, name: str, reason: str, trained: bool) -> None:
+def test_job_ends_as_the_rule_says(
+    platform: SimpleNamespace, name: str, reason: str, trained: bool
+) -> None:
     platform.sagemaker.create_training_job(**job_request(name, "endless", **platform.changes))
     job = wait_for_end(platform.sagemaker, name)
     assert (job["TrainingJobStatus"], "Training" in phases(job)) == ("Failed", trained)
@@ -99,8 +113,12 @@ def test_call_fails_as_the_rule_says(platform: SimpleNamespace) -> None:
 
 def test_its_members_are_checked_and_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "RULES", BUILT_IN)
-    with pytest.raises(SettingsError, match=r"must be one of throttle, .*, spot_interruption, got 'power_cut'"):
+    with pytest.raises(
+        SettingsError, match=r"must be one of throttle, .*, spot_interruption, got 'power_cut'"
+    ):
         plan.check_rules([FAULTS[2]], "faults")
     monkeypatch.setattr(plan, "RULES", (*BUILT_IN, PowerCutRule))
-    with pytest.raises(SettingsError, match=r"must be one of .*, power_cut, got 'x'\n.*\[1\].*: unknown key"):
+    with pytest.raises(
+        SettingsError, match=r"must be one of .*, power_cut, got 'x'\n.*\[1\].*: unknown key"
+    ):
         plan.check_rules([{"fault": "x"}, {**FAULTS[2], "colour": 1}], "faults")

@@ -1,4 +1,6 @@
-"""Every answer of the platform's own services against botocore's output shapes, and what the services always return."""
+"""Every answer of the platform's own services against botocore's output shapes, and what the
+services always return.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,27 @@ ARN = f"arn:aws:sagemaker:us-east-1:000000000000:training-job/{NAME}"
 TAGS = [{"Key": "team", "Value": "search"}]
 
 CALLS: dict[tuple[str, str], Call] = {
-    ("sagemaker", "CreateTrainingJob"): lambda c, p: c.create_training_job(**job_request("created")),
-    ("sagemaker", "DescribeTrainingJob"): lambda c, p: c.describe_training_job(TrainingJobName=NAME),
+    ("sagemaker", "CreateTrainingJob"): lambda c, p: c.create_training_job(
+        **job_request("created")
+    ),
+    ("sagemaker", "DescribeTrainingJob"): lambda c, p: c.describe_training_job(
+        TrainingJobName=NAME
+    ),
     ("sagemaker", "UpdateTrainingJob"): lambda c, p: c.update_training_job(
         TrainingJobName=p.kept, ResourceConfig={"KeepAlivePeriodInSeconds": 60}
     ),
     ("sagemaker", "StopTrainingJob"): lambda c, p: c.stop_training_job(TrainingJobName=p.endless()),
-    ("sagemaker", "DeleteTrainingJob"): lambda c, p: c.delete_training_job(TrainingJobName=p.over()),
+    ("sagemaker", "DeleteTrainingJob"): lambda c, p: c.delete_training_job(
+        TrainingJobName=p.over()
+    ),
     ("sagemaker", "ListTrainingJobs"): lambda c, p: c.list_training_jobs(),
     ("sagemaker", "Search"): lambda c, p: c.search(Resource="TrainingJob"),
     ("sagemaker", "AddTags"): lambda c, p: c.add_tags(ResourceArn=ARN, Tags=TAGS),
     ("sagemaker", "DeleteTags"): lambda c, p: c.delete_tags(ResourceArn=ARN, TagKeys=["other"]),
     ("sagemaker", "ListTags"): lambda c, p: c.list_tags(ResourceArn=ARN),
     ("sagemaker-metrics", "BatchPutMetrics"): lambda c, p: c.batch_put_metrics(
-        TrialComponentName="absent", MetricData=[{"MetricName": "loss", "Timestamp": 1, "Value": 1.0}]
+        TrialComponentName="absent",
+        MetricData=[{"MetricName": "loss", "Timestamp": 1, "Value": 1.0}],
     ),
     ("sagemaker-metrics", "BatchGetMetrics"): lambda c, p: c.batch_get_metrics(
         MetricQueries=[
@@ -50,7 +59,9 @@ CALLS: dict[tuple[str, str], Call] = {
     ),
     ("codebuild", "StartBuild"): lambda c, p: c.start_build(**p.build),
     ("codebuild", "BatchGetBuilds"): lambda c, p: c.batch_get_builds(ids=[p.build_id(), "none:1"]),
-    ("codebuild", "ListBuildsForProject"): lambda c, p: c.list_builds_for_project(projectName="images"),
+    ("codebuild", "ListBuildsForProject"): lambda c, p: c.list_builds_for_project(
+        projectName="images"
+    ),
     ("codebuild", "StopBuild"): lambda c, p: c.stop_build(id=p.build_id()),
 }
 
@@ -88,8 +99,9 @@ ALWAYS: dict[tuple[str, str], Any] = {
         "build": {"id": ..., "arn": ..., "buildStatus": ..., "phases": ..., "startTime": ...}
     },
 }
-"""Of members that botocore calls optional: those that the services return in every answer of this kind, as the
-examples of their API references show. `...`: whatever it is."""
+"""Of members that botocore calls optional: those that the services return in every answer of this
+kind, as the examples of their API references show. `...`: whatever it is.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +111,12 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://results/data/"}
     channels = [{"ChannelName": "train", "DataSource": {"S3DataSource": source}}]
     run_job(platform, NAME, InputDataConfig=channels, Tags=TAGS, StoppingCondition={})
-    kept = {"InstanceType": "ml.local.small", "InstanceCount": 2, "VolumeSizeInGB": 1, "KeepAlivePeriodInSeconds": 600}
+    kept = {
+        "InstanceType": "ml.local.small",
+        "InstanceCount": 2,
+        "VolumeSizeInGB": 1,
+        "KeepAlivePeriodInSeconds": 600,
+    }
     run_job(platform, "kept", ResourceConfig=kept)
     platform.s3.put_object(Bucket="results", Key="context/Dockerfile", Body=b"WAIT")
     variables = [{"name": "IMAGE_REPO_NAME", "value": "made"}, {"name": "IMAGE_TAG", "value": "v1"}]
@@ -119,9 +136,15 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
         return "over"
 
     def build_id() -> str:
-        return str(wait_until(lambda: platform.codebuild.list_builds_for_project(projectName="images")["ids"])[0])
+        return str(
+            wait_until(
+                lambda: platform.codebuild.list_builds_for_project(projectName="images")["ids"]
+            )[0]
+        )
 
-    return SimpleNamespace(**vars(platform), kept="kept", endless=endless, over=over, build=build, build_id=build_id)
+    return SimpleNamespace(
+        **vars(platform), kept="kept", endless=endless, over=over, build=build, build_id=build_id
+    )
 
 
 def test_there_is_a_call_for_every_operation_that_is_modelled() -> None:
@@ -153,12 +176,21 @@ def test_answer(world: SimpleNamespace, service: str, operation: str) -> None:
 
 def problems(shape: Shape, value: Any, path: str) -> Iterator[str]:
     """What a client of this shape would not find, would not know, or could not read."""
-    kinds = {"string": str, "boolean": bool, "integer": int, "long": int, "timestamp": (int, float), "list": list}
+    kinds = {
+        "string": str,
+        "boolean": bool,
+        "integer": int,
+        "long": int,
+        "timestamp": (int, float),
+        "list": list,
+    }
     kinds |= {"float": (int, float), "double": (int, float), "structure": dict, "map": dict}
     if not isinstance(value, kinds[shape.type_name]):  # type: ignore[arg-type]
         yield f"{path}: {value!r} is no {shape.type_name}"
     elif isinstance(shape, StructureShape):
-        yield from (f"{path}.{name} is missing" for name in shape.required_members if name not in value)
+        yield from (
+            f"{path}.{name} is missing" for name in shape.required_members if name not in value
+        )
         for name, item in value.items():
             if name in shape.members:
                 yield from problems(shape.members[name], item, f"{path}.{name}")
@@ -194,7 +226,9 @@ def missing(expected: Any, answer: Any, path: str) -> Iterator[str]:
 def test_such_problems_are_seen() -> None:
     shape = service_model("sagemaker").operation_model("DescribeTrainingJob").output_shape
     assert shape is not None
-    found = list(problems(shape, {"TrainingJobName": 1, "Nonsense": 1, "TrainingJobStatus": "Odd"}, "x"))
+    found = list(
+        problems(shape, {"TrainingJobName": 1, "Nonsense": 1, "TrainingJobStatus": "Odd"}, "x")
+    )
     assert {
         "x.TrainingJobArn is missing",
         "x.TrainingJobName: 1 is no string",

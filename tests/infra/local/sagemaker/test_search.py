@@ -18,9 +18,14 @@ JOBS: list[dict[str, Any]] = [
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": number},
         "HyperParameters": {"lr": f"0.{number}", "model.depth": str(10 * number)},
         "Tags": [{"Key": "team", "Value": "a" if number == 1 else "b"}],
-        "FinalMetricDataList": [{"MetricName": "loss", "Value": 1.0 / number}] if number < 3 else [],
+        "FinalMetricDataList": [{"MetricName": "loss", "Value": 1.0 / number}]
+        if number < 3
+        else [],
         "InputDataConfig": [
-            {"ChannelName": "train", "DataSource": {"S3DataSource": {"S3Uri": f"s3://data/{number}"}}},
+            {
+                "ChannelName": "train",
+                "DataSource": {"S3DataSource": {"S3Uri": f"s3://data/{number}"}},
+            },
             {"ChannelName": "test", "DataSource": {"S3DataSource": {"S3Uri": "s3://data/test"}}},
         ],
         "EnableManagedSpotTraining": number == 2,
@@ -60,7 +65,11 @@ def found(expression: dict[str, Any], **more: Any) -> list[int]:
     ],
 )
 def test_filter(name: str, operator: str | None, value: str | None, expected: list[int]) -> None:
-    condition = {"Name": name} | ({"Operator": operator} if operator else {}) | ({"Value": value} if value else {})
+    condition = (
+        {"Name": name}
+        | ({"Operator": operator} if operator else {})
+        | ({"Value": value} if value else {})
+    )
     assert found({"Filters": [condition]}) == expected
 
 
@@ -83,9 +92,13 @@ def test_all_conditions_or_any() -> None:
 def test_nested_filters_are_of_one_element() -> None:
     uri = "InputDataConfig.DataSource.S3DataSource.S3Uri"
     both = [condition("InputDataConfig.ChannelName", "train"), condition(uri, "s3://data/2")]
-    assert found({"NestedFilters": [{"NestedPropertyName": "InputDataConfig", "Filters": both}]}) == [2]
+    assert found(
+        {"NestedFilters": [{"NestedPropertyName": "InputDataConfig", "Filters": both}]}
+    ) == [2]
     both[1] = condition(uri, "s3://data/test")
-    assert found({"NestedFilters": [{"NestedPropertyName": "InputDataConfig", "Filters": both}]}) == []
+    assert (
+        found({"NestedFilters": [{"NestedPropertyName": "InputDataConfig", "Filters": both}]}) == []
+    )
 
 
 def test_order() -> None:
@@ -104,7 +117,9 @@ def test_on_the_platform_page_by_page(platform: SimpleNamespace) -> None:
     }
     first = platform.sagemaker.search(**ask)
     second = platform.sagemaker.search(**ask, NextToken=first["NextToken"])
-    names = [one["TrainingJob"]["TrainingJobName"] for page in (first, second) for one in page["Results"]]
+    names = [
+        one["TrainingJob"]["TrainingJobName"] for page in (first, second) for one in page["Results"]
+    ]
     assert names == ["searched-2", "searched-1", "searched-0"]
     assert first["TotalHits"]["Value"] == 3 and "NextToken" not in second
     assert first["Results"][0]["TrainingJob"]["Tags"] == [{"Key": "purpose", "Value": "search"}]
@@ -114,7 +129,9 @@ def test_on_the_platform_page_by_page(platform: SimpleNamespace) -> None:
 
 def test_what_is_refused(platform: SimpleNamespace) -> None:
     nonsense = {"Filters": [condition("Nonsense.x", "1")]}
-    with pytest.raises(ClientError, match=r"\(ValidationException\).*Unknown property name: Nonsense.x"):
+    with pytest.raises(
+        ClientError, match=r"\(ValidationException\).*Unknown property name: Nonsense.x"
+    ):
         platform.sagemaker.search(Resource="TrainingJob", SearchExpression=nonsense)
 
 

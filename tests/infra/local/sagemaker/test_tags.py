@@ -1,4 +1,6 @@
-"""Tags of training jobs: SageMaker's own calls and AWS's tagging API see and change the same ones."""
+"""Tags of training jobs: SageMaker's own calls and AWS's tagging API see and change the same
+ones.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def tagging(platform: SimpleNamespace) -> Any:
 
 
 def tags_of(platform: SimpleNamespace, arn: str) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in platform.sagemaker.list_tags(ResourceArn=arn)["Tags"]}
+    return {
+        tag["Key"]: tag["Value"] for tag in platform.sagemaker.list_tags(ResourceArn=arn)["Tags"]
+    }
 
 
 def tagged_job(platform: SimpleNamespace, name: str, **tags: str) -> str:
@@ -30,20 +34,29 @@ def test_tags_come_and_go(platform: SimpleNamespace) -> None:
     platform.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["team", "never-there"])
     assert tags_of(platform, arn) == {"stage": "test"}
     with pytest.raises(ClientError, match=r"\(ValidationException\).*Requested resource not found"):
-        platform.sagemaker.delete_tags(ResourceArn=arn.replace("tagged", "absent"), TagKeys=["team"])
+        platform.sagemaker.delete_tags(
+            ResourceArn=arn.replace("tagged", "absent"), TagKeys=["team"]
+        )
 
 
-@pytest.mark.parametrize(("keys", "text"), [(["aws:x"], "aws: prefixed"), (["a", "a"], "Duplicate tag keys found: a")])
+@pytest.mark.parametrize(
+    ("keys", "text"), [(["aws:x"], "aws: prefixed"), (["a", "a"], "Duplicate tag keys found: a")]
+)
 def test_new_tags_that_aws_refuses(platform: SimpleNamespace, keys: list[str], text: str) -> None:
     arn = tagged_job(platform, f"refuses-{len(keys)}")
     with pytest.raises(ClientError, match=rf"\(ValidationException\).*{text}"):
-        platform.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": key, "Value": "v"} for key in keys])
+        platform.sagemaker.add_tags(
+            ResourceArn=arn, Tags=[{"Key": key, "Value": "v"} for key in keys]
+        )
     assert tags_of(platform, arn) == {}
 
 
 def test_tagging_api(platform: SimpleNamespace, tagging: Any) -> None:
     arn = tagged_job(platform, "found-by-tag", owner="ada")
-    ask = {"TagFilters": [{"Key": "owner", "Values": ["ada"]}], "ResourceTypeFilters": ["sagemaker:training-job"]}
+    ask = {
+        "TagFilters": [{"Key": "owner", "Values": ["ada"]}],
+        "ResourceTypeFilters": ["sagemaker:training-job"],
+    }
     [found] = tagging.get_resources(**ask)["ResourceTagMappingList"]
     assert found == {"ResourceARN": arn, "Tags": [{"Key": "owner", "Value": "ada"}]}
     assert "owner" in tagging.get_tag_keys()["TagKeys"]
@@ -55,7 +68,9 @@ def test_tagging_api(platform: SimpleNamespace, tagging: Any) -> None:
     assert tagging.get_resources(**ask)["ResourceTagMappingList"] == []
 
 
-def test_other_resources_of_sagemaker_are_still_motos(platform: SimpleNamespace, tagging: Any) -> None:
+def test_other_resources_of_sagemaker_are_still_motos(
+    platform: SimpleNamespace, tagging: Any
+) -> None:
     arn = platform.sagemaker.create_experiment(ExperimentName="of-moto")["ExperimentArn"]
     platform.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
     assert tags_of(platform, arn) == {"k": "v"}

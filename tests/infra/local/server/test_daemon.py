@@ -35,7 +35,9 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.local", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+    )
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -77,7 +79,11 @@ def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
     started = call("start", "--port", "0", "--engine", "simulated", *where)
     assert started.returncode == 0, started.stderr
     answer = json.loads(call("status", *where).stdout)
-    assert (answer["engine"], answer["account_id"], answer["isolation"]) == ("simulated", "000000000001", "simulated")
+    assert (answer["engine"], answer["account_id"], answer["isolation"]) == (
+        "simulated",
+        "000000000001",
+        "simulated",
+    )
     refused = call("start", "--port", "0", *where)
     assert "with engine simulated, asked for process: stop it first" in refused.stderr
     call("stop", *where)
@@ -87,7 +93,9 @@ def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
 
 def test_starts_at_once_share_one_server(state_dir: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda _: run("start", "--port", "0", "--state-dir", str(state_dir)), range(2)))
+        answers = list(
+            pool.map(lambda _: run("start", "--port", "0", "--state-dir", str(state_dir)), range(2))
+        )
     assert [answer.returncode for answer in answers] == [0, 0]
     assert answers[0].stdout == answers[1].stdout
 
@@ -95,12 +103,16 @@ def test_starts_at_once_share_one_server(state_dir: Path) -> None:
 def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.1)  # it accepts connections and never answers
+        monkeypatch.setattr(
+            daemon, "_STATUS_TIMEOUT_SECONDS", 0.1
+        )  # it accepts connections and never answers
         with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
             daemon.start(ServerConfig(port, state_dir))
 
 
-def test_other_port_than_the_running_servers(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_port_than_the_running_servers(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
     monkeypatch.setattr(daemon, "find_server", lambda _: found)
     monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True})
@@ -115,7 +127,9 @@ STOPPING = {"service": SERVICE, "running": False, "stopping": True}
 def stopping_platform() -> Iterator[str]:
     """An endpoint that answers as a platform does while its jobs end."""
     gate = Gate(AccessKeys(AccessKey("a", "b"), AccessKey("c", "d")), "own")
-    server = make_server("127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: STOPPING, gate))
+    server = make_server(
+        "127.0.0.1", 0, Front(lambda environ, start_response: [], lambda: STOPPING, gate)
+    )
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -127,7 +141,11 @@ def stopping_platform() -> Iterator[str]:
 
 
 def write_server_file(state_dir: Path, endpoint: str) -> None:
-    record = {"pid": os.getpid(), "start_ticks": daemon.start_ticks(os.getpid()), "endpoint": endpoint}
+    record = {
+        "pid": os.getpid(),
+        "start_ticks": daemon.start_ticks(os.getpid()),
+        "endpoint": endpoint,
+    }
     (state_dir / "server.json").write_text(json.dumps(record))
 
 
@@ -137,11 +155,15 @@ def test_stopping_platform_is_neither_running_nor_adopted(tmp_path: Path) -> Non
         assert daemon.status(tmp_path) == STOPPING
         with pytest.raises(ServerStartError, match=f"{endpoint} is still stopping its jobs"):
             daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
-    with pytest.raises(ServerStartError, match="still stopping"):  # its socket is closed, its process lives on
+    with pytest.raises(
+        ServerStartError, match="still stopping"
+    ):  # its socket is closed, its process lives on
         daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
 
 
-def test_start_waits_for_the_platform_that_stops_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_waits_for_the_platform_that_stops_on_its_port(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That one may be of another state folder; when it has gone, a new one is started."""
     with stopping_platform() as endpoint:
         config = ServerConfig(int(endpoint.rpartition(":")[2]), state_dir)
@@ -165,7 +187,9 @@ def test_closed_platform_says_so(tmp_path: Path) -> None:
     assert (platform.status()["running"], platform.status()["stopping"]) == (False, True)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.0 503 No\r\n\r\nbusy", b"HTTP/1.0 200 OK\r\n\r\n[1]", b"SSH-2.0\r\n"])
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.0 503 No\r\n\r\nbusy", b"HTTP/1.0 200 OK\r\n\r\n[1]", b"SSH-2.0\r\n"]
+)
 def test_what_is_no_platform_has_no_status(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as pool:
         status = pool.submit(daemon.read_status, f"http://127.0.0.1:{other.getsockname()[1]}")
@@ -177,7 +201,9 @@ def test_what_is_no_platform_has_no_status(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("drip", DRIPS)
-def test_what_never_gets_to_the_end_of_its_answer_has_no_status(drip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_gets_to_the_end_of_its_answer_has_no_status(
+    drip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
     began = time.monotonic()
     with dripping_server(DRIPS[drip]) as endpoint:
@@ -188,24 +214,39 @@ def test_what_never_gets_to_the_end_of_its_answer_has_no_status(drip: str, monke
 def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped by a debugger, out of memory, or on its way out: not killed, and nothing is known to be lost."""
+    """Stopped by a debugger, out of memory, or on its way out: not killed, and nothing is known to
+    be lost.
+    """
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
     with dripping_server(DRIPS["silent"]) as endpoint:
         hung = daemon.RunningServer(os.getpid(), 1, endpoint)
         monkeypatch.setattr(daemon, "find_server", lambda *_: hung)
         said = daemon.status(tmp_path)
-        assert (said["running"], said["pid"], said["endpoint"], said["not_kept"]) == (False, hung.pid, endpoint, [])
+        assert (said["running"], said["pid"], said["endpoint"], said["not_kept"]) == (
+            False,
+            hung.pid,
+            endpoint,
+            [],
+        )
         assert said["problem"] == f"process {hung.pid} is alive and does not answer at {endpoint}"
-        with pytest.raises(ServerStartError, match=rf"{endpoint} .* or hangs: .* `nodesweep local stop`"):
+        with pytest.raises(
+            ServerStartError, match=rf"{endpoint} .* or hangs: .* `nodesweep local stop`"
+        ):
             daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
 
 
-def test_server_that_ends_before_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_ends_before_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    monkeypatch.setattr(daemon, "find_server", lambda *_: daemon.RunningServer(ended.pid, 1, "http://x"))
+    monkeypatch.setattr(
+        daemon, "find_server", lambda *_: daemon.RunningServer(ended.pid, 1, "http://x")
+    )
     assert daemon.stop(tmp_path)
-    monkeypatch.setattr(daemon, "_wait_for_end", lambda *_: False)  # it ends between the wait and the SIGKILL
+    monkeypatch.setattr(
+        daemon, "_wait_for_end", lambda *_: False
+    )  # it ends between the wait and the SIGKILL
     assert daemon.stop(tmp_path)
 
 
@@ -224,10 +265,21 @@ def test_profile_of_the_caller_does_not_reach_the_server(
         assert b"s3cr3t" not in Path(f"/proc/{server.pid}/environ").read_bytes()
         return
     owner = subprocess.Popen(["sleep", "600"])
-    arguments = [sys.executable, "-m", "infra.local", "serve", "--port", "0", "--state-dir", str(state_dir)]
+    arguments = [
+        sys.executable,
+        "-m",
+        "infra.local",
+        "serve",
+        "--port",
+        "0",
+        "--state-dir",
+        str(state_dir),
+    ]
     server = subprocess.Popen([*arguments, "--owner-pid", str(owner.pid)], cwd=ROOT)
     try:
-        wait_until(lambda: daemon.find_server(state_dir) or server.poll() is not None, deadline_seconds=60)
+        wait_until(
+            lambda: daemon.find_server(state_dir) or server.poll() is not None, deadline_seconds=60
+        )
         assert server.poll() is None
     finally:
         owner.kill()
@@ -238,7 +290,9 @@ def test_profile_of_the_caller_does_not_reach_the_server(
 def test_file_of_a_dead_server_is_not_believed(state_dir: Path) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    (state_dir / "server.json").write_text(json.dumps({"pid": dead.pid, "start_ticks": 1, "endpoint": "http://x"}))
+    (state_dir / "server.json").write_text(
+        json.dumps({"pid": dead.pid, "start_ticks": 1, "endpoint": "http://x"})
+    )
     assert daemon.find_server(state_dir) is None
     assert daemon.status(state_dir)["running"] is False
 
@@ -272,7 +326,9 @@ def test_a_state_folder_that_cannot_be_is_one_line(tmp_path: Path, command: str,
     (tmp_path / "file").touch()
     owner = ["--owner-pid", str(os.getpid())] if command in ("join", "leave") else []
     folder = tmp_path / name
-    assert_is_one_line_about(folder, call(command, "--port", "0", "--state-dir", str(folder), *owner))
+    assert_is_one_line_about(
+        folder, call(command, "--port", "0", "--state-dir", str(folder), *owner)
+    )
 
 
 def test_a_state_folder_that_cannot_be_served_from_is_one_line(tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ from configs.models import PlatformConfig
 from infra.local.__main__ import main
 from infra.local.server import daemon
 from infra.local.server.contract import ServerConfig
-from infra.local.server.owners import add_owner, forget_owners, living_owners, remove_owner, watch_owners
+from infra.local.server.owners import (
+    add_owner,
+    forget_owners,
+    living_owners,
+    remove_owner,
+    watch_owners,
+)
 from tests.infra.local.platform_client import wait_until
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -91,7 +97,9 @@ def test_watcher_waits_for_the_last_owner(tmp_path: Path, process: Processes) ->
     wait_until(lambda: ended, deadline_seconds=10)
 
 
-def test_platform_lives_as_long_as_its_last_owner(owned: SimpleNamespace, process: Processes) -> None:
+def test_platform_lives_as_long_as_its_last_owner(
+    owned: SimpleNamespace, process: Processes
+) -> None:
     second = process()
     assert daemon.join(owned.state_dir, None, second.pid)
     assert not daemon.join(owned.state_dir, None, second.pid)  # it is one already
@@ -114,11 +122,16 @@ def test_platform_whose_last_owner_has_gone_is_waited_for_not_joined(
 
 
 def test_platform_that_takes_too_long_to_go_is_said(
-    owned: SimpleNamespace, process: Processes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    owned: SimpleNamespace,
+    process: Processes,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(daemon, "START_DEADLINE_SECONDS", 0.0)
     monkeypatch.setattr(daemon, "is_abandoned", lambda _: True)
-    assert main(["join", "--state-dir", str(owned.state_dir), "--owner-pid", str(process().pid)]) == 1
+    assert (
+        main(["join", "--state-dir", str(owned.state_dir), "--owner-pid", str(process().pid)]) == 1
+    )
     assert "is still stopping its jobs" in capsys.readouterr().err
 
 
@@ -135,7 +148,9 @@ def test_one_that_leaves_stops_the_platform_if_it_is_the_last(
     assert capsys.readouterr().out == "joined\nleft\nstopped\n"
 
 
-def test_start_of_a_platform_that_runs_adds_its_owner(owned: SimpleNamespace, process: Processes) -> None:
+def test_start_of_a_platform_that_runs_adds_its_owner(
+    owned: SimpleNamespace, process: Processes
+) -> None:
     second = process()
     daemon.start(ServerConfig(0, owned.state_dir, second.pid))
     assert living_owners(owned.state_dir) == sorted([owned.owner.pid, second.pid])
@@ -143,7 +158,9 @@ def test_start_of_a_platform_that_runs_adds_its_owner(owned: SimpleNamespace, pr
 
 def test_platform_without_owners_gets_none(tmp_path: Path, process: Processes) -> None:
     second = process()
-    assert main(["join", "--state-dir", str(tmp_path), "--owner-pid", str(second.pid)]) == 1  # nothing runs
+    assert (
+        main(["join", "--state-dir", str(tmp_path), "--owner-pid", str(second.pid)]) == 1
+    )  # nothing runs
     daemon.start(ServerConfig(0, tmp_path))
     try:
         assert not daemon.join(tmp_path, None, second.pid)

@@ -13,9 +13,13 @@ from infra.local.simulation.images import SimulatedImageStore
 URI = "000000000001.dkr.ecr.us-east-1.amazonaws.com/team/trainer"
 
 
-def build(store: SimulatedImageStore, context: Path, tag: str = "v1", **arguments: str) -> BuiltImage:
+def build(
+    store: SimulatedImageStore, context: Path, tag: str = "v1", **arguments: str
+) -> BuiltImage:
     lines: list[str] = []
-    image = store.build(context, "team/trainer", tag, arguments, lines.append, threading.Event(), 60.0)
+    image = store.build(
+        context, "team/trainer", tag, arguments, lines.append, threading.Event(), 60.0
+    )
     assert lines[0].startswith("[simulated] nothing is built")
     return image
 
@@ -37,7 +41,9 @@ def test_digest_is_that_of_the_context_and_the_arguments(tmp_path: Path, context
     assert build(store, context, "v4").digest != first.digest
 
 
-def test_images_resolve_by_tag_and_digest_also_after_a_restart(tmp_path: Path, context: Path) -> None:
+def test_images_resolve_by_tag_and_digest_also_after_a_restart(
+    tmp_path: Path, context: Path
+) -> None:
     digest = build(SimulatedImageStore(tmp_path), context).digest
     store = SimulatedImageStore(tmp_path)
     assert store.images() == [("team/trainer", "v1", digest)]

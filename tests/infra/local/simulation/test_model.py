@@ -1,4 +1,6 @@
-"""The performance model: the formula's parts by hand, and what is said of models that can't be used."""
+"""The performance model: the formula's parts by hand, and what is said of models that can't be
+used.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ import pytest
 
 from infra.local.api.protocol import ApiError
 from infra.local.settings import SettingsError
-from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload, read_model, step_seconds
+from infra.local.simulation.model import (
+    PerformanceModel,
+    model_of_job,
+    plan_workload,
+    read_model,
+    step_seconds,
+)
 
 MODEL = PerformanceModel(
     t_compute_seconds=1000,
@@ -37,7 +45,9 @@ def test_step_time(nodes: int, seconds: float) -> None:
 
 
 def test_compute_grows_with_the_batch_and_the_all_reduce_does_not() -> None:
-    assert step_seconds(MODEL, 2, 3000) - step_seconds(MODEL, 2, 1000) == pytest.approx(20 * (0.2 + 0.8 / 2))
+    assert step_seconds(MODEL, 2, 3000) - step_seconds(MODEL, 2, 1000) == pytest.approx(
+        20 * (0.2 + 0.8 / 2)
+    )
 
 
 def test_train_time_at_one_node_is_the_models() -> None:
@@ -64,7 +74,12 @@ def test_batch_sizes_and_steps_of_the_hyperparameters(
 ) -> None:
     """(processes per node, global batch, per-replica batch, steps)."""
     work = plan_workload(MODEL, "a", nodes, hyperparameters)
-    found = (work.processes_per_node, work.global_batch_size, work.per_replica_batch_size, work.steps)
+    found = (
+        work.processes_per_node,
+        work.global_batch_size,
+        work.per_replica_batch_size,
+        work.steps,
+    )
     assert found == expected
     assert work.world_size == nodes * expected[0]
 
@@ -112,16 +127,28 @@ def test_bad_model_files(tmp_path: Path, content: str, message: str) -> None:
 
 
 def test_a_jobs_environment_replaces_fields() -> None:
-    environment = {"NODESWEEP_SIM_T_COMPUTE_SECONDS": "5", "NODESWEEP_SIM_SAMPLES": "10", "OTHER": "x"}
-    assert model_of_job(MODEL, environment) == MODEL.model_copy(update={"t_compute_seconds": 5.0, "samples": 10})
+    environment = {
+        "NODESWEEP_SIM_T_COMPUTE_SECONDS": "5",
+        "NODESWEEP_SIM_SAMPLES": "10",
+        "OTHER": "x",
+    }
+    assert model_of_job(MODEL, environment) == MODEL.model_copy(
+        update={"t_compute_seconds": 5.0, "samples": 10}
+    )
     assert model_of_job(MODEL, {"OTHER": "x"}) is MODEL
 
 
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"NODESWEEP_SIM_SAMPLES": "0"}, "NODESWEEP_SIM_SAMPLES: .* greater than or equal to 1, got '0'"),
-        ({"NODESWEEP_SIM_SPEED": "1"}, "NODESWEEP_SIM_SPEED: unknown; known are T_COMPUTE_SECONDS, "),
+        (
+            {"NODESWEEP_SIM_SAMPLES": "0"},
+            "NODESWEEP_SIM_SAMPLES: .* greater than or equal to 1, got '0'",
+        ),
+        (
+            {"NODESWEEP_SIM_SPEED": "1"},
+            "NODESWEEP_SIM_SPEED: unknown; known are T_COMPUTE_SECONDS, ",
+        ),
     ],
 )
 def test_bad_environment(environment: dict[str, Any], message: str) -> None:

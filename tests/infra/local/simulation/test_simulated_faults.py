@@ -1,4 +1,6 @@
-"""Faults of simulated jobs: their waits and triggers go by the virtual clock, so that each test takes no time."""
+"""Faults of simulated jobs: their waits and triggers go by the virtual clock, so that each test
+takes no time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.infra.local.platform_client import phases, serve_simulated
-from tests.infra.local.simulation.test_simulated_platform import MODEL, metrics_of, phase_lengths, simulate
+from tests.infra.local.simulation.test_simulated_platform import (
+    MODEL,
+    metrics_of,
+    phase_lengths,
+    simulate,
+)
 
 FAULTS = [
     {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 1]},
@@ -21,7 +28,12 @@ FAULTS = [
     {"fault": "algorithm_error", "jobs": "at-line-*", "at_line": "^step=50; loss"},
     {"fault": "internal_error", "jobs": "internal-*", "after_seconds": 520},
     {"fault": "internal_error", "jobs": "late-*", "after_seconds": 1021},
-    {"fault": "spot_interruption", "jobs": "spot-*", "after_seconds": 520, "restart_after_seconds": 60},
+    {
+        "fault": "spot_interruption",
+        "jobs": "spot-*",
+        "after_seconds": 520,
+        "restart_after_seconds": 60,
+    },
 ]
 
 
@@ -45,7 +57,14 @@ def test_calls_are_throttled(platform: SimpleNamespace) -> None:
 
 def test_pending(platform: SimpleNamespace) -> None:
     job = simulate(platform, "pending-1")
-    assert phases(job) == ["Starting", "Pending", "Downloading", "Training", "Uploading", "Completed"]
+    assert phases(job) == [
+        "Starting",
+        "Pending",
+        "Downloading",
+        "Training",
+        "Uploading",
+        "Completed",
+    ]
     assert phase_lengths(job)["Pending"] == pytest.approx(3600, abs=0.5)
 
 
@@ -62,12 +81,16 @@ def test_algorithm_error_by_time(platform: SimpleNamespace) -> None:
     assert job["FailureReason"].startswith("AlgorithmError: algo-2 ")
     assert training_lengths(job) == [pytest.approx(120, abs=0.5)]
     assert job["TrainingTimeInSeconds"] == 150
-    assert simulate(platform, "broken-2", nodes=1)["TrainingJobStatus"] == "Completed"  # it has no algo-2
+    assert (
+        simulate(platform, "broken-2", nodes=1)["TrainingJobStatus"] == "Completed"
+    )  # it has no algo-2
 
 
 def test_algorithm_error_by_line(platform: SimpleNamespace) -> None:
     job = simulate(platform, "at-line-1")
-    assert training_lengths(job) == [pytest.approx(20 + 500, abs=0.5)]  # step 50 of 100 steps of 10 s
+    assert training_lengths(job) == [
+        pytest.approx(20 + 500, abs=0.5)
+    ]  # step 50 of 100 steps of 10 s
 
 
 def test_internal_error_is_retried_from_the_beginning(platform: SimpleNamespace) -> None:
@@ -88,8 +111,12 @@ SPOT = {
 
 
 @pytest.mark.parametrize(("checkpoints", "second"), [(False, 1020), (True, 620)])
-def test_interrupted_job_goes_on(platform: SimpleNamespace, checkpoints: bool, second: float) -> None:
-    """500 s of work are done when it is interrupted; the last of its five validations was at 400 s."""
+def test_interrupted_job_goes_on(
+    platform: SimpleNamespace, checkpoints: bool, second: float
+) -> None:
+    """500 s of work are done when it is interrupted; the last of its five validations was at
+    400 s.
+    """
     name = f"spot-{'kept' if checkpoints else 'lost'}"
     config = {"CheckpointConfig": {"S3Uri": "s3://results/checkpoints"}} if checkpoints else {}
     job = simulate(platform, name, **SPOT, **config)
@@ -119,11 +146,15 @@ def test_a_jobs_own_faults(platform: SimpleNamespace) -> None:
     assert phase_lengths(job)["Pending"] == pytest.approx(42, abs=0.5)
 
 
-def test_the_same_name_has_the_same_times(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_same_name_has_the_same_times(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     lengths = []
     for folder in (tmp_path, tmp_path_factory.mktemp("again")):
         server = serve_simulated(folder, model={**MODEL, "noise_sigma": 0.1})
         served = next(server)
-        lengths.append(metrics_of(served, simulate(served, "twin")["TrainingJobName"])["train_seconds"])
+        lengths.append(
+            metrics_of(served, simulate(served, "twin")["TrainingJobName"])["train_seconds"]
+        )
         server.close()  # type: ignore[attr-defined]
     assert lengths[0] == lengths[1] != pytest.approx(1000, abs=1e-6)

@@ -1,4 +1,6 @@
-"""The simulated engine through the served API: times that fit the model, marked as simulated everywhere."""
+"""The simulated engine through the served API: times that fit the model, marked as simulated
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +61,14 @@ LONG = {"StoppingCondition": {"MaxRuntimeInSeconds": 86_400}}
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    yield from serve_simulated(tmp_path_factory.mktemp("simulated"), model=MODEL, **{"ml.g5.xlarge": 4})
+    yield from serve_simulated(
+        tmp_path_factory.mktemp("simulated"), model=MODEL, **{"ml.g5.xlarge": 4}
+    )
 
 
-def simulate(platform: SimpleNamespace, name: str, nodes: int = 1, **changes: Any) -> dict[str, Any]:
+def simulate(
+    platform: SimpleNamespace, name: str, nodes: int = 1, **changes: Any
+) -> dict[str, Any]:
     changes = {"ResourceConfig": resources(nodes, "ml.p4d.24xlarge"), **IMAGE, **LONG, **changes}
     return run_job(platform, name, **changes)
 
@@ -75,7 +81,9 @@ def phase_lengths(job: dict[str, Any]) -> dict[str, float]:
 
 
 def metrics_of(platform: SimpleNamespace, name: str) -> dict[str, Any]:
-    body = platform.s3.get_object(Bucket="results", Key=f"jobs/{name}/output/output.tar.gz")["Body"].read()
+    body = platform.s3.get_object(Bucket="results", Key=f"jobs/{name}/output/output.tar.gz")[
+        "Body"
+    ].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         file = archive.extractfile("metrics.json")
         assert file is not None
@@ -87,13 +95,24 @@ def test_phases_last_as_the_model_says(platform: SimpleNamespace) -> None:
     job = simulate(platform, "phases", nodes=4)
     lengths = phase_lengths(job)
     assert phases(job) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
-    expected = {"Starting": 100, "Downloading": 30, "Training": 20 + 1000 / 4, "Uploading": 10, "Completed": 0}
+    expected = {
+        "Starting": 100,
+        "Downloading": 30,
+        "Training": 20 + 1000 / 4,
+        "Uploading": 10,
+        "Completed": 0,
+    }
     assert lengths == pytest.approx(expected, abs=0.5)
     assert (job["TrainingTimeInSeconds"], job["BillableTimeInSeconds"]) == (310, 310)
     end = job["SecondaryStatusTransitions"][-1]["StartTime"]
-    assert before.timestamp() - 1 <= end.timestamp() <= time.time()  # the end is now, the beginning lies in the past
+    assert (
+        before.timestamp() - 1 <= end.timestamp() <= time.time()
+    )  # the end is now, the beginning lies in the past
     assert (end - job["CreationTime"]).total_seconds() == pytest.approx(410, abs=0.5)
-    assert job["TrainingEndTime"] - job["TrainingStartTime"] == end - job["SecondaryStatusTransitions"][1]["StartTime"]
+    assert (
+        job["TrainingEndTime"] - job["TrainingStartTime"]
+        == end - job["SecondaryStatusTransitions"][1]["StartTime"]
+    )
 
 
 def test_stop_that_comes_when_the_work_is_done_leaves_no_trace(
@@ -124,7 +143,12 @@ def test_everything_is_marked(platform: SimpleNamespace) -> None:
 
 
 def test_metrics_fit_the_job(platform: SimpleNamespace) -> None:
-    job = simulate(platform, "metrics", 2, HyperParameters={"global-batch-size": "400", "per-replica-batch-size": "50"})
+    job = simulate(
+        platform,
+        "metrics",
+        2,
+        HyperParameters={"global-batch-size": "400", "per-replica-batch-size": "50"},
+    )
     metrics = metrics_of(platform, "metrics")
     assert metrics["train_seconds"] == pytest.approx(500)
     assert (metrics["steps"], metrics["steady"]["step_seconds"]) == (250, pytest.approx(2.0))
@@ -135,11 +159,21 @@ def test_metrics_fit_the_job(platform: SimpleNamespace) -> None:
         "backend": 0,
         "launcher": 0,
     }
-    training = next(item for item in job["SecondaryStatusTransitions"] if item["Status"] == "Training")
-    assert metrics["run_stop_unix_seconds"] == pytest.approx(training["EndTime"].timestamp(), abs=0.5)
-    assert metrics["run_start_unix_seconds"] == pytest.approx(training["StartTime"].timestamp() + 20, abs=0.5)
+    training = next(
+        item for item in job["SecondaryStatusTransitions"] if item["Status"] == "Training"
+    )
+    assert metrics["run_stop_unix_seconds"] == pytest.approx(
+        training["EndTime"].timestamp(), abs=0.5
+    )
+    assert metrics["run_start_unix_seconds"] == pytest.approx(
+        training["StartTime"].timestamp() + 20, abs=0.5
+    )
     samples = metrics["samples"]
-    assert samples["requested"] == samples["processed"] - samples["padded"] + samples["dropped"] == 100_000
+    assert (
+        samples["requested"]
+        == samples["processed"] - samples["padded"] + samples["dropped"]
+        == 100_000
+    )
     assert metrics["validations"][-1]["value"] == metrics["final_metric"]["value"] == 0.9
     assert metrics["validations"][-1]["elapsed_seconds"] == pytest.approx(500)
 
@@ -159,15 +193,25 @@ def test_log_and_final_metrics(platform: SimpleNamespace) -> None:
     job = simulate(platform, "logged", 3, AlgorithmSpecification=algorithm)
     [metric] = job["FinalMetricDataList"]
     assert metric["Value"] == pytest.approx(1000 / 3)
-    training = next(item for item in job["SecondaryStatusTransitions"] if item["Status"] == "Training")
-    assert metric["Timestamp"].timestamp() == pytest.approx(training["EndTime"].timestamp(), abs=0.5)
+    training = next(
+        item for item in job["SecondaryStatusTransitions"] if item["Status"] == "Training"
+    )
+    assert metric["Timestamp"].timestamp() == pytest.approx(
+        training["EndTime"].timestamp(), abs=0.5
+    )
     group = "/aws/sagemaker/TrainingJobs"
-    [stream] = platform.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="logged/")["logStreams"]
-    answer = platform.logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True)
+    [stream] = platform.logs.describe_log_streams(
+        logGroupName=group, logStreamNamePrefix="logged/"
+    )["logStreams"]
+    answer = platform.logs.get_log_events(
+        logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True
+    )
     events = answer["events"]
     assert stream["logStreamName"].startswith("logged/algo-1-")
     assert events[0]["message"].startswith("[simulated] ")
-    assert (events[-1]["timestamp"] - events[0]["timestamp"]) / 1000 == pytest.approx(1000 / 3, abs=0.5)
+    assert (events[-1]["timestamp"] - events[0]["timestamp"]) / 1000 == pytest.approx(
+        1000 / 3, abs=0.5
+    )
 
 
 def test_a_warm_pool_spares_the_start(platform: SimpleNamespace) -> None:
@@ -192,9 +236,14 @@ def test_a_broken_environment_is_refused(platform: SimpleNamespace) -> None:
 
 
 def test_missing_bucket_and_missing_image(platform: SimpleNamespace) -> None:
-    with pytest.raises(ClientError, match=r"\(ValidationException\).*The S3 bucket \"not-there\" given in output"):
+    with pytest.raises(
+        ClientError, match=r"\(ValidationException\).*The S3 bucket \"not-there\" given in output"
+    ):
         simulate(platform, "no-bucket", OutputDataConfig={"S3OutputPath": "s3://not-there/jobs"})
-    algorithm = {"TrainingImage": f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/none:v1", "TrainingInputMode": "File"}
+    algorithm = {
+        "TrainingImage": f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/none:v1",
+        "TrainingInputMode": "File",
+    }
     job = simulate(platform, "no-image", AlgorithmSpecification=algorithm)
     assert job["FailureReason"].startswith("ClientError: Cannot find the requested image")
 
@@ -206,9 +255,14 @@ def test_builds_are_not_carried_out(platform: SimpleNamespace) -> None:
     platform.s3.put_object(Bucket="results", Key="src.zip", Body=archive.getvalue())
 
     def build(tag: str) -> str:
-        variables = [{"name": "IMAGE_REPO_NAME", "value": "trainer"}, {"name": "IMAGE_TAG", "value": tag}]
+        variables = [
+            {"name": "IMAGE_REPO_NAME", "value": "trainer"},
+            {"name": "IMAGE_TAG", "value": tag},
+        ]
         started = platform.codebuild.start_build(
-            projectName="images", sourceLocationOverride="results/src.zip", environmentVariablesOverride=variables
+            projectName="images",
+            sourceLocationOverride="results/src.zip",
+            environmentVariablesOverride=variables,
         )["build"]
         assert f":{ACCOUNT}:" in started["arn"]
 
@@ -217,7 +271,9 @@ def test_builds_are_not_carried_out(platform: SimpleNamespace) -> None:
             return found if found["buildComplete"] else None
 
         assert wait_until(ended)["buildStatus"] == "SUCCEEDED"
-        [image] = platform.ecr.batch_get_image(repositoryName="trainer", imageIds=[{"imageTag": tag}])["images"]
+        [image] = platform.ecr.batch_get_image(
+            repositoryName="trainer", imageIds=[{"imageTag": tag}]
+        )["images"]
         assert json.loads(image["imageManifest"])["annotations"] == {"nodesweep.simulated": "true"}
         return str(image["imageId"]["imageDigest"])
 
@@ -247,7 +303,9 @@ def test_time_scale_takes_real_time_and_stops(tmp_path: Path) -> None:
         job = simulate(platform, "scaled")  # 100 + 30 + 20 + 1000 + 10 virtual seconds
         assert time.monotonic() - began >= 1.1
         assert phase_lengths(job)["Training"] == pytest.approx(1020, rel=0.05)
-        request = job_request("stopped", **IMAGE, **LONG, Environment={"NODESWEEP_SIM_STARTUP_SECONDS": "1e7"})
+        request = job_request(
+            "stopped", **IMAGE, **LONG, Environment={"NODESWEEP_SIM_STARTUP_SECONDS": "1e7"}
+        )
         platform.sagemaker.create_training_job(**request)
         platform.sagemaker.stop_training_job(TrainingJobName="stopped")
         assert wait_for_end(platform.sagemaker, "stopped")["TrainingJobStatus"] == "Stopped"
@@ -266,7 +324,9 @@ def test_state_survives_and_belongs_to_one_engine(tmp_path: Path) -> None:
         assert again["SecondaryStatusTransitions"] == first["SecondaryStatusTransitions"]
         assert client(endpoint, "s3").get_object(Bucket="results", Key="a")["Body"].read() == b"1"
     with (
-        pytest.raises(ServerStartError, match="is of a platform with --engine simulated, asked for process"),
+        pytest.raises(
+            ServerStartError, match="is of a platform with --engine simulated, asked for process"
+        ),
         running(ServerConfig(0, tmp_path)),
     ):
         pass
@@ -277,20 +337,31 @@ def test_state_survives_and_belongs_to_one_engine(tmp_path: Path) -> None:
     [
         {"CheckpointConfig": {"S3Uri": "s3://results/cp", "LocalPath": "/tmp/checkpoints"}},
         {"AlgorithmSpecification": {"TrainingImage": DLC, "TrainingInputMode": "Pipe"}},
-        {"AlgorithmSpecification": {**IMAGE["AlgorithmSpecification"], "ContainerEntrypoint": ["python", "train.py"]}},
         {
-            "InputDataConfig": [{"ChannelName": "corpus", "DataSource": {"FileSystemDataSource": FILE_SYSTEM}}],
+            "AlgorithmSpecification": {
+                **IMAGE["AlgorithmSpecification"],
+                "ContainerEntrypoint": ["python", "train.py"],
+            }
+        },
+        {
+            "InputDataConfig": [
+                {"ChannelName": "corpus", "DataSource": {"FileSystemDataSource": FILE_SYSTEM}}
+            ],
             "VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]},
         },
     ],
 )
-def test_what_only_real_nodes_lack_is_taken(platform: SimpleNamespace, changes: dict[str, Any]) -> None:
+def test_what_only_real_nodes_lack_is_taken(
+    platform: SimpleNamespace, changes: dict[str, Any]
+) -> None:
     name = "taken-" + "".join(part[0] for part in changes) + str(len(str(changes)))
     assert simulate(platform, name, **changes)["TrainingJobStatus"] == "Completed"
 
 
 def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace) -> None:
-    """Roles, networks, file systems and others' images are known by name only; what was made here is known."""
+    """Roles, networks, file systems and others' images are known by name only; what was made here
+    is known.
+    """
     iam, ec2, efs = (client(platform.endpoint, service) for service in ("iam", "ec2", "efs"))
     image = {"repositoryName": "pytorch-training", "imageIds": [{"imageTag": "2.1"}]}
     for ask in (
@@ -300,7 +371,9 @@ def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace
         lambda: efs.describe_mount_targets(FileSystemId="fs-0123456789abcdef0"),
         lambda: platform.ecr.batch_get_image(registryId="763104351884", **image),
     ):
-        with pytest.raises(ClientError, match="A simulation takes roles, networks, file systems and others'") as caught:
+        with pytest.raises(
+            ClientError, match="A simulation takes roles, networks, file systems and others'"
+        ) as caught:
             ask()
         assert caught.value.response["Error"]["Code"] in NO_SUCH_SERVICE
     with pytest.raises(ClientError, match="RepositoryNotFoundException"):

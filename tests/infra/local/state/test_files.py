@@ -24,7 +24,9 @@ def test_text_bytes_and_streams(tmp_path: Path, content: object) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "mode"), [((), 0o600), ((0o644,), 0o644)])
-def test_mode_is_as_asked_whatever_the_umask(tmp_path: Path, arguments: tuple[int, ...], mode: int) -> None:
+def test_mode_is_as_asked_whatever_the_umask(
+    tmp_path: Path, arguments: tuple[int, ...], mode: int
+) -> None:
     before = os.umask(0o077)
     try:
         write_atomically(tmp_path / "file", "", *arguments)
@@ -37,7 +39,10 @@ def test_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("theirs")
     (tmp_path / "file").symlink_to("target")
     write_atomically(tmp_path / "file", "ours", 0o644)
-    assert ((tmp_path / "target").read_text(), (tmp_path / "file").read_text()) == ("theirs", "ours")
+    assert ((tmp_path / "target").read_text(), (tmp_path / "file").read_text()) == (
+        "theirs",
+        "ours",
+    )
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:

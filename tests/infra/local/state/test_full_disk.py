@@ -1,4 +1,6 @@
-"""A platform with a full disk: no call is answered as done whose change is not kept, and the end says what is lost."""
+"""A platform with a full disk: no call is answered as done whose change is not kept, and the end
+says what is lost.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from cli.local_platform import LocalPlatformError, running_platform
 from configs.models import PlatformConfig
 from infra.local.server import daemon
 from infra.local.state import files, kept
-from tests.infra.local.platform_client import client, job_request, run_job, serve_platform, wait_until
+from tests.infra.local.platform_client import (
+    client,
+    job_request,
+    run_job,
+    serve_platform,
+    wait_until,
+)
 from tests.production.world import free_port
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -29,7 +37,9 @@ served = contextmanager(serve_platform)
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """disk.fill() and disk.make_room(): nothing can be moved to its place in the state folder meanwhile."""
+    """disk.fill() and disk.make_room(): nothing can be moved to its place in the state folder
+    meanwhile.
+    """
     real = os.replace
 
     def refuse(source: str, target: str) -> None:
@@ -45,7 +55,10 @@ def refusal(call: Callable[..., Any], **request: Any) -> ClientError:
     with pytest.raises(ClientError) as refused:
         call(**request)
     answer = refused.value.response
-    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == ("InternalError", 507)
+    assert (answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]) == (
+        "InternalError",
+        507,
+    )
     assert "No space left on device: make room on the disk" in answer["Error"]["Message"]
     return refused.value
 
@@ -67,7 +80,11 @@ def test_calls_fail_whose_change_can_not_be_kept(tmp_path: Path, disk: SimpleNam
         refusal(platform.s3.complete_multipart_upload, **place, MultipartUpload={"Parts": parts})
         refusal(platform.ecr.create_repository, repositoryName="images")
         refusal(platform.sagemaker.create_training_job, **job_request("job"))
-        refusal(platform.codebuild.start_build, projectName="p", sourceLocationOverride="results/code.zip")
+        refusal(
+            platform.codebuild.start_build,
+            projectName="p",
+            sourceLocationOverride="results/code.zip",
+        )
         assert platform.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
         assert platform.codebuild.list_builds_for_project(projectName="p")["ids"] == []
         assert platform.s3.get_object(Bucket="results", Key="code.zip")["Body"].read() == b"1"
@@ -75,7 +92,9 @@ def test_calls_fail_whose_change_can_not_be_kept(tmp_path: Path, disk: SimpleNam
         assert run_job(platform, "job")["TrainingJobStatus"] == "Completed"
 
 
-def test_what_could_not_be_kept_is_written_once_there_is_room(tmp_path: Path, disk: SimpleNamespace) -> None:
+def test_what_could_not_be_kept_is_written_once_there_is_room(
+    tmp_path: Path, disk: SimpleNamespace
+) -> None:
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="results")
         disk.fill()
@@ -86,19 +105,30 @@ def test_what_could_not_be_kept_is_written_once_there_is_room(tmp_path: Path, di
         assert daemon.read_status(platform.endpoint)["not_kept"] == []  # type: ignore[index]
     assert kept.lost(tmp_path) == []
     with served(tmp_path) as platform:
-        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="results")["Contents"]] == ["early", "late"]
+        assert [
+            item["Key"] for item in platform.s3.list_objects_v2(Bucket="results")["Contents"]
+        ] == ["early", "late"]
 
 
-def test_a_job_goes_on_through_a_full_disk_and_its_end_is_not_kept(tmp_path: Path, disk: SimpleNamespace) -> None:
+def test_a_job_goes_on_through_a_full_disk_and_its_end_is_not_kept(
+    tmp_path: Path, disk: SimpleNamespace
+) -> None:
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="results")
         platform.sagemaker.create_training_job(**job_request("endless", "endless"))
         wait_until(
-            lambda: platform.sagemaker.describe_training_job(TrainingJobName="endless")["SecondaryStatus"] == "Training"
+            lambda: (
+                platform.sagemaker.describe_training_job(TrainingJobName="endless")[
+                    "SecondaryStatus"
+                ]
+                == "Training"
+            )
         )
         disk.fill()
     lost = kept.lost(tmp_path)
-    assert any("training_jobs/us-east-1/endless: No space left on device" in line for line in lost), lost
+    assert any(
+        "training_jobs/us-east-1/endless: No space left on device" in line for line in lost
+    ), lost
     disk.make_room()
     assert daemon.status(tmp_path)["not_kept"] == lost
     with served(tmp_path):
@@ -130,7 +160,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB."""
     place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place)], capture_output=True
+    )
     if mounted.returncode != 0:
         pytest.skip(f"needs the right to mount a tmpfs: {mounted.stderr.decode().strip()}")
     try:
@@ -159,7 +191,9 @@ def fill_up(endpoint: str) -> int:
 
 @pytest.mark.slow
 def test_stop_says_what_a_full_disk_did_not_keep(small_disk: Path) -> None:
-    """A real platform on a real small disk: exit code 3, and what was answered as done is there afterwards."""
+    """A real platform on a real small disk: exit code 3, and what was answered as done is there
+    afterwards.
+    """
     place = ["--state-dir", str(small_disk / "state")]
     endpoint = local("start", "--port", "0", "--engine", "simulated", *place).stdout.strip()
     taken = fill_up(endpoint)
@@ -184,7 +218,9 @@ def test_run_that_started_the_platform_says_what_is_lost(small_disk: Path) -> No
         state_directory=str(small_disk / "state"),
     )
     with (
-        pytest.raises(LocalPlatformError, match=r"(?s)has stopped: not everything is kept in .*No space left"),
+        pytest.raises(
+            LocalPlatformError, match=r"(?s)has stopped: not everything is kept in .*No space left"
+        ),
         running_platform(platform),
     ):
         fill_up(str(platform.endpoint_url))

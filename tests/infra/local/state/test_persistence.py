@@ -54,11 +54,16 @@ def server_process(state_dir: Path, *owner_pid: str) -> Iterator[SimpleNamespace
 
 def put_in_parts(s3: Any, key: str) -> None:
     where = {"Bucket": "kept", "Key": key}
-    upload = {**where, "UploadId": s3.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")["UploadId"]}
+    upload = {
+        **where,
+        "UploadId": s3.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")["UploadId"],
+    }
     parts = []
     for number, body in enumerate((b"a" * PART_BYTES, b"b" * 10), start=1):
         part = s3.upload_part(**upload, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256")
-        parts.append({"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": part["ChecksumSHA256"]})
+        parts.append(
+            {"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": part["ChecksumSHA256"]}
+        )
     s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
 
@@ -87,7 +92,9 @@ def test_objects_come_back_as_they_were(tmp_path: Path) -> None:
     with served(tmp_path) as platform:
         assert {key: head(platform.s3, key) for key in keys} == before
         assert platform.s3.get_object(Bucket="kept", Key=keys[1])["Body"].read() == keys[1].encode()
-        assert platform.s3.get_object_tagging(Bucket="kept", Key="plain")["TagSet"] == [{"Key": "team", "Value": "a"}]
+        assert platform.s3.get_object_tagging(Bucket="kept", Key="plain")["TagSet"] == [
+            {"Key": "team", "Value": "a"}
+        ]
 
 
 def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
@@ -103,7 +110,9 @@ def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
         platform.s3.put_object(Bucket="kept", Key="c", Body=b"2")
     with served(tmp_path) as platform:
         assert [bucket["Name"] for bucket in platform.s3.list_buckets()["Buckets"]] == ["kept"]
-        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == ["c"]
+        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == [
+            "c"
+        ]
         assert platform.s3.get_object(Bucket="kept", Key="c")["Body"].read() == b"2"
     assert len(list((tmp_path / "s3" / "bodies").rglob("*-*"))) == 1
 
@@ -114,15 +123,22 @@ def test_repositories_and_images(tmp_path: Path) -> None:
         platform.ecr.create_repository(repositoryName="empty", imageTagMutability="IMMUTABLE")
         platform.ecr.batch_delete_image(repositoryName="trainer", imageIds=[{"imageTag": "v1"}])
     with served(tmp_path) as platform:
-        names = {item["repositoryName"]: item for item in platform.ecr.describe_repositories()["repositories"]}
+        names = {
+            item["repositoryName"]: item
+            for item in platform.ecr.describe_repositories()["repositories"]
+        }
         assert names["empty"]["imageTagMutability"] == "IMMUTABLE"
         with pytest.raises(ClientError, match="ImageNotFoundException"):
             described(platform)
 
 
-def test_image_whose_files_have_gone_is_not_in_ecr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_whose_files_have_gone_is_not_in_ecr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with served(tmp_path) as platform:
-        platform.ecr.create_repository(repositoryName="other")  # makes the platform write its snapshot
+        platform.ecr.create_repository(
+            repositoryName="other"
+        )  # makes the platform write its snapshot
     monkeypatch.setattr(FakeImageStore, "images", lambda self: [])
     with served(tmp_path) as platform, pytest.raises(ClientError, match="ImageNotFoundException"):
         described(platform)
@@ -205,11 +221,18 @@ def test_an_object_that_can_not_be_read_is_tried_again_and_holds_up_no_other(
         wait_until(lambda: list((tmp_path / "s3" / "objects" / "kept").glob("*.json")))
         monkeypatch.undo()
     with served(tmp_path) as platform:
-        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == ["a", "b"]
+        assert [item["Key"] for item in platform.s3.list_objects_v2(Bucket="kept")["Contents"]] == [
+            "a",
+            "b",
+        ]
 
 
-def test_a_bucket_leaves_the_disk_after_its_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between the two must not leave objects without a bucket: the write of an object is where it dies here."""
+def test_a_bucket_leaves_the_disk_after_its_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the two must not leave objects without a bucket: the write of an object is
+    where it dies here.
+    """
     record = tmp_path / "s3" / "buckets" / "kept.json"
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="kept")
@@ -220,14 +243,21 @@ def test_a_bucket_leaves_the_disk_after_its_objects(tmp_path: Path, monkeypatch:
             raise OSError("killed")
 
         monkeypatch.setattr(S3Snapshot, "_write_object", die)
-        for call, place in ((platform.s3.delete_object, {"Key": "a"}), (platform.s3.delete_bucket, {})):
+        for call, place in (
+            (platform.s3.delete_object, {"Key": "a"}),
+            (platform.s3.delete_bucket, {}),
+        ):
             with pytest.raises(ClientError, match="InternalError"):
                 call(Bucket="kept", **place)
     assert record.exists()
 
 
-def test_object_without_its_buckets_record_does_not_keep_the_platform_from_starting(tmp_path: Path) -> None:
-    """What a kill -9 between two writes may leave; so may a job's or a build's record of another version."""
+def test_object_without_its_buckets_record_does_not_keep_the_platform_from_starting(
+    tmp_path: Path,
+) -> None:
+    """What a kill -9 between two writes may leave; so may a job's or a build's record of another
+    version.
+    """
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="kept")
         platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")

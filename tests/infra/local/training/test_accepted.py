@@ -1,4 +1,6 @@
-"""Members of a request that are accepted and recorded; those that do something here; those that are refused."""
+"""Members of a request that are accepted and recorded; those that do something here; those that are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ RECORDED: list[dict[str, Any]] = [
     {"EnableNetworkIsolation": True},
     {"Environment": {"NCCL_DEBUG": "INFO"}},
     {"RetryStrategy": {"MaximumRetryAttempts": 30}},
-    {"TensorBoardOutputConfig": {"S3OutputPath": "s3://results/tb", "LocalPath": "/opt/ml/output/tensorboard"}},
+    {
+        "TensorBoardOutputConfig": {
+            "S3OutputPath": "s3://results/tb",
+            "LocalPath": "/opt/ml/output/tensorboard",
+        }
+    },
     {"ProfilerConfig": {"S3OutputPath": "s3://results/profiler", "DisableProfiler": False}},
     {"DebugHookConfig": {"S3OutputPath": "s3://results/debug"}},
     {"CheckpointConfig": {"S3Uri": "s3://results/cp", "LocalPath": "/opt/ml/checkpoints"}},
@@ -31,7 +38,9 @@ IMAGE = job_request("any")["AlgorithmSpecification"]
 
 
 @pytest.mark.parametrize(("number", "member"), enumerate(RECORDED))
-def test_describe_gives_back_what_was_asked(platform: SimpleNamespace, number: int, member: dict[str, Any]) -> None:
+def test_describe_gives_back_what_was_asked(
+    platform: SimpleNamespace, number: int, member: dict[str, Any]
+) -> None:
     job = run_job(platform, f"recorded-{number}", **member)
     assert job["TrainingJobStatus"] == "Completed"
     [(name, value)] = member.items()
@@ -60,8 +69,14 @@ def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | 
 
     platform.engine.programs["write"] = write
     name = f"board-{'own' if local_path else 'default'}"
-    config = {"S3OutputPath": "s3://results/tb/", **({"LocalPath": local_path} if local_path else {})}
-    assert run_job(platform, name, "write", TensorBoardOutputConfig=config)["TrainingJobStatus"] == "Completed"
+    config = {
+        "S3OutputPath": "s3://results/tb/",
+        **({"LocalPath": local_path} if local_path else {}),
+    }
+    assert (
+        run_job(platform, name, "write", TensorBoardOutputConfig=config)["TrainingJobStatus"]
+        == "Completed"
+    )
     key = f"tb/{name}/tensorboard-output/events.out.tfevents.1"
     assert platform.s3.get_object(Bucket="results", Key=key)["Body"].read() == b"event"
 
@@ -71,8 +86,12 @@ def channel(**changes: Any) -> dict[str, Any]:
     return {"ChannelName": "train", "DataSource": {"S3DataSource": source}, **changes}
 
 
-@pytest.mark.parametrize(("default", "own"), [("FastFile", None), ("File", "FastFile"), ("Pipe", "FastFile")])
-def test_fast_file_is_served_as_file(platform: SimpleNamespace, default: str, own: str | None) -> None:
+@pytest.mark.parametrize(
+    ("default", "own"), [("FastFile", None), ("File", "FastFile"), ("Pipe", "FastFile")]
+)
+def test_fast_file_is_served_as_file(
+    platform: SimpleNamespace, default: str, own: str | None
+) -> None:
     platform.s3.put_object(Bucket="results", Key="data/a.csv", Body=b"1")
     seen: list[str] = []
 
@@ -82,7 +101,13 @@ def test_fast_file_is_served_as_file(platform: SimpleNamespace, default: str, ow
     platform.engine.programs["read"] = read
     algorithm = {**job_request("x")["AlgorithmSpecification"], "TrainingInputMode": default}
     channels = [channel(InputMode=own) if own else channel()]
-    run_job(platform, f"mode-{default}", "read", AlgorithmSpecification=algorithm, InputDataConfig=channels)
+    run_job(
+        platform,
+        f"mode-{default}",
+        "read",
+        AlgorithmSpecification=algorithm,
+        InputDataConfig=channels,
+    )
     assert seen == ["1"]
 
 
@@ -90,7 +115,9 @@ def test_fast_file_is_served_as_file(platform: SimpleNamespace, default: str, ow
 def test_pipe_mode_is_refused(platform: SimpleNamespace, default: str, own: str | None) -> None:
     algorithm = {**job_request("x")["AlgorithmSpecification"], "TrainingInputMode": default}
     channels = [channel(InputMode=own) if own else channel()]
-    with pytest.raises(ClientError, match=r"\(ValidationException\).*does not model Pipe mode \(FastFile, "):
+    with pytest.raises(
+        ClientError, match=r"\(ValidationException\).*does not model Pipe mode \(FastFile, "
+    ):
         platform.sagemaker.create_training_job(
             **job_request("pipe", AlgorithmSpecification=algorithm, InputDataConfig=channels)
         )

@@ -13,7 +13,12 @@ import pytest
 
 from infra.local.interfaces import JobSpec, Node
 from infra.local.s3_objects import S3Location
-from infra.local.training.channels import ChannelObject, DataDownloadError, _path_below_prefix, _place
+from infra.local.training.channels import (
+    ChannelObject,
+    DataDownloadError,
+    _path_below_prefix,
+    _place,
+)
 from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase
 
 Seen = dict[str, dict[str, str]]
@@ -21,7 +26,9 @@ Seen = dict[str, dict[str, str]]
 
 @pytest.fixture(scope="module")
 def data(platform: SimpleNamespace) -> SimpleNamespace:
-    """Objects data/train/{a,b,c}.csv and data/train/deep/d.csv, a folder marker, and a look-alike data/training.csv."""
+    """Objects data/train/{a,b,c}.csv and data/train/deep/d.csv, a folder marker, and a look-alike
+    data/training.csv.
+    """
     platform.s3.create_bucket(Bucket="inputs")
     for name in ("train/a.csv", "train/b.csv", "train/c.csv", "train/deep/d.csv", "training.csv"):
         platform.s3.put_object(Bucket="inputs", Key=f"data/{name}", Body=name.encode())
@@ -42,10 +49,14 @@ def files_seen(platform: SimpleNamespace, name: str, nodes: int, *channels: dict
 
     def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
         root = node.opt_ml / "input" / "data"
-        seen[node.host] = {str(p.relative_to(root)): p.read_text() for p in root.rglob("*") if p.is_file()}
+        seen[node.host] = {
+            str(p.relative_to(root)): p.read_text() for p in root.rglob("*") if p.is_file()
+        }
 
     platform.engine.programs["look"] = look
-    request = job_request(name, "look", InputDataConfig=list(channels), ResourceConfig=resources(nodes))
+    request = job_request(
+        name, "look", InputDataConfig=list(channels), ResourceConfig=resources(nodes)
+    )
     platform.sagemaker.create_training_job(**request)
     job = wait_for_end(platform.sagemaker, name)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
@@ -54,13 +65,17 @@ def files_seen(platform: SimpleNamespace, name: str, nodes: int, *channels: dict
 
 def test_every_node_gets_every_file(data: SimpleNamespace) -> None:
     seen = files_seen(data, "replicated", 2, channel("s3://inputs/data/train/"))
-    expected = {f"train/{name}": f"train/{name}" for name in ("a.csv", "b.csv", "c.csv", "deep/d.csv")}
+    expected = {
+        f"train/{name}": f"train/{name}" for name in ("a.csv", "b.csv", "c.csv", "deep/d.csv")
+    }
     assert seen == {"algo-1": expected, "algo-2": expected}
 
 
 def test_sharding_gives_each_file_to_one_node(data: SimpleNamespace) -> None:
     sharded = channel("s3://inputs/data/train/", S3DataDistributionType="ShardedByS3Key")
-    seen = files_seen(data, "sharded", 3, sharded, channel("s3://inputs/data/training.csv", "extra"))
+    seen = files_seen(
+        data, "sharded", 3, sharded, channel("s3://inputs/data/training.csv", "extra")
+    )
     assert {host: sorted(files) for host, files in seen.items()} == {
         "algo-1": ["extra/training.csv", "train/a.csv", "train/deep/d.csv"],
         "algo-2": ["extra/training.csv", "train/b.csv"],
@@ -71,7 +86,9 @@ def test_sharding_gives_each_file_to_one_node(data: SimpleNamespace) -> None:
 def test_manifest(data: SimpleNamespace) -> None:
     manifest = json.dumps([{"prefix": "s3://inputs/data/"}, "train/a.csv", "training.csv"])
     data.s3.put_object(Bucket="inputs", Key="manifest.json", Body=manifest.encode())
-    seen = files_seen(data, "manifest", 1, channel("s3://inputs/manifest.json", S3DataType="ManifestFile"))
+    seen = files_seen(
+        data, "manifest", 1, channel("s3://inputs/manifest.json", S3DataType="ManifestFile")
+    )
     assert sorted(seen["algo-1"]) == ["train/train/a.csv", "train/training.csv"]
 
 
@@ -82,21 +99,29 @@ def test_bad_manifest(data: SimpleNamespace, body: str) -> None:
     bad = channel("s3://inputs/bad.json", S3DataType="ManifestFile")
     data.sagemaker.create_training_job(**job_request(name, InputDataConfig=[bad]))
     reason = wait_for_end(data.sagemaker, name)["FailureReason"]
-    assert reason.startswith("ClientError: Data download failed:Unable to parse manifest at s3://inputs/bad.json")
+    assert reason.startswith(
+        "ClientError: Data download failed:Unable to parse manifest at s3://inputs/bad.json"
+    )
 
 
 def test_data_deleted_while_the_job_waits(data: SimpleNamespace) -> None:
     data.s3.put_object(Bucket="inputs", Key="gone/x", Body=b"x")
     data.sagemaker.create_training_job(**job_request("before", "endless"))
     wait_for_phase(data.sagemaker, "before", "Training")
-    data.sagemaker.create_training_job(**job_request("after", InputDataConfig=[channel("s3://inputs/gone/")]))
+    data.sagemaker.create_training_job(
+        **job_request("after", InputDataConfig=[channel("s3://inputs/gone/")])
+    )
     data.s3.delete_object(Bucket="inputs", Key="gone/x")
     data.sagemaker.stop_training_job(TrainingJobName="before")
     job = wait_for_end(data.sagemaker, "after")
-    assert job["FailureReason"] == (
-        "ClientError: Data download failed:S3 key: s3://inputs/gone/ matched no files on s3"
+    assert (
+        job["FailureReason"]
+        == "ClientError: Data download failed:S3 key: s3://inputs/gone/ matched no files on s3"
     )
-    assert [item["Status"] for item in job["SecondaryStatusTransitions"]][-2:] == ["Downloading", "Failed"]
+    assert [item["Status"] for item in job["SecondaryStatusTransitions"]][-2:] == [
+        "Downloading",
+        "Failed",
+    ]
 
 
 def test_key_that_leaves_its_folder(data: SimpleNamespace) -> None:
@@ -122,17 +147,22 @@ def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
     """S3 tells "one//a" from "one/a", a folder does not: which would win was a matter of chance."""
     for key in ("one//a", "one/a"):
         data.s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
-    data.sagemaker.create_training_job(**job_request("one-file", InputDataConfig=[channel("s3://inputs/one/")]))
-    assert wait_for_end(data.sagemaker, "one-file")["FailureReason"] == (
-        "ClientError: Data download failed:s3://inputs/one//a and s3://inputs/one/a would be the same file 'a' of the "
-        "channel; rename one of them"
+    data.sagemaker.create_training_job(
+        **job_request("one-file", InputDataConfig=[channel("s3://inputs/one/")])
+    )
+    assert (
+        wait_for_end(data.sagemaker, "one-file")["FailureReason"]
+        == "ClientError: Data download failed:s3://inputs/one//a and s3://inputs/one/a would be the"
+        " same file 'a' of the channel; rename one of them"
     )
 
 
 def test_key_listed_twice_in_a_manifest_is_one_file(data: SimpleNamespace) -> None:
     manifest = json.dumps([{"prefix": "s3://inputs/data/"}, "training.csv", "training.csv"])
     data.s3.put_object(Bucket="inputs", Key="twice.json", Body=manifest.encode())
-    seen = files_seen(data, "listed-twice", 1, channel("s3://inputs/twice.json", S3DataType="ManifestFile"))
+    seen = files_seen(
+        data, "listed-twice", 1, channel("s3://inputs/twice.json", S3DataType="ManifestFile")
+    )
     assert sorted(seen["algo-1"]) == ["train/training.csv"]
 
 

@@ -20,9 +20,20 @@ ID = "fs-0123456789abcdef0"
 VPC = {"VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}}
 
 
-def channel(path: str, name: str = "corpus", id: str = ID, type: str = "FSxLustre") -> dict[str, Any]:
-    source = {"FileSystemId": id, "FileSystemType": type, "FileSystemAccessMode": "ro", "DirectoryPath": path}
-    return {"ChannelName": name, "DataSource": {"FileSystemDataSource": source}, "InputMode": "File"}
+def channel(
+    path: str, name: str = "corpus", id: str = ID, type: str = "FSxLustre"
+) -> dict[str, Any]:
+    source = {
+        "FileSystemId": id,
+        "FileSystemType": type,
+        "FileSystemAccessMode": "ro",
+        "DirectoryPath": path,
+    }
+    return {
+        "ChannelName": name,
+        "DataSource": {"FileSystemDataSource": source},
+        "InputMode": "File",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +55,21 @@ def test_every_node_sees_the_folder(platform: SimpleNamespace, type: str) -> Non
         seen[node.host] = (node.opt_ml / "input" / "data" / "corpus" / "a.csv").read_text()
 
     platform.engine.programs["look"] = look
-    request = {**VPC, "InputDataConfig": [channel("/fsx/corpus", type=type)], "ResourceConfig": resources(2)}
+    request = {
+        **VPC,
+        "InputDataConfig": [channel("/fsx/corpus", type=type)],
+        "ResourceConfig": resources(2),
+    }
     job = run_job(platform, f"mounted-{type}", "look", **request)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     assert seen == {"algo-1": "1,2", "algo-2": "1,2"}
-    assert [one["DataSource"] for one in job["InputDataConfig"]] == [channel("/fsx/corpus", type=type)["DataSource"]]
+    assert [one["DataSource"] for one in job["InputDataConfig"]] == [
+        channel("/fsx/corpus", type=type)["DataSource"]
+    ]
     assert job["VpcConfig"] == VPC["VpcConfig"]
-    assert (platform.root / "fsx" / "corpus" / "a.csv").exists(), "the job's folders are removed, not what they link to"
+    assert (platform.root / "fsx" / "corpus" / "a.csv").exists(), (
+        "the job's folders are removed, not what they link to"
+    )
 
 
 def test_objects_of_s3_come_beside_it(platform: SimpleNamespace) -> None:
@@ -71,23 +90,37 @@ def test_objects_of_s3_come_beside_it(platform: SimpleNamespace) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (channel("/fsx/none"), f"{ID} directory path: /fsx/none. Incorrect mount path. Please ensure that the mount"),
+        (
+            channel("/fsx/none"),
+            f"{ID} directory path: /fsx/none. Incorrect mount path. Please ensure that the mount",
+        ),
         (channel("/../.."), f"{ID} directory path: /../... Incorrect mount path."),
         (
             channel("/fsx", id="fs-00000000"),
-            f"fs-00000000 directory path: /fsx. File system id is invalid; the platform was started with: {ID}.",
+            (
+                "fs-00000000 directory path: /fsx. File system id is invalid; the platform was"
+                f" started with: {ID}."
+            ),
         ),
     ],
 )
-def test_what_can_not_be_mounted_fails_the_job(platform: SimpleNamespace, source: dict[str, Any], message: str) -> None:
+def test_what_can_not_be_mounted_fails_the_job(
+    platform: SimpleNamespace, source: dict[str, Any], message: str
+) -> None:
     path = source["DataSource"]["FileSystemDataSource"]["DirectoryPath"]
-    job = run_job(platform, f"unmounted-{path.count('/')}-{len(message)}", InputDataConfig=[source], **VPC)
+    job = run_job(
+        platform, f"unmounted-{path.count('/')}-{len(message)}", InputDataConfig=[source], **VPC
+    )
     assert job["FailureReason"].startswith(f"ClientError: Unable to mount file system: {message}")
 
 
 def test_file_system_without_a_vpc_is_refused(platform: SimpleNamespace) -> None:
-    with pytest.raises(ClientError, match=r"ValidationException.*Channel corpus: .* VpcConfig must be specified"):
-        platform.sagemaker.create_training_job(**job_request("no-vpc", InputDataConfig=[channel("/fsx")]))
+    with pytest.raises(
+        ClientError, match=r"ValidationException.*Channel corpus: .* VpcConfig must be specified"
+    ):
+        platform.sagemaker.create_training_job(
+            **job_request("no-vpc", InputDataConfig=[channel("/fsx")])
+        )
 
 
 def test_option_names_an_id_and_a_folder(tmp_path: Path) -> None:

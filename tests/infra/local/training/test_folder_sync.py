@@ -25,7 +25,9 @@ class RecordingS3:
     def upload_fileobj(self, file: IO[bytes], bucket: str, key: str, Config: Any) -> None:
         text = file.read().decode()
         if key == self.refused:
-            raise ClientError({"Error": {"Code": "SlowDown", "Message": "Reduce your request rate"}}, "PutObject")
+            raise ClientError(
+                {"Error": {"Code": "SlowDown", "Message": "Reduce your request rate"}}, "PutObject"
+            )
         self.uploads.append((key, text))
 
 
@@ -52,7 +54,9 @@ def test_a_file_is_uploaded_once_and_again_when_it_changes(tmp_path: Path) -> No
     assert s3.uploads[2:] == [("cp/last", "23")]
 
 
-def test_what_could_not_be_uploaded_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_could_not_be_uploaded_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     s3, nodes = RecordingS3(refused="cp/a"), nodes_with(tmp_path, algo1_a="1", algo1_b="2")
     sync = FolderSync(s3, [FOLDER], nodes)
     sync._upload_changes()
@@ -78,7 +82,9 @@ def test_leaving_uploads_what_is_left(tmp_path: Path) -> None:
     assert s3.uploads == [("cp/last", "1")]
 
 
-def test_keys_that_are_no_file_names_are_left_in_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_are_no_file_names_are_left_in_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     got: list[str] = []
 
     def download(s3: Any, location: S3Location, target: Path) -> None:
@@ -87,7 +93,8 @@ def test_keys_that_are_no_file_names_are_left_in_s3(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("infra.local.training.folder_sync.download", download)
     monkeypatch.setattr(
-        "infra.local.training.folder_sync.list_keys", lambda s3, prefix: ["cp/", "cp/../out", "cp//abs", "cp/last"]
+        "infra.local.training.folder_sync.list_keys",
+        lambda s3, prefix: ["cp/", "cp/../out", "cp//abs", "cp/last"],
     )
     s3, nodes = RecordingS3(), nodes_with(tmp_path)
     sync = FolderSync(s3, [FOLDER], nodes)

@@ -1,4 +1,6 @@
-"""A training job's life: phases, clocks, artifacts, logs, metrics, failure, stop, and one job at a time."""
+"""A training job's life: phases, clocks, artifacts, logs, metrics, failure, stop, and one job at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
 def archive_names(platform: SimpleNamespace, job: str, archive: str) -> dict[str, str]:
-    body = platform.s3.get_object(Bucket="results", Key=f"jobs/{job}/output/{archive}")["Body"].read()
+    body = platform.s3.get_object(Bucket="results", Key=f"jobs/{job}/output/{archive}")[
+        "Body"
+    ].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as opened:
         return {name: opened.extractfile(name).read().decode() for name in opened.getnames()}  # type: ignore[union-attr]
 
@@ -37,31 +41,52 @@ def test_completed_job(platform: SimpleNamespace) -> None:
     assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Completed"
     assert phases(job) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
     starting = job["SecondaryStatusTransitions"][0]["StatusMessage"]
-    assert starting == "Preparing the instances for training. Emulated nodes: not isolated (fake engine)"
+    assert (
+        starting
+        == "Preparing the instances for training. Emulated nodes: not isolated (fake engine)"
+    )
     assert job["ModelArtifacts"]["S3ModelArtifacts"] == "s3://results/jobs/good/output/model.tar.gz"
     assert job["HyperParameters"] == {"program": "quick"}
 
 
-def test_billable_time_runs_from_downloading_to_the_end_of_uploading(platform: SimpleNamespace) -> None:
+def test_billable_time_runs_from_downloading_to_the_end_of_uploading(
+    platform: SimpleNamespace,
+) -> None:
     job = run_job(platform, "billed")
-    began = {transition["Status"]: transition["StartTime"] for transition in job["SecondaryStatusTransitions"]}
+    began = {
+        transition["Status"]: transition["StartTime"]
+        for transition in job["SecondaryStatusTransitions"]
+    }
     assert job["TrainingStartTime"] == began["Downloading"]
     assert began["Uploading"] <= job["TrainingEndTime"] <= began["Completed"]
     wall_seconds = (job["TrainingEndTime"] - job["TrainingStartTime"]).total_seconds()
-    assert job["BillableTimeInSeconds"] == job["TrainingTimeInSeconds"] == max(1, round(wall_seconds))
+    assert (
+        job["BillableTimeInSeconds"] == job["TrainingTimeInSeconds"] == max(1, round(wall_seconds))
+    )
 
 
-def test_artifacts_of_all_nodes_are_merged_and_the_first_node_wins(platform: SimpleNamespace) -> None:
+def test_artifacts_of_all_nodes_are_merged_and_the_first_node_wins(
+    platform: SimpleNamespace,
+) -> None:
     run_job(platform, "merged", ResourceConfig=resources(2))
     assert archive_names(platform, "merged", "model.tar.gz") == {"model.bin": "algo-1"}
-    assert set(archive_names(platform, "merged", "output.tar.gz")) == {"metrics.json", "algo-1.txt", "algo-2.txt"}
+    assert set(archive_names(platform, "merged", "output.tar.gz")) == {
+        "metrics.json",
+        "algo-1.txt",
+        "algo-2.txt",
+    }
 
 
 def test_uncompressed_model(platform: SimpleNamespace) -> None:
     output = {"S3OutputPath": "s3://results/jobs", "CompressionType": "NONE"}
     job = run_job(platform, "plain", OutputDataConfig=output)
     assert job["ModelArtifacts"]["S3ModelArtifacts"] == "s3://results/jobs/plain/output/model/"
-    assert platform.s3.get_object(Bucket="results", Key="jobs/plain/output/model/model.bin")["ContentLength"] == 6
+    assert (
+        platform.s3.get_object(Bucket="results", Key="jobs/plain/output/model/model.bin")[
+            "ContentLength"
+        ]
+        == 6
+    )
 
 
 def test_failed_job_keeps_its_output_and_reason(platform: SimpleNamespace) -> None:
@@ -80,7 +105,9 @@ def test_failed_job_keeps_its_output_and_reason(platform: SimpleNamespace) -> No
         platform.s3.head_object(Bucket="results", Key="jobs/bad/output/model.tar.gz")
 
 
-def test_platform_error_is_an_internal_server_error(platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_platform_error_is_an_internal_server_error(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(job: JobSpec) -> None:
         raise OSError("disk full")
 
@@ -91,19 +118,30 @@ def test_platform_error_is_an_internal_server_error(platform: SimpleNamespace, m
 
 
 def test_metrics_are_the_last_values_of_the_log(platform: SimpleNamespace) -> None:
-    metrics = [{"Name": "loss", "Regex": r"train_loss=([0-9.]+);"}, {"Name": "absent", "Regex": "absent=(.*)"}]
+    metrics = [
+        {"Name": "loss", "Regex": r"train_loss=([0-9.]+);"},
+        {"Name": "absent", "Regex": "absent=(.*)"},
+    ]
     algorithm = {**job_request("x")["AlgorithmSpecification"], "MetricDefinitions": metrics}
     found = run_job(platform, "measured", AlgorithmSpecification=algorithm)["FinalMetricDataList"]
-    assert [(item["MetricName"], item["Value"]) for item in found] == [("loss", pytest.approx(0.333))]
+    assert [(item["MetricName"], item["Value"]) for item in found] == [
+        ("loss", pytest.approx(0.333))
+    ]
 
 
 def log_lines(platform: SimpleNamespace, job: str) -> dict[str, list[str]]:
     """Host -> messages, of a job's streams <job>/<host>-<milliseconds>."""
-    found = platform.logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job}/")["logStreams"]
+    found = platform.logs.describe_log_streams(
+        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job}/"
+    )["logStreams"]
     lines = {}
     for name in (stream["logStreamName"] for stream in found):
-        events = platform.logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=name, startFromHead=True)["events"]
-        lines[name.removeprefix(f"{job}/").rpartition("-")[0]] = [event["message"] for event in events]
+        events = platform.logs.get_log_events(
+            logGroupName=LOG_GROUP, logStreamName=name, startFromHead=True
+        )["events"]
+        lines[name.removeprefix(f"{job}/").rpartition("-")[0]] = [
+            event["message"] for event in events
+        ]
     return lines
 
 
@@ -156,9 +194,18 @@ def test_jobs_run_one_at_a_time_in_order(platform: SimpleNamespace) -> None:
         assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("InProgress", "Pending")
     platform.sagemaker.stop_training_job(TrainingJobName="dropped")
     platform.sagemaker.stop_training_job(TrainingJobName="first")
-    assert phases(wait_for_end(platform.sagemaker, "third"))[:3] == ["Starting", "Pending", "Downloading"]
+    assert phases(wait_for_end(platform.sagemaker, "third"))[:3] == [
+        "Starting",
+        "Pending",
+        "Downloading",
+    ]
     assert order == ["second", "third"]
-    assert phases(wait_for_end(platform.sagemaker, "dropped")) == ["Starting", "Pending", "Stopping", "Stopped"]
+    assert phases(wait_for_end(platform.sagemaker, "dropped")) == [
+        "Starting",
+        "Pending",
+        "Stopping",
+        "Stopped",
+    ]
     assert platform.engine.most_jobs_at_once == 1
 
 

@@ -92,7 +92,10 @@ def test_large_job_is_not_passed_by_smaller_ones(platform):
     create(platform, "large", 2)
     create(platform, "small", 1, SMALL)
     time.sleep(0.2)
-    assert [describe(platform, name)["SecondaryStatus"] for name in ("large", "small")] == ["Pending", "Pending"]
+    assert [describe(platform, name)["SecondaryStatus"] for name in ("large", "small")] == [
+        "Pending",
+        "Pending",
+    ]
     stop(platform, "large")  # it has no room yet, and ends at once
     wait_for_phase(platform.sagemaker, "small", "Training")
     assert "TrainingStartTime" not in describe(platform, "large")

@@ -17,14 +17,26 @@ SMDDP = {"sagemaker_distributed_dataparallel_enabled": "true"}
     ("hyperparameters", "instance_type", "missing"),
     [
         (SMDDP, "ml.local.small", "smdistributed.dataparallel"),
-        ({"sagemaker_distributed_dataparallel_enabled": "True"}, "ml.local.small", "smdistributed.dataparallel"),
+        (
+            {"sagemaker_distributed_dataparallel_enabled": "True"},
+            "ml.local.small",
+            "smdistributed.dataparallel",
+        ),
         ({"mp_parameters": '{"partitions": 2}'}, "ml.local.small", "smdistributed.modelparallel"),
         ({}, "ml.trn1.32xlarge", "Neuron"),
-        ({**SMDDP, "mp_parameters": '{"a": 1}'}, "ml.local.small", "smdistributed.dataparallel and smdistributed.mod"),
+        (
+            {**SMDDP, "mp_parameters": '{"a": 1}'},
+            "ml.local.small",
+            "smdistributed.dataparallel and smdistributed.mod",
+        ),
     ],
 )
-def test_what_is_not_here_is_named(hyperparameters: dict[str, str], instance_type: str, missing: str) -> None:
-    request = job_request("a", HyperParameters=hyperparameters, ResourceConfig=resources(1, instance_type))
+def test_what_is_not_here_is_named(
+    hyperparameters: dict[str, str], instance_type: str, missing: str
+) -> None:
+    request = job_request(
+        "a", HyperParameters=hyperparameters, ResourceConfig=resources(1, instance_type)
+    )
     assert str(launch_path_note(request)).startswith(f"launch path only: {missing}")
 
 
@@ -47,4 +59,7 @@ def test_message_of_starting(platform: SimpleNamespace) -> None:
     assert message.index("launch path only: smdistributed.dataparallel ") < message.index(
         "Emulated nodes: not isolated"
     )
-    assert "launch path" not in run_job(platform, "plain")["SecondaryStatusTransitions"][0]["StatusMessage"]
+    assert (
+        "launch path"
+        not in run_job(platform, "plain")["SecondaryStatusTransitions"][0]["StatusMessage"]
+    )

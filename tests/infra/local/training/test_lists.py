@@ -37,21 +37,29 @@ def names(platform: SimpleNamespace, **query: Any) -> list[str]:
         ({}, NAMES),
         ({"SortOrder": "Descending"}, NAMES[::-1]),
         ({"SortBy": "Name"}, sorted(NAMES)),
-        ({"SortBy": "Status", "SortOrder": "Descending"}, ["gamma-1", "beta-1", "alpha-2", "alpha-1"]),
+        (
+            {"SortBy": "Status", "SortOrder": "Descending"},
+            ["gamma-1", "beta-1", "alpha-2", "alpha-1"],
+        ),
         ({"NameContains": "ALPHA"}, ["alpha-1", "alpha-2"]),
         ({"StatusEquals": "Failed"}, ["gamma-1"]),
         ({"MaxResults": 2}, NAMES[:2]),
         ({"WarmPoolStatusEquals": "Available"}, []),
     ],
 )
-def test_filters_and_order(jobs: SimpleNamespace, query: dict[str, Any], expected: list[str]) -> None:
+def test_filters_and_order(
+    jobs: SimpleNamespace, query: dict[str, Any], expected: list[str]
+) -> None:
     assert names(jobs, **query) == expected
 
 
 def test_time_filters(jobs: SimpleNamespace) -> None:
     created = jobs.sagemaker.describe_training_job(TrainingJobName="beta-1")["CreationTime"]
     minute = timedelta(minutes=1)
-    assert names(jobs, CreationTimeAfter=created - minute, CreationTimeBefore=created + minute) == NAMES
+    assert (
+        names(jobs, CreationTimeAfter=created - minute, CreationTimeBefore=created + minute)
+        == NAMES
+    )
     assert names(jobs, CreationTimeAfter=created + minute) == []
     assert names(jobs, LastModifiedTimeBefore=created - minute) == []
 
@@ -97,7 +105,9 @@ def test_regions_are_separate(jobs: SimpleNamespace) -> None:
 def test_tags(jobs: SimpleNamespace) -> None:
     tags = [{"Key": "team", "Value": "a"}]
     arn = jobs.sagemaker.create_training_job(**job_request("tagged", Tags=tags))["TrainingJobArn"]
-    jobs.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "b"}, {"Key": "x", "Value": "y"}])
+    jobs.sagemaker.add_tags(
+        ResourceArn=arn, Tags=[{"Key": "team", "Value": "b"}, {"Key": "x", "Value": "y"}]
+    )
     found = jobs.sagemaker.list_tags(ResourceArn=arn)["Tags"]
     assert found == [{"Key": "team", "Value": "b"}, {"Key": "x", "Value": "y"}]
     wait_for_end(jobs.sagemaker, "tagged")
@@ -105,4 +115,6 @@ def test_tags(jobs: SimpleNamespace) -> None:
 
 def test_tags_of_an_unknown_job(jobs: SimpleNamespace) -> None:
     with pytest.raises(ClientError, match=r"Requested resource not found\."):
-        jobs.sagemaker.list_tags(ResourceArn="arn:aws:sagemaker:us-east-1:000000000000:training-job/none")
+        jobs.sagemaker.list_tags(
+            ResourceArn="arn:aws:sagemaker:us-east-1:000000000000:training-job/none"
+        )

@@ -1,4 +1,6 @@
-"""Log lines fit CloudWatch's limits; metric definitions read numbers off them; hosts name buckets."""
+"""Log lines fit CloudWatch's limits; metric definitions read numbers off them; hosts name
+buckets.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class RecordingLogs:
     def create_log_stream(self, logGroupName: str, logStreamName: str) -> None:
         assert logStreamName == "job/algo-1-1"
 
-    def put_log_events(self, logGroupName: str, logStreamName: str, logEvents: list[dict[str, Any]]) -> None:
+    def put_log_events(
+        self, logGroupName: str, logStreamName: str, logEvents: list[dict[str, Any]]
+    ) -> None:
         self.events += logEvents
 
 
@@ -59,7 +63,9 @@ def test_batches_keep_to_the_services_limits() -> None:
 
 
 def test_metrics_take_numbers_only() -> None:
-    matcher = MetricMatcher([{"Name": "loss", "Regex": "loss=([^;]+);"}, {"Name": "none", "Regex": "x=(.*)"}])
+    matcher = MetricMatcher(
+        [{"Name": "loss", "Regex": "loss=([^;]+);"}, {"Name": "none", "Regex": "x=(.*)"}]
+    )
     for line in ("loss=2e-1; loss=0.1;", "loss=n/a;", "loss=nan;"):
         matcher.feed(line, 1500)
     assert matcher.final() == [{"MetricName": "loss", "Value": 0.1, "Timestamp": 1.5}]
@@ -72,7 +78,12 @@ def test_no_expression_keeps_the_platform_busy_with_a_line() -> None:
 
 
 def test_bucket_in_the_host_name_becomes_a_path() -> None:
-    environ = {"HTTP_HOST": "my-bucket.localhost:4570", "PATH_INFO": "/k y", "RAW_URI": "/k%20y?x", "REQUEST_URI": "/"}
+    environ = {
+        "HTTP_HOST": "my-bucket.localhost:4570",
+        "PATH_INFO": "/k y",
+        "RAW_URI": "/k%20y?x",
+        "REQUEST_URI": "/",
+    }
     _use_path_style(environ)
     assert environ["HTTP_HOST"] == "localhost:4570"
     assert (environ["PATH_INFO"], environ["RAW_URI"]) == ("/my-bucket/k y", "/my-bucket/k%20y?x")
@@ -91,8 +102,15 @@ def test_filter_by_prefix_gives_one_jobs_lines(platform: SimpleNamespace) -> Non
     answer = platform.logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNamePrefix="log-1/")
     streams = {event["logStreamName"].partition("/")[0] for event in answer["events"]}
     assert streams == {"log-1"} and len(answer["events"]) == 3
-    assert [one["logStreamName"].partition("/")[0] for one in answer["searchedLogStreams"]] == ["log-1"]
-    assert platform.logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNamePrefix="none/")["events"] == []
+    assert [one["logStreamName"].partition("/")[0] for one in answer["searchedLogStreams"]] == [
+        "log-1"
+    ]
+    assert (
+        platform.logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNamePrefix="none/")[
+            "events"
+        ]
+        == []
+    )
 
 
 def test_stream_that_is_not_there(platform: SimpleNamespace) -> None:
@@ -103,10 +121,13 @@ def test_stream_that_is_not_there(platform: SimpleNamespace) -> None:
         lambda: logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNames=["absent"]),
     ):
         with pytest.raises(
-            ClientError, match=r"\(ResourceNotFoundException\).*The specified log stream does not exist"
+            ClientError,
+            match=r"\(ResourceNotFoundException\).*The specified log stream does not exist",
         ):
             ask()
     with pytest.raises(ClientError, match="The specified log group does not exist"):
         logs.get_log_events(logGroupName="/absent", logStreamName="absent")
     with pytest.raises(ClientError, match=r"\(InvalidParameterException\)"):
-        logs.filter_log_events(logGroupName=LOG_GROUP, logStreamNames=["a"], logStreamNamePrefix="a")
+        logs.filter_log_events(
+            logGroupName=LOG_GROUP, logStreamNames=["a"], logStreamNamePrefix="a"
+        )

@@ -20,7 +20,13 @@ from infra.local.training.utilisation import (
     machine_memory_bytes,
 )
 from tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation, running_time
-from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase, wait_until
+from tests.infra.local.platform_client import (
+    job_request,
+    resources,
+    wait_for_end,
+    wait_for_phase,
+    wait_until,
+)
 from tests.infra.local.platform_fakes import FakeEngine
 
 
@@ -33,25 +39,37 @@ def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
         "Dimensions": [{"Name": "Host", "Value": host}],
     }
     answer = platform.cloudwatch.get_metric_data(
-        MetricDataQueries=[{"Id": "m", "MetricStat": {"Metric": query, "Period": 60, "Stat": "Average"}}],
+        MetricDataQueries=[
+            {"Id": "m", "MetricStat": {"Metric": query, "Period": 60, "Stat": "Average"}}
+        ],
         StartTime=now - timedelta(hours=1),
         EndTime=now + timedelta(minutes=1),
     )
     return list(answer["MetricDataResults"][0]["Values"])
 
 
-def test_nodes_have_metrics_while_they_train(platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_have_metrics_while_they_train(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(utilisation, "_FIRST_SAMPLE_SECONDS", 0.1)
-    platform.sagemaker.create_training_job(**job_request("metered", "endless", ResourceConfig=resources(2)))
+    platform.sagemaker.create_training_job(
+        **job_request("metered", "endless", ResourceConfig=resources(2))
+    )
     wait_for_phase(platform.sagemaker, "metered", "Training")
     for host in ("metered/algo-1", "metered/algo-2"):
         cpu, *_ = wait_until(lambda host=host: values(platform, host, "CPUUtilization"))
-        assert cpu == pytest.approx(20.0, rel=0.1)  # the fake engine's nodes use 0.1 of their 0.5 vCPU
+        assert cpu == pytest.approx(
+            20.0, rel=0.1
+        )  # the fake engine's nodes use 0.1 of their 0.5 vCPU
         memory, *_ = values(platform, host, "MemoryUtilization")
         assert memory == pytest.approx(100 * 2**20 / machine_memory_bytes())
     assert values(platform, "metered/algo-3", "CPUUtilization") == []
-    found = platform.cloudwatch.list_metrics(Namespace=NAMESPACE, MetricName="CPUUtilization")["Metrics"]
-    assert {"Name": "Host", "Value": "metered/algo-1"} in [metric["Dimensions"][0] for metric in found]
+    found = platform.cloudwatch.list_metrics(Namespace=NAMESPACE, MetricName="CPUUtilization")[
+        "Metrics"
+    ]
+    assert {"Name": "Host", "Value": "metered/algo-1"} in [
+        metric["Dimensions"][0] for metric in found
+    ]
     platform.sagemaker.stop_training_job(TrainingJobName="metered")
     wait_for_end(platform.sagemaker, "metered")
 
@@ -59,7 +77,9 @@ def test_nodes_have_metrics_while_they_train(platform: SimpleNamespace, monkeypa
 def test_cpu_is_in_per_cent_of_the_nodes_vcpus() -> None:
     before = NodeUsage(cpu_seconds=10.0, memory_bytes=0, vcpus=0.2)
     assert cpu_per_cent(100.0, before, 105.0, NodeUsage(10.5, 0, 0.2)) == pytest.approx(50.0)
-    assert cpu_per_cent(100.0, before, 105.0, NodeUsage(9.0, 0, 0.2)) == 0.0  # a process ended unnoticed
+    assert (
+        cpu_per_cent(100.0, before, 105.0, NodeUsage(9.0, 0, 0.2)) == 0.0
+    )  # a process ended unnoticed
 
 
 def test_what_a_node_attained_is_in_per_cent() -> None:
@@ -70,8 +90,12 @@ def test_what_a_node_attained_is_in_per_cent() -> None:
         "CPUThrottled": 25.0,
         "CPURunQueueDelay": 80.0,
     }
-    assert attained_per_cent(NodeAttainment(100.0, 20.0, 6.0, None, None, None)) == {"CPUQuotaUsed": 30.0}
-    assert attained_per_cent(NodeAttainment(100.0, 20.0, 0.0, 0.0, 0.0, 0.0))["CPUAttained"] == 100.0  # asked nothing
+    assert attained_per_cent(NodeAttainment(100.0, 20.0, 6.0, None, None, None)) == {
+        "CPUQuotaUsed": 30.0
+    }
+    assert (
+        attained_per_cent(NodeAttainment(100.0, 20.0, 0.0, 0.0, 0.0, 0.0))["CPUAttained"] == 100.0
+    )  # asked nothing
 
 
 def test_what_the_nodes_attained_is_written_when_the_job_has_run(
@@ -84,7 +108,9 @@ def test_what_the_nodes_attained_is_written_when_the_job_has_run(
     description = wait_for_end(platform.sagemaker, "attained")
     assert values(platform, "attained/algo-1", "CPUAttained") == [50.0]
     assert values(platform, "attained/algo-1", "CPURunQueueDelay") == [80.0]
-    found = read_utilisation(platform.cloudwatch, "attained", 1, *running_time(description), EMULATED_METRICS)
+    found = read_utilisation(
+        platform.cloudwatch, "attained", 1, *running_time(description), EMULATED_METRICS
+    )
     assert found["attained_percent"] == 50.0
 
 

@@ -47,32 +47,46 @@ def refusal(platform: SimpleNamespace, **changes: Any) -> str:
 
 def test_jobs_in_progress_count_and_finished_ones_do_not(limited: SimpleNamespace) -> None:
     run_job(limited, "done", ResourceConfig=resources(3))
-    limited.sagemaker.create_training_job(**job_request("running", "endless", ResourceConfig=resources(2)))
-    assert refusal(limited, ResourceConfig=resources(2)) == (
-        "The account-level service limit 'ml.local.small for training job usage' is 3 Instances, with current "
-        "utilization of 2 Instances and a request delta of 2 Instances. "
-        "Please use AWS Service Quotas to request an increase for this quota."
+    limited.sagemaker.create_training_job(
+        **job_request("running", "endless", ResourceConfig=resources(2))
+    )
+    assert (
+        refusal(limited, ResourceConfig=resources(2))
+        == "The account-level service limit 'ml.local.small for training job usage' is 3 Instances,"
+        " with current utilization of 2 Instances and a request delta of 2 Instances. Please use"
+        " AWS Service Quotas to request an increase for this quota."
     )
     limited.sagemaker.create_training_job(**job_request("queued", ResourceConfig=resources(1)))
     assert "utilization of 3 Instances" in refusal(limited, ResourceConfig=resources(1))
     limited.sagemaker.stop_training_job(TrainingJobName="running")
     wait_for_end(limited.sagemaker, "running")
     wait_for_end(limited.sagemaker, "queued")
-    assert run_job(limited, "too-many", ResourceConfig=resources(3))["TrainingJobStatus"] == "Completed"
+    assert (
+        run_job(limited, "too-many", ResourceConfig=resources(3))["TrainingJobStatus"]
+        == "Completed"
+    )
 
 
 def test_spot_has_a_quota_of_its_own(limited: SimpleNamespace) -> None:
-    limited.sagemaker.create_training_job(**job_request("on-demand", "endless", ResourceConfig=resources(3)))
+    limited.sagemaker.create_training_job(
+        **job_request("on-demand", "endless", ResourceConfig=resources(3))
+    )
     limited.sagemaker.create_training_job(**job_request("spot", **SPOT))
     message = refusal(limited, **SPOT)
-    assert "'ml.local.small for spot training job usage' is 1 Instances, with current utilization of 1" in message
+    assert (
+        "'ml.local.small for spot training job usage' is 1 Instances, with current utilization of 1"
+        in message
+    )
     limited.sagemaker.stop_training_job(TrainingJobName="on-demand")
     wait_for_end(limited.sagemaker, "spot")
 
 
 def test_quota_by_its_full_name_and_a_type_without_one(limited: SimpleNamespace) -> None:
     assert "is 1 Instances" in refusal(limited, ResourceConfig=resources(2, "ml.local.medium"))
-    assert run_job(limited, "free", ResourceConfig=resources(8, "ml.local.large"))["TrainingJobStatus"] == "Completed"
+    assert (
+        run_job(limited, "free", ResourceConfig=resources(8, "ml.local.large"))["TrainingJobStatus"]
+        == "Completed"
+    )
 
 
 def test_warm_pools_count_until_they_end(limited: SimpleNamespace) -> None:
@@ -81,9 +95,14 @@ def test_warm_pools_count_until_they_end(limited: SimpleNamespace) -> None:
 
     run_job(limited, "pool", ResourceConfig=kept(1))
     message = refusal(limited, ResourceConfig=kept(2))
-    assert "'ml.local.small for training warm pool usage' is 2 Instances, with current utilization of 1" in message
+    assert (
+        "'ml.local.small for training warm pool usage' is 2 Instances, with current utilization"
+        " of 1" in message
+    )
     run_job(limited, "same-pool", ResourceConfig=kept(1))  # moves: 1 of 2 still
-    limited.sagemaker.create_training_job(**job_request("other", "endless", ResourceConfig=resources(2)))
+    limited.sagemaker.create_training_job(
+        **job_request("other", "endless", ResourceConfig=resources(2))
+    )
     wait_for_phase(limited.sagemaker, "other", "Training")
     limited.sagemaker.stop_training_job(TrainingJobName="other")
     wait_for_end(limited.sagemaker, "other")

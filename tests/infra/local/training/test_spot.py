@@ -35,7 +35,9 @@ SEGMENT = ["Downloading", "Training"]
 
 
 def counting(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Counts to 4 in a checkpoint, as a training program that resumes; each node keeps its own as well."""
+    """Counts to 4 in a checkpoint, as a training program that resumes; each node keeps its own as
+    well.
+    """
     own = node.opt_ml / "checkpoints" / f"{node.host}.txt"
     shared = node.opt_ml / "checkpoints" / "last.ckpt"
     step = int(shared.read_text()) if shared.exists() else 0
@@ -46,13 +48,17 @@ def counting(job: JobSpec, node: Node, say: Callable[[str], None], stop: threadi
         shared.write_text(str(step))
         own.write_text(str(step))
         say(f"step {step}")
-        if step == 2 and SEGMENTS[job.job_arn, node.host] == 1 and stop.wait(20):  # the interruption is on its way
+        if (
+            step == 2 and SEGMENTS[job.job_arn, node.host] == 1 and stop.wait(20)
+        ):  # the interruption is on its way
             return
     (node.opt_ml / "model" / "model.bin").write_text(str(step))
 
 
 @contextmanager
-def spot_platform(folder: Path, *faults: dict[str, Any], **options: Any) -> Iterator[SimpleNamespace]:
+def spot_platform(
+    folder: Path, *faults: dict[str, Any], **options: Any
+) -> Iterator[SimpleNamespace]:
     with contextmanager(serve_platform)(folder, faults, **options) as served:
         served.s3.create_bucket(Bucket="results")
         served.engine.programs["counting"] = counting
@@ -69,11 +75,15 @@ def spot(max_wait: int = 60, **changes: Any) -> dict[str, Any]:
 
 def lines(platform: SimpleNamespace, job: str) -> list[str]:
     group = "/aws/sagemaker/TrainingJobs"
-    streams = platform.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job}/")["logStreams"]
+    streams = platform.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job}/")[
+        "logStreams"
+    ]
     events = [
         event
         for stream in streams
-        for event in platform.logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+        for event in platform.logs.get_log_events(
+            logGroupName=group, logStreamName=stream["logStreamName"]
+        )["events"]
     ]
     return [event["message"] for event in sorted(events, key=lambda event: event["timestamp"])]
 
@@ -94,7 +104,10 @@ def test_interrupted_job_resumes_from_its_checkpoint(tmp_path: Path) -> None:
         began = [line for line in lines(platform, "resumed") if line.startswith("began")]
         files = "['algo-1.txt', 'algo-2.txt', 'last.ckpt']"
         assert began == ["began at 0 with []"] * 2 + [f"began at 2 with {files}"] * 2
-        assert platform.s3.get_object(Bucket="results", Key="checkpoints/job/last.ckpt")["Body"].read() == b"4"
+        assert (
+            platform.s3.get_object(Bucket="results", Key="checkpoints/job/last.ckpt")["Body"].read()
+            == b"4"
+        )
         assert job["CheckpointConfig"] == {"S3Uri": CHECKPOINTS}
 
 
@@ -109,7 +122,9 @@ def test_job_begins_with_the_checkpoints_of_an_earlier_one(tmp_path: Path) -> No
 def test_without_checkpoints_an_interruption_starts_over(tmp_path: Path) -> None:
     with spot_platform(tmp_path, INTERRUPTION) as platform:
         run_job(platform, "anew", "counting", **spot())
-        assert [line for line in lines(platform, "anew") if line.startswith("began")] == ["began at 0 with []"] * 2
+        assert [line for line in lines(platform, "anew") if line.startswith("began")] == [
+            "began at 0 with []"
+        ] * 2
 
 
 def test_on_demand_instances_are_not_taken_away(tmp_path: Path) -> None:
@@ -119,7 +134,9 @@ def test_on_demand_instances_are_not_taken_away(tmp_path: Path) -> None:
         assert "Interrupted" not in phases(job)
 
 
-def test_checkpoints_are_in_s3_while_the_job_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_in_s3_while_the_job_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_sync.FolderSync.__init__, "__defaults__", (0.05,))
 
     def save(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
@@ -129,11 +146,15 @@ def test_checkpoints_are_in_s3_while_the_job_trains(tmp_path: Path, monkeypatch:
 
     with spot_platform(tmp_path) as platform:
         platform.engine.programs["save"] = save
-        request = job_request("saving", "save", CheckpointConfig={"S3Uri": CHECKPOINTS}, ResourceConfig=resources(2))
+        request = job_request(
+            "saving", "save", CheckpointConfig={"S3Uri": CHECKPOINTS}, ResourceConfig=resources(2)
+        )
         platform.sagemaker.create_training_job(**request)
         listed = wait_until(lambda: platform.s3.list_objects_v2(Bucket="results").get("Contents"))
         assert [item["Key"] for item in listed] == ["checkpoints/job/deep/last.ckpt"]
-        body = platform.s3.get_object(Bucket="results", Key="checkpoints/job/deep/last.ckpt")["Body"].read()
+        body = platform.s3.get_object(Bucket="results", Key="checkpoints/job/deep/last.ckpt")[
+            "Body"
+        ].read()
         assert body == b"algo-1"
         platform.sagemaker.stop_training_job(TrainingJobName="saving")
         wait_for_end(platform.sagemaker, "saving")
@@ -142,7 +163,9 @@ def test_checkpoints_are_in_s3_while_the_job_trains(tmp_path: Path, monkeypatch:
 def test_checkpoints_in_a_bucket_that_is_not_there(tmp_path: Path) -> None:
     with spot_platform(tmp_path) as platform:
         job = run_job(platform, "no-bucket", CheckpointConfig={"S3Uri": "s3://absent-bucket/x"})
-        assert job["FailureReason"].startswith("ClientError: Checkpoint download failed:s3://absent-bucket/x/ (NoSuch")
+        assert job["FailureReason"].startswith(
+            "ClientError: Checkpoint download failed:s3://absent-bucket/x/ (NoSuch"
+        )
 
 
 def test_a_wait_for_spot_capacity_is_pending_and_is_not_paid(tmp_path: Path) -> None:
@@ -165,7 +188,9 @@ def test_spot_is_billed_at_the_stated_share() -> None:
 
 
 def test_interrupted_job_has_no_end_yet(tmp_path: Path) -> None:
-    with spot_platform(tmp_path, {"fault": "spot_interruption", "after_seconds": 0, "restart_after_seconds": 60}) as up:
+    with spot_platform(
+        tmp_path, {"fault": "spot_interruption", "after_seconds": 0, "restart_after_seconds": 60}
+    ) as up:
         up.sagemaker.create_training_job(**job_request("held", "endless", **spot(max_wait=90)))
         wait_for_phase(up.sagemaker, "held", "Pending")
         job = up.sagemaker.describe_training_job(TrainingJobName="held")
@@ -185,7 +210,10 @@ def test_max_wait_while_training_and_in_the_queue(tmp_path: Path) -> None:
     """MaxWaitTimeInSeconds counts from the creation, the wait for capacity included."""
     with spot_platform(tmp_path, {"fault": "pending", "jobs": "late", "seconds": 0.5}) as platform:
         job = run_job(platform, "late", "endless", **brief_spot(2, 2))
-        assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
+        assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == (
+            "Stopped",
+            "MaxWaitTimeExceeded",
+        )
         assert phases(job)[-3:] == ["Training", "Uploading", "MaxWaitTimeExceeded"]
         platform.sagemaker.create_training_job(**job_request("first", "endless"))
         wait_for_phase(platform.sagemaker, "first", "Training")
@@ -212,21 +240,31 @@ def test_max_runtime_is_for_all_segments_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"EnableManagedSpotTraining": True}, "Invalid MaxWaitTimeInSeconds. It must be present and be greater"),
+        (
+            {"EnableManagedSpotTraining": True},
+            "Invalid MaxWaitTimeInSeconds. It must be present and be greater",
+        ),
         (spot(max_wait=29), "Invalid MaxWaitTimeInSeconds"),
         (
             spot(ResourceConfig={**resources(1), "KeepAlivePeriodInSeconds": 60}),
             "KeepAlivePeriodInSeconds is not supported with managed spot training",
         ),
-        ({"CheckpointConfig": {"S3Uri": "https://bucket/x"}}, "CheckpointConfig.S3Uri 'https://bucket/x'"),
+        (
+            {"CheckpointConfig": {"S3Uri": "https://bucket/x"}},
+            "CheckpointConfig.S3Uri 'https://bucket/x'",
+        ),
         (
             {"CheckpointConfig": {"S3Uri": CHECKPOINTS, "LocalPath": "/data/x"}},
-            "LocalPath /data/x is not below /opt/ml, the only tree that each node of the local platform has to itself: "
-            "use a folder below it",
+            (
+                "LocalPath /data/x is not below /opt/ml, the only tree that each node of the local"
+                " platform has to itself: use a folder below it"
+            ),
         ),
     ],
 )
-def test_requests_that_are_refused(platform: SimpleNamespace, changes: dict[str, Any], message: str) -> None:
+def test_requests_that_are_refused(
+    platform: SimpleNamespace, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ClientError) as caught:
         platform.sagemaker.create_training_job(**job_request("refused", **changes))
     error = caught.value.response["Error"]

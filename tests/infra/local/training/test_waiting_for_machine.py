@@ -1,4 +1,6 @@
-"""While another platform's job has the machine a job is Pending: not Training, not billable, and its runtime stands."""
+"""While another platform's job has the machine a job is Pending: not Training, not billable, and
+its runtime stands.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,27 @@ def test_wait_is_pending_and_neither_billed_nor_runtime(busy: SimpleNamespace) -
     create(busy, "waits", StoppingCondition={"MaxRuntimeInSeconds": 1})
     time.sleep(1.5)  # longer than its MaxRuntimeInSeconds
     waiting = busy.sagemaker.describe_training_job(TrainingJobName="waits")
-    assert not {"TrainingStartTime", "TrainingTimeInSeconds", "BillableTimeInSeconds"} & set(waiting)
+    assert not {"TrainingStartTime", "TrainingTimeInSeconds", "BillableTimeInSeconds"} & set(
+        waiting
+    )
     message = waiting["SecondaryStatusTransitions"][-1]["StatusMessage"]
     assert message.endswith("another training job runs on this machine")
     freed_at = time.time()
     busy.engine.machine_is_free.set()
     job = wait_for_end(busy.sagemaker, "waits")
-    assert phases(job) == ["Starting", "Pending", "Downloading", "Training", "Uploading", "Completed"]
+    assert phases(job) == [
+        "Starting",
+        "Pending",
+        "Downloading",
+        "Training",
+        "Uploading",
+        "Completed",
+    ]
     assert job["TrainingStartTime"].timestamp() >= freed_at
     wall_seconds = (job["TrainingEndTime"] - job["TrainingStartTime"]).total_seconds()
-    assert job["BillableTimeInSeconds"] == job["TrainingTimeInSeconds"] == max(1, round(wall_seconds))
+    assert (
+        job["BillableTimeInSeconds"] == job["TrainingTimeInSeconds"] == max(1, round(wall_seconds))
+    )
 
 
 def test_stop_ends_the_wait(busy: SimpleNamespace) -> None:

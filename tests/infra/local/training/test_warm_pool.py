@@ -1,4 +1,6 @@
-"""Warm pools: kept, reused, released and expired; what must match; DeleteTrainingJob and UpdateTrainingJob."""
+"""Warm pools: kept, reused, released and expired; what must match; DeleteTrainingJob and
+UpdateTrainingJob.
+"""
 
 from __future__ import annotations
 
@@ -52,23 +54,33 @@ def test_a_pool_moves_from_job_to_job(platform: SimpleNamespace) -> None:
     assert pool(platform, "pool-1") == {"Status": "InUse"}
     platform.sagemaker.stop_training_job(TrainingJobName="pool-1")
     wait_for_end(platform.sagemaker, "pool-1")
-    assert pool(platform, "pool-1") == {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 0}
+    assert pool(platform, "pool-1") == {
+        "Status": "Available",
+        "ResourceRetainedBillableTimeInSeconds": 0,
+    }
     job = run_job(platform, "pool-2", **kept())
     assert pool(platform, "pool-1")["Status"] == "Reused"
     assert pool(platform, "pool-1")["ReusedByJob"] == "pool-2"
-    assert "Reusing the warm pool of pool-1." in job["SecondaryStatusTransitions"][0]["StatusMessage"]
+    assert (
+        "Reusing the warm pool of pool-1." in job["SecondaryStatusTransitions"][0]["StatusMessage"]
+    )
     assert listed(platform, "Available") == ["pool-2"]
     assert listed(platform, "Reused") == ["pool-1"]
     release(platform, "pool-2")
     assert pool(platform, "pool-2")["Status"] == "Terminated"
     assert listed(platform, "Available") == []
     run_job(platform, "pool-3", **kept())
-    assert "Reusing" not in described(platform, "pool-3")["SecondaryStatusTransitions"][0]["StatusMessage"]
+    assert (
+        "Reusing"
+        not in described(platform, "pool-3")["SecondaryStatusTransitions"][0]["StatusMessage"]
+    )
     release(platform, "pool-3")
 
 
 def listed(platform: SimpleNamespace, status: str) -> list[str]:
-    found = platform.sagemaker.list_training_jobs(WarmPoolStatusEquals=status)["TrainingJobSummaries"]
+    found = platform.sagemaker.list_training_jobs(WarmPoolStatusEquals=status)[
+        "TrainingJobSummaries"
+    ]
     assert all(job["WarmPoolStatus"]["Status"] == status for job in found)
     return [job["TrainingJobName"] for job in found]
 
@@ -107,7 +119,9 @@ def test_a_job_without_keep_alive_has_no_pool(platform: SimpleNamespace) -> None
         ]
     ),
 )
-def test_what_does_not_match_starts_cold(platform: SimpleNamespace, number: int, changes: dict[str, Any]) -> None:
+def test_what_does_not_match_starts_cold(
+    platform: SimpleNamespace, number: int, changes: dict[str, Any]
+) -> None:
     name = f"other-{number}"
     run_job(platform, f"{name}-a", **kept())
     run_job(platform, f"{name}-b", **changes)
@@ -117,7 +131,10 @@ def test_what_does_not_match_starts_cold(platform: SimpleNamespace, number: int,
 
 def test_image_and_program_may_differ() -> None:
     first, second = job_request("a"), job_request("b", "other", Environment={"X": "1"})
-    second["AlgorithmSpecification"] = {**second["AlgorithmSpecification"], "TrainingImage": "another"}
+    second["AlgorithmSpecification"] = {
+        **second["AlgorithmSpecification"],
+        "TrainingImage": "another",
+    }
     assert match_key(first) == match_key(second)
 
 
@@ -160,10 +177,20 @@ def test_life_of_a_pool() -> None:
     warm = WarmPool(keep_alive_seconds=100)
     assert warm.describe(5.0) == {"Status": "InUse"}
     warm.keep(10.0)
-    assert warm.describe(40.0) == {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}
-    assert warm.describe(500.0) == {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 100}
+    assert warm.describe(40.0) == {
+        "Status": "Available",
+        "ResourceRetainedBillableTimeInSeconds": 30,
+    }
+    assert warm.describe(500.0) == {
+        "Status": "Terminated",
+        "ResourceRetainedBillableTimeInSeconds": 100,
+    }
     warm.end(60.0, reused_by="next")
-    expected = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 50, "ReusedByJob": "next"}
+    expected = {
+        "Status": "Reused",
+        "ResourceRetainedBillableTimeInSeconds": 50,
+        "ReusedByJob": "next",
+    }
     assert warm.describe(500.0) == expected
     warm.end(70.0)  # has ended already
     assert warm.describe(500.0) == expected
@@ -172,7 +199,10 @@ def test_life_of_a_pool() -> None:
 def test_pool_of_no_seconds_is_not_kept() -> None:
     warm = WarmPool(keep_alive_seconds=0)
     warm.keep(10.0)
-    assert warm.describe(10.0) == {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
+    assert warm.describe(10.0) == {
+        "Status": "Terminated",
+        "ResourceRetainedBillableTimeInSeconds": 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -188,7 +218,9 @@ def test_pool_of_no_seconds_is_not_kept() -> None:
         ("Stopped", None, False, False),
     ],
 )
-def test_which_endings_leave_a_pool(status: str, reason: str | None, launched: bool, expected: bool) -> None:
+def test_which_endings_leave_a_pool(
+    status: str, reason: str | None, launched: bool, expected: bool
+) -> None:
     assert is_kept(status, reason, launched) is expected
 
 
@@ -212,7 +244,9 @@ def test_update_of_a_running_jobs_keep_alive(platform: SimpleNamespace) -> None:
     job = described(platform, "longer")
     assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 900
     assert job["ProfilerConfig"] == {"DisableProfiler": True}
-    wait_for_phase(platform.sagemaker, "longer", "Training")  # a job that stops before has no pool to keep
+    wait_for_phase(
+        platform.sagemaker, "longer", "Training"
+    )  # a job that stops before has no pool to keep
     platform.sagemaker.stop_training_job(TrainingJobName="longer")
     wait_for_end(platform.sagemaker, "longer")
     release(platform, "longer")
@@ -221,12 +255,20 @@ def test_update_of_a_running_jobs_keep_alive(platform: SimpleNamespace) -> None:
 @pytest.mark.parametrize(
     ("update", "message"),
     [
-        ({"ResourceConfig": {"KeepAlivePeriodInSeconds": 60}}, "the job has no KeepAlivePeriodInSeconds"),
-        ({"ProfilerConfig": {"DisableProfiler": True}}, "ProfilerConfig can't be updated: the job is in status Comp"),
+        (
+            {"ResourceConfig": {"KeepAlivePeriodInSeconds": 60}},
+            "the job has no KeepAlivePeriodInSeconds",
+        ),
+        (
+            {"ProfilerConfig": {"DisableProfiler": True}},
+            "ProfilerConfig can't be updated: the job is in status Comp",
+        ),
         ({"ResourceConfig": {"KeepAlivePeriodInSeconds": 21_601}}, "less than or equal to 21600"),
     ],
 )
-def test_updates_that_are_refused(platform: SimpleNamespace, update: dict[str, Any], message: str) -> None:
+def test_updates_that_are_refused(
+    platform: SimpleNamespace, update: dict[str, Any], message: str
+) -> None:
     name = f"fixed-{next(iter(update))}-{len(message)}"
     run_job(platform, name)
     with pytest.raises(ClientError, match=rf"\(ValidationException\).*{message}"):
@@ -256,6 +298,9 @@ def test_pools_do_not_outlive_the_platform_and_deletions_do(tmp_path: Path) -> N
         run_job(platform, "deleted", ResourceConfig=resources(2))
         platform.sagemaker.delete_training_job(TrainingJobName="deleted")
     with contextmanager(serve_platform)(tmp_path) as platform:
-        names = [job["TrainingJobName"] for job in platform.sagemaker.list_training_jobs()["TrainingJobSummaries"]]
+        names = [
+            job["TrainingJobName"]
+            for job in platform.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+        ]
         assert names == ["held"]
         assert pool(platform, "held")["Status"] == "Terminated"

@@ -1,4 +1,6 @@
-"""What an AWS container and an instance type have to do with each other; each rule with the config that breaks it."""
+"""What an AWS container and an instance type have to do with each other; each rule with the config
+that breaks it.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,36 @@ def about(word: str, sentences: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("tag", "repository", "instance_type", "remedy"),
     [
-        ("2.13-cu133-amzn2023-sagemaker", "pytorch", "ml.p3.16xlarge", "pytorch-training 2.6.0 (CUDA 12.6) is the new"),
-        ("2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker", "pytorch-training", "ml.p3dn.24xlarge", "pytorch-training 2.6"),
-        ("2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker", "pytorch-training", "ml.p3.2xlarge", "pytorch-training 2.6.0"),
-        ("2.8.0-gpu-py312", "pytorch-training", "ml.p3.2xlarge", "pytorch-training 2.6.0"),  # the SDK's short tag
-        ("2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker", "pytorch-training", "ml.p2.xlarge", "pytorch-training 2.0.1"),
+        (
+            "2.13-cu133-amzn2023-sagemaker",
+            "pytorch",
+            "ml.p3.16xlarge",
+            "pytorch-training 2.6.0 (CUDA 12.6) is the new",
+        ),
+        (
+            "2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker",
+            "pytorch-training",
+            "ml.p3dn.24xlarge",
+            "pytorch-training 2.6",
+        ),
+        (
+            "2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker",
+            "pytorch-training",
+            "ml.p3.2xlarge",
+            "pytorch-training 2.6.0",
+        ),
+        (
+            "2.8.0-gpu-py312",
+            "pytorch-training",
+            "ml.p3.2xlarge",
+            "pytorch-training 2.6.0",
+        ),  # the SDK's short tag
+        (
+            "2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker",
+            "pytorch-training",
+            "ml.p2.xlarge",
+            "pytorch-training 2.0.1",
+        ),
         (
             "2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
             "pytorch-training",
@@ -43,7 +70,12 @@ def about(word: str, sentences: list[str]) -> list[str]:
             "ml.p6-b300.48xlarge",
             "CUDA 12.8 or later",
         ),
-        ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "pytorch-training", "ml.g7e.12xlarge", "CUDA 12.8 or later"),
+        (
+            "2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
+            "pytorch-training",
+            "ml.g7e.12xlarge",
+            "CUDA 12.8 or later",
+        ),
         (
             "1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker",
             "pytorch-training",
@@ -58,8 +90,12 @@ def about(word: str, sentences: list[str]) -> list[str]:
         ),
     ],
 )
-def test_a_gpu_that_the_cuda_has_no_code_for_is_refused(tag, repository, instance_type, remedy, check):
-    (problem,) = about("no code for", check({"kind": "none"}, instance_type, {"uri": uri(tag, repository)})[0])
+def test_a_gpu_that_the_cuda_has_no_code_for_is_refused(
+    tag, repository, instance_type, remedy, check
+):
+    (problem,) = about(
+        "no code for", check({"kind": "none"}, instance_type, {"uri": uri(tag, repository)})[0]
+    )
     assert problem.startswith(f"image.uri: {uri(tag, repository)} holds CUDA ")
     gpu = load_catalogue().get(instance_type).accelerator
     assert NO_CODE.format(gpu=gpu, instance_type=instance_type) in problem
@@ -72,7 +108,10 @@ def test_a_gpu_that_the_cuda_has_no_code_for_is_refused(tag, repository, instanc
         ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "ml.p3.16xlarge"),
         ("2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker", "ml.p2.xlarge"),
         ("2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker", "ml.p5.48xlarge"),
-        ("1.12.0-gpu-py38-cu113-ubuntu20.04-sagemaker", "ml.g6e.xlarge"),  # 8.9 runs what was compiled for 8.0
+        (
+            "1.12.0-gpu-py38-cu113-ubuntu20.04-sagemaker",
+            "ml.g6e.xlarge",
+        ),  # 8.9 runs what was compiled for 8.0
         ("2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker", "ml.p6-b300.48xlarge"),
         ("2.10.0-gpu-py313-cu130-ubuntu22.04-sagemaker", "ml.g4dn.xlarge"),
         ("2.10.0-gpu-py313", "ml.g5.xlarge"),
@@ -107,7 +146,9 @@ def test_what_was_built_on_a_container_may_have_another_cuda(image, training, ch
     assert len(about("no code for the V100", hints)) == 1
 
 
-@pytest.mark.parametrize("image", ["123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:cu133", "mine:1"])
+@pytest.mark.parametrize(
+    "image", ["123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:cu133", "mine:1"]
+)
 def test_nothing_is_assumed_of_an_unknown_image(image, check):
     assert about("CUDA", [*check(TORCHRUN, "ml.p3.16xlarge", {"uri": image})[0]]) == []
 
@@ -127,8 +168,8 @@ def test_an_arm_processor_starts_no_x86_container(check):
     image = {"uri": uri("2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker")}
     problems = check({**TORCHRUN, "processes_per_node": 4}, "ml.p6e-gb200.36xlarge", image)[0]
     assert [problem.partition(";")[0] for problem in problems] == [
-        f"image.uri: {image['uri']} is for x86 processors, and ml.p6e-gb200.36xlarge has Arm ones, on which it does "
-        "not start"
+        f"image.uri: {image['uri']} is for x86 processors, and ml.p6e-gb200.36xlarge has Arm ones,"
+        " on which it does not start"
     ]
 
 
@@ -140,8 +181,16 @@ GPU = uri("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker")
 @pytest.mark.parametrize(
     ("image", "instance_type", "text"),
     [
-        (CPU, "ml.g5.12xlarge", "made for CPUs, so the A10G of ml.g5.12xlarge stay idle, and are paid for"),
-        (GPU, "ml.m5.xlarge", "made for GPUs, and ml.m5.xlarge has none; a CPU container is smaller"),
+        (
+            CPU,
+            "ml.g5.12xlarge",
+            "made for CPUs, so the A10G of ml.g5.12xlarge stay idle, and are paid for",
+        ),
+        (
+            GPU,
+            "ml.m5.xlarge",
+            "made for GPUs, and ml.m5.xlarge has none; a CPU container is smaller",
+        ),
         (GPU, "ml.trn1.32xlarge", "made for GPUs, so the Trainium of ml.trn1.32xlarge stay idle"),
         (NEURON, "ml.g5.12xlarge", "made for NeuronCores, so the A10G of ml.g5.12xlarge stay idle"),
         (GPU, "ml.g5.12xlarge", None),
@@ -167,7 +216,10 @@ def test_a_container_for_another_device_is_a_hint(image, instance_type, text, ch
 )
 def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check):
     problems, hints = check({"kind": "smddp"}, "ml.p4d.24xlarge", {"uri": uri(tag)})
-    assert len(about("came without SMDDP, which later patches of it have; see that yours does", hints)) == said
+    assert (
+        len(about("came without SMDDP, which later patches of it have; see that yours does", hints))
+        == said
+    )
     assert len(about("needs a container with SMDDP", problems)) == refused
     assert about("came without", check(TORCHRUN, "ml.p4d.24xlarge", {"uri": uri(tag)})[1]) == []
 

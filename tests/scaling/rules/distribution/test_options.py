@@ -1,4 +1,6 @@
-"""Distribution options: the choice in the config, how many processes it starts, the table made from it."""
+"""Distribution options: the choice in the config, how many processes it starts, the table made from
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from scaling.rules.distribution import (
 )
 from scaling.rules.distribution.options import SDK_SMDDP_VERSIONS, SMDDP_TYPES, SMDDP_VERSIONS
 from scaling.rules.distribution.table import config_models, distribution_document, runs_table
-from scaling.rules.distribution.trials import LAUNCH_EVIDENCE, PROGRAM_ON_GLOO, REQUEST_EVIDENCE, SDK, TOOLKIT, TRIALS
+from scaling.rules.distribution.trials import (
+    LAUNCH_EVIDENCE,
+    PROGRAM_ON_GLOO,
+    REQUEST_EVIDENCE,
+    SDK,
+    TOOLKIT,
+    TRIALS,
+)
 from scaling.rules.offline import check
 from tests.scaling.rules.facts import facts_of
 
@@ -39,11 +48,16 @@ def instance_of(name):
     return load_catalogue().get(name)
 
 
-# -- the choice --------------------------------------------------------------------------------------------------------
+# -- the choice
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_every_kind_of_the_config_has_one_option():
-    kinds = [kind for model in config_models().values() for kind in get_args(model.model_fields["kind"].annotation)]
+    kinds = [
+        kind
+        for model in config_models().values()
+        for kind in get_args(model.model_fields["kind"].annotation)
+    ]
     assert sorted(kinds) == sorted(option.kind for option in OPTIONS)
     assert len(kinds) == 10
 
@@ -63,7 +77,10 @@ def test_every_field_of_every_kind_is_described_in_the_schema():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"kind": "herring"}, "'herring' found using 'kind' does not match any of the expected tags: 'none', "),
+        (
+            {"kind": "herring"},
+            "'herring' found using 'kind' does not match any of the expected tags: 'none', ",
+        ),
         ({}, "Unable to extract tag using discriminator 'kind'"),
         ({"kind": "smddp", "processes_per_node": 8}, "Extra inputs are not permitted"),
         ({"kind": "smp_v1"}, "partitions"),
@@ -72,13 +89,19 @@ def test_every_field_of_every_kind_is_described_in_the_schema():
         ({"kind": "mpi", "processes_per_node": 0}, "greater than or equal to 1"),
         ({**SMP_V1, "pipeline": "circular"}, "'interleaved' or 'simple'"),
         ({**SMP_V1, "placement_strategy": "DDT"}, "'spread', 'cluster'"),
-        ({**SMP_V1, "auto_partition": False}, "default_partition is missing; auto_partition false needs it"),
+        (
+            {**SMP_V1, "auto_partition": False},
+            "default_partition is missing; auto_partition false needs it",
+        ),
         ({**SMP_V1, "default_partition": 2}, "default_partition is 2; it must be less than 2"),
         ({"kind": "smp_v1", "partitions": 1, "tensor_parallel_degree": 2}, "needs ddp: true"),
         ({**SMP_V1, "memory_weight": 1.5}, "less than or equal to 1"),
         ({**SMP_V1, "horovod": True}, "horovod and ddp are both true"),
         ({"kind": "smp_v1", "partitions": 2, "ddp_port": 7778}, "ddp_port is set and ddp is not"),
-        ({"kind": "smp_v1", "partitions": 2, "ddp_dist_backend": "nccl"}, "ddp_dist_backend is set and ddp is not"),
+        (
+            {"kind": "smp_v1", "partitions": 2, "ddp_dist_backend": "nccl"},
+            "ddp_dist_backend is set and ddp is not",
+        ),
         ({**SMP_V1, "ddp_port": -1}, "greater than or equal to 0"),
         ({**SMP_V1, "load_partition": True}, "partition_file is missing; name the file to load"),
         (
@@ -102,7 +125,9 @@ def test_processes_per_node_are_told_to_the_launcher_only_if_given():
 
 def test_parameters_left_to_the_library_are_not_sent():
     # A value of the user's own, falsy or not, is.
-    config = typed({**SMP_V1, "ddp": False, "default_partition": 0, "custom_mpi_options": "-verbose"})
+    config = typed(
+        {**SMP_V1, "ddp": False, "default_partition": 0, "custom_mpi_options": "-verbose"}
+    )
     assert config.parameters() == {"partitions": 2, "ddp": False, "default_partition": 0}
     assert typed({**SMP_V2, "hybrid_shard_degree": 0}).parameters() == {"hybrid_shard_degree": 0}
 
@@ -119,11 +144,14 @@ def test_the_versions_are_those_of_the_sdk_and_one_of_awss_own_table():
     assert smddp ^ SMDDP_VERSIONS == {(2, 3, 0)}
     # The SDK has no list of its own for pytorchddp any more: it becomes smddp before it is checked.
     assert recorded["PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS"] is None
-    assert set(SMDDP_TYPES) == set(recorded["SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES"]) - {"local_gpu"}
+    assert set(SMDDP_TYPES) == set(recorded["SM_DATAPARALLEL_SUPPORTED_INSTANCE_TYPES"]) - {
+        "local_gpu"
+    }
     assert min(versions("TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS")) >= (1, 13)
 
 
-# -- how many ----------------------------------------------------------------------------------------------------------
+# -- how many
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -159,15 +187,19 @@ def test_ranks_that_share_one_batch(raw, ranks):
 
 
 def test_a_split_model_has_fewer_replicas_than_ranks(make_config):
-    # 2 nodes x 8 processes / 2 partitions = 8 replicas; 64 samples / 8 = 8 each. Learning rate x 64/64.
+    # 2 nodes x 8 processes / 2 partitions = 8 replicas; 64 samples / 8 = 8 each. Learning rate x
+    # 64/64.
     training = {"distribution": SMP_V1, "instance_type": "ml.p3.16xlarge"}
     config = make_config(training=training, sweep={"node_counts": [2]})
     (point,) = plan_sweep(config, instance_of("ml.p3.16xlarge")).points
     assert (point.world_size, point.global_batch_size, point.per_replica_batch_size) == (16, 64, 8)
     grown = make_config(
-        training={**training, "batch": {"policy": "fixed_per_replica", "size": 5}}, sweep={"node_counts": [1, 2]}
+        training={**training, "batch": {"policy": "fixed_per_replica", "size": 5}},
+        sweep={"node_counts": [1, 2]},
     )
-    points = {point.nodes: point for point in plan_sweep(grown, instance_of("ml.p3.16xlarge")).points}
+    points = {
+        point.nodes: point for point in plan_sweep(grown, instance_of("ml.p3.16xlarge")).points
+    }
     assert {nodes: point.global_batch_size for nodes, point in points.items()} == {1: 20, 2: 40}
     assert points[2].learning_rate == pytest.approx(0.2)
 
@@ -180,11 +212,15 @@ def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config):
     }
     config = make_config(training=training, sweep={"node_counts": [1]})
     (problem,) = check(facts_of(config)).problems
-    assert "66 does not divide by 4 (1 nodes x 8 processes / 2 ranks per replica x 1 accumulated" in problem
+    assert (
+        "66 does not divide by 4 (1 nodes x 8 processes / 2 ranks per replica x 1 accumulated"
+        in problem
+    )
     assert "use 64 or 68" in problem
 
 
-# -- documents ---------------------------------------------------------------------------------------------------------
+# -- documents
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_document_is_made_from_the_options():
@@ -209,7 +245,9 @@ def test_what_was_run_is_in_the_versions_that_are_installed():
     names = ("sagemaker-training", "sagemaker-pytorch-training", "torch")
     versions = [re.search(rf"(?m)^{name}==(\S+)", requirements)[1] for name in names]
     assert ("toolkits {} and {}, torch {}".format(*versions),) == TOOLKIT
-    recorded = json.loads((REPOSITORY / "tests" / "scaling" / "golden_requests" / "mpi.json").read_text())
+    recorded = json.loads(
+        (REPOSITORY / "tests" / "scaling" / "golden_requests" / "mpi.json").read_text()
+    )
     assert (recorded["asked"]["sdk"].replace("sagemaker", "SDK"),) == SDK
 
 
@@ -218,8 +256,12 @@ def test_the_document_tells_every_option_whole():
     for option in OPTIONS:
         section = text.partition(f"\n## {option.kind}\n")[2].partition("\n## ")[0]
         model: type[BaseModel] = config_models()[option.kind]
-        assert all(line in section for line in (*option.program_must, *option.known_wrong, option.runs_as)), option.kind
-        assert all(f"| `{name}`" in section for name in model.model_fields if name != "kind"), option.kind
+        assert all(
+            line in section for line in (*option.program_must, *option.known_wrong, option.runs_as)
+        ), option.kind
+        assert all(f"| `{name}`" in section for name in model.model_fields if name != "kind"), (
+            option.kind
+        )
 
 
 def test_an_option_is_found_by_its_config():

@@ -1,11 +1,15 @@
-"""What the shipped program needs of its container: refused before a job is sent that would end at its first import."""
+"""What the shipped program needs of its container: refused before a job is sent that would end at
+its first import.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
-SMP = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
+SMP = (
+    "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
+)
 V2_0 = f"{DLC}/pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker"
 V2_3 = f"{DLC}/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker"
 V2_6 = f"{DLC}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker"
@@ -14,7 +18,11 @@ TORCHRUN, SMP_V2 = {"kind": "torch_distributed"}, {"kind": "smp_v2", "hybrid_sha
 
 
 def shipped(base_image: str, requirements: str = "requirements-on-dlc.lock") -> dict:
-    return {"context": "../infra/image", "base_image": base_image, "build_args": {"REQUIREMENTS": requirements}}
+    return {
+        "context": "../infra/image",
+        "base_image": base_image,
+        "build_args": {"REQUIREMENTS": requirements},
+    }
 
 
 def arguments(**own: str) -> dict:
@@ -38,13 +46,20 @@ def arguments(**own: str) -> dict:
     ],
 )  # fmt: skip
 def test_the_shipped_program_has_what_it_imports(base_image, own, problem, check):
-    problems = check(TORCHRUN, "ml.p4d.24xlarge", shipped(base_image), hyperparameters=arguments(**own))[0]
-    assert [text.startswith(problem) and "; use " in text for text in problems] == [True] * bool(problem)
+    problems = check(
+        TORCHRUN, "ml.p4d.24xlarge", shipped(base_image), hyperparameters=arguments(**own)
+    )[0]
+    assert [text.startswith(problem) and "; use " in text for text in problems] == [True] * bool(
+        problem
+    )
 
 
 def test_xla_has_its_container(check):
     assert check(
-        {"kind": "trainium"}, "ml.trn1.32xlarge", shipped(NEURON), hyperparameters=arguments(backend="xla")
+        {"kind": "trainium"},
+        "ml.trn1.32xlarge",
+        shipped(NEURON),
+        hyperparameters=arguments(backend="xla"),
     ) == (
         [],
         [],
@@ -53,7 +68,10 @@ def test_xla_has_its_container(check):
 
 def test_every_missing_piece_is_named(check):
     problems = check(
-        TORCHRUN, "ml.p4d.24xlarge", shipped(V2_0), hyperparameters=arguments(backend="xla", strategy="smp")
+        TORCHRUN,
+        "ml.p4d.24xlarge",
+        shipped(V2_0),
+        hyperparameters=arguments(backend="xla", strategy="smp"),
     )
     assert [problem.partition(" needs ")[0].partition(": ")[2] for problem in problems[0][1:]] == [
         "backend xla",
@@ -71,7 +89,9 @@ def test_every_missing_piece_is_named(check):
     ],
 )
 def test_another_program_has_needs_of_its_own(image, training, check):
-    problems = check(TORCHRUN, "ml.p4d.24xlarge", image, hyperparameters=arguments(strategy="fsdp"), **training)[0]
+    problems = check(
+        TORCHRUN, "ml.p4d.24xlarge", image, hyperparameters=arguments(strategy="fsdp"), **training
+    )[0]
     assert problems == []
 
 
@@ -83,12 +103,17 @@ def test_another_program_has_needs_of_its_own(image, training, check):
         ({"kind": "trainium"}, "ml.trn1.32xlarge", NEURON, {}, {"backend": "xla"}),
     ],
 )
-def test_a_library_that_the_program_does_not_use_is_said(distribution, instance_type, base_image, own, fitting, check):
-    hints = check(distribution, instance_type, shipped(base_image), hyperparameters=arguments(**own))[1]
+def test_a_library_that_the_program_does_not_use_is_said(
+    distribution, instance_type, base_image, own, fitting, check
+):
+    hints = check(
+        distribution, instance_type, shipped(base_image), hyperparameters=arguments(**own)
+    )[1]
     ((option, value),) = fitting.items()
     assert [hint for hint in hints if "what is measured is PyTorch's own" in hint] == [
-        f"training.hyperparameters: {option} is {own.get(option, 'not set')}, so the shipped program does not use the "
-        f"library of kind {distribution['kind']}, and what is measured is PyTorch's own; set {option}: {value}"
+        f"training.hyperparameters: {option} is {own.get(option, 'not set')}, so the shipped"
+        f" program does not use the library of kind {distribution['kind']}, and what is measured is"
+        f" PyTorch's own; set {option}: {value}"
     ]
     for image, hyperparameters in (
         (shipped(base_image), arguments(**fitting)),
@@ -105,11 +130,17 @@ def test_a_library_that_the_program_does_not_use_is_said(distribution, instance_
         (SMP_V2, V2_6, "kind smp_v2 needs the SMP container"),
     ],
 )
-def test_a_base_without_the_library_is_refused_for_the_shipped_program(distribution, base_image, needs, check):
+def test_a_base_without_the_library_is_refused_for_the_shipped_program(
+    distribution, base_image, needs, check
+):
     problems, hints = check(distribution, "ml.p4d.24xlarge", shipped(base_image))
     assert [needs in problem for problem in problems] == [True]
-    assert problems[0].startswith(f"image.base_image: {base_image} is pytorch-training 2.6.0 for gpu; ")
+    assert problems[0].startswith(
+        f"image.base_image: {base_image} is pytorch-training 2.6.0 for gpu; "
+    )
     mine = check(distribution, "ml.p4d.24xlarge", {**shipped(base_image), "context": "mine"})
     assert mine[0] == []
-    assert [hint for hint in mine[1] if "has nothing for kind" in hint], "what is built on it may bring it"
+    assert [hint for hint in mine[1] if "has nothing for kind" in hint], (
+        "what is built on it may bring it"
+    )
     assert not [hint for hint in hints if "has nothing for kind" in hint], "said once"

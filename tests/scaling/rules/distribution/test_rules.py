@@ -27,14 +27,20 @@ def instance_of(name):
 
 def test_efa_settings_follow_the_adapter():
     assert efa_settings(instance_of("ml.p3.16xlarge")) == {}
-    assert efa_settings(instance_of("ml.p3dn.24xlarge")) == {"FI_PROVIDER": "efa", "RDMAV_FORK_SAFE": "1"}
+    assert efa_settings(instance_of("ml.p3dn.24xlarge")) == {
+        "FI_PROVIDER": "efa",
+        "RDMAV_FORK_SAFE": "1",
+    }
     assert efa_settings(instance_of("ml.p4d.24xlarge"))[RDMA] == "1"
 
 
 def test_mpi_options_keep_what_the_user_says():
     p4d = instance_of("ml.p4d.24xlarge")
     assert mpi_options("", True, p4d) == f"-x FI_PROVIDER=efa -x {RDMA}=1 -x RDMAV_FORK_SAFE=1"
-    assert mpi_options("-x FI_PROVIDER=tcp", True, p4d) == f"-x FI_PROVIDER=tcp -x {RDMA}=1 -x RDMAV_FORK_SAFE=1"
+    assert (
+        mpi_options("-x FI_PROVIDER=tcp", True, p4d)
+        == f"-x FI_PROVIDER=tcp -x {RDMA}=1 -x RDMAV_FORK_SAFE=1"
+    )
     assert mpi_options("-verbose", False, p4d) == "-verbose"
     assert mpi_options("-verbose", True, instance_of("ml.p3.16xlarge")) == "-verbose"
 
@@ -46,7 +52,11 @@ def test_mpi_options_keep_what_the_user_says():
         ({"kind": "torch_distributed"}, "ml.p4d.24xlarge", False),
         ({"kind": "torch_distributed"}, "ml.p3.16xlarge", False),
         ({"kind": "mpi", "efa_flags": False}, "ml.p5en.48xlarge", True),
-        ({"kind": "mpi", "efa_flags": False, "custom_mpi_options": "-x FI_PROVIDER=efa"}, "ml.p5en.48xlarge", False),
+        (
+            {"kind": "mpi", "efa_flags": False, "custom_mpi_options": "-x FI_PROVIDER=efa"},
+            "ml.p5en.48xlarge",
+            False,
+        ),
         ({"kind": "mpi"}, "ml.p5en.48xlarge", False),
         ({"kind": "none"}, "ml.p4d.24xlarge", True),
         ({"kind": "parameter_server"}, "ml.p4d.24xlarge", True),
@@ -89,47 +99,64 @@ def test_flags_of_an_adapter_that_is_not_there_are_a_hint(raw, environment, fiel
     found = [hint for hint in hints if "has no Elastic Fabric Adapter; NCCL warns" in hint]
     assert [hint.startswith(field) for hint in found] == [True] * bool(field)
     assert problems == []
-    assert not [hint for hint in check(raw, "ml.g5.48xlarge", environment={})[1] if "has no Elastic" in hint]
+    assert not [
+        hint for hint in check(raw, "ml.g5.48xlarge", environment={})[1] if "has no Elastic" in hint
+    ]
 
 
 def test_rdma_is_neither_refused_nor_demanded_where_nobody_knows_of_it(check):
-    # p6-b200's adapter came after libfabric's list of those without RDMA; the type was refused as if it had none.
+    # p6-b200's adapter came after libfabric's list of those without RDMA; the type was refused as
+    # if it had none.
     assert check({"kind": "none"}, "ml.p6-b200.48xlarge", environment={RDMA: "1"})[0] == []
     assert RDMA not in efa_settings(instance_of("ml.p6-b200.48xlarge"))
     (problem,) = check({"kind": "none"}, "ml.c5n.18xlarge", environment={RDMA: "1"})[0]
     assert "the adapter of ml.c5n.18xlarge has no RDMA read" in problem
 
 
-# -- unknown facts -----------------------------------------------------------------------------------------------------
+# -- unknown facts
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("raw", "remedy"),
     [
-        ({"kind": "trainium"}, "so the world size is unknown; set it, or use another instance type"),
-        ({"kind": "torch_distributed"}, "so the world size is unknown; set it, or use another instance type"),
+        (
+            {"kind": "trainium"},
+            "so the world size is unknown; set it, or use another instance type",
+        ),
+        (
+            {"kind": "torch_distributed"},
+            "so the world size is unknown; set it, or use another instance type",
+        ),
     ],
 )
 def test_a_launcher_is_refused_where_nobody_knows_how_many_ranks_it_starts(raw, remedy, check):
     (problem,) = check(raw, "ml.trn2.48xlarge")[0]
-    assert problem == (
-        "training.distribution.processes_per_node: the catalogue does not know how many devices the framework sees on "
-        f"ml.trn2.48xlarge, {remedy}"
+    assert (
+        problem
+        == "training.distribution.processes_per_node: the catalogue does not know how many devices"
+        f" the framework sees on ml.trn2.48xlarge, {remedy}"
     )
 
 
 def test_a_kind_without_the_field_is_told_which_has_it(check):
     problems = check({"kind": "pytorchddp"}, "ml.p6e-gb200.36xlarge")[0]
-    assert [problem for problem in problems if problem.endswith(
-        "kind pytorchddp has no such field: use kind torch_distributed, or use another instance type")]  # fmt: skip
+    assert [
+        problem
+        for problem in problems
+        if problem.endswith(
+            # fmt: skip
+            "kind pytorchddp has no such field: use kind torch_distributed, or use another instance type"
+        )
+    ]
 
 
 def test_ranks_that_were_given_are_taken_and_said_to_be_unchecked(check):
     problems, hints = check({"kind": "trainium", "processes_per_node": 64}, "ml.trn2.48xlarge")
     assert problems == []
     assert [hint for hint in hints if "is unknown" in hint] == [
-        "training.distribution.processes_per_node: how many devices the framework sees on ml.trn2.48xlarge is unknown, "
-        "so 64 is not held against it"
+        "training.distribution.processes_per_node: how many devices the framework sees on"
+        " ml.trn2.48xlarge is unknown, so 64 is not held against it"
     ]
     assert check({"kind": "none"}, "ml.trn2.48xlarge")[0] == [], "plain processes are one per node"
 
@@ -138,12 +165,13 @@ def test_an_adapter_nobody_knows_of_is_said(check):
     problems, hints = check({"kind": "none"}, "ml.p2.xlarge", environment={RDMA: "1"})
     assert problems == []
     assert hints == [
-        "training.instance_type: whether ml.p2.xlarge has an Elastic Fabric Adapter is unknown, so nothing turns one on"
-        ", and settings for it are not checked"
+        "training.instance_type: whether ml.p2.xlarge has an Elastic Fabric Adapter is unknown, so"
+        " nothing turns one on, and settings for it are not checked"
     ]
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------
+# -- rules
+# -------------------------------------------------------------------------------------------------------------
 
 GOOD = [
     ({"kind": "none"}, "ml.p4d.24xlarge"),
@@ -156,7 +184,10 @@ GOOD = [
     ({**SMP_V1, "microbatches": 4}, "ml.p3.16xlarge"),
     (SMP_V2, "ml.p5.48xlarge"),
     (
-        {"kind": "mpi", "custom_mpi_options": "--mca btl_base_verbose 30 --mca mpi_show_mca_params all"},
+        {
+            "kind": "mpi",
+            "custom_mpi_options": "--mca btl_base_verbose 30 --mca mpi_show_mca_params all",
+        },
         "ml.p4d.24xlarge",
     ),
     ({"kind": "parameter_server"}, "ml.m5.xlarge"),
@@ -167,7 +198,9 @@ GOOD = [
 
 
 @pytest.mark.parametrize(
-    ("raw", "instance_type"), GOOD, ids=lambda value: value["kind"] if isinstance(value, dict) else value
+    ("raw", "instance_type"),
+    GOOD,
+    ids=lambda value: value["kind"] if isinstance(value, dict) else value,
 )
 def test_a_supported_choice_has_no_problem(raw, instance_type, check):
     assert check(raw, instance_type)[0] == []
@@ -231,8 +264,16 @@ def test_an_unsupported_choice_is_refused(raw, instance_type, message, check):
 @pytest.mark.parametrize(
     ("raw", "training", "message"),
     [
-        ({"kind": "torch_distributed"}, {"entry_point": "run.sh"}, "training.entry_point: run.sh is no .py file"),
-        ({"kind": "smddp"}, {"hyperparameters": {"mp_parameters": "{}"}}, "use kind smp_v1 or smp_v2 (kind is smddp)"),
+        (
+            {"kind": "torch_distributed"},
+            {"entry_point": "run.sh"},
+            "training.entry_point: run.sh is no .py file",
+        ),
+        (
+            {"kind": "smddp"},
+            {"hyperparameters": {"mp_parameters": "{}"}},
+            "use kind smp_v1 or smp_v2 (kind is smddp)",
+        ),
         ({"kind": "none"}, {"environment": {RDMA: "1"}}, None),
     ],
 )
@@ -250,9 +291,10 @@ def test_rdma_in_the_environment_is_refused_where_the_adapter_has_none(check):
 def test_microbatches_look_at_the_batch_of_a_replica(size, check):
     batch = {"policy": "fixed_per_replica", "size": size}
     problems = check({**SMP_V1, "microbatches": 4}, "ml.p3.16xlarge", nodes=[1], batch=batch)[0]
-    assert [problem.startswith("training.distribution.microbatches: 4 do not divide") for problem in problems] == (
-        [True] if size % 4 else []
-    )
+    assert [
+        problem.startswith("training.distribution.microbatches: 4 do not divide")
+        for problem in problems
+    ] == ([True] if size % 4 else [])
 
 
 def test_every_problem_is_named_at_once(make_config):
@@ -260,14 +302,25 @@ def test_every_problem_is_named_at_once(make_config):
     training = {
         "distribution": distribution,
         "instance_type": "ml.g5.12xlarge",
-        "hyperparameters": {"mp_parameters": "{}", "b": "{global_batch_size}", "lr": "{learning_rate}"},
+        "hyperparameters": {
+            "mp_parameters": "{}",
+            "b": "{global_batch_size}",
+            "lr": "{learning_rate}",
+        },
         "batch": {"policy": "fixed_global", "size": 63},
     }
     image = {"uri": f"{DLC}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker"}
     config = make_config(training=training, image=image, sweep={"node_counts": [1]})
     problems = offline.check(facts_of(config)).problems
-    fields = ["training.hyperparameters", "training.instance_type", "training.distribution.custom_mpi_options",
-              "training.distribution.custom_mpi_options", "image.uri", "training.batch.size"]  # fmt: skip
+    fields = [
+        "training.hyperparameters",
+        "training.instance_type",
+        "training.distribution.custom_mpi_options",
+        # fmt: skip
+        "training.distribution.custom_mpi_options",
+        "image.uri",
+        "training.batch.size",
+    ]
     assert [problem.partition(":")[0] for problem in problems] == fields
 
 
@@ -279,28 +332,38 @@ def test_mpi_options_longer_than_a_hyperparameter_are_refused(make_config):
     }
     (problem,) = offline.check(facts_of(make_config(training=training))).problems
     length = 2490 + 1 + len(f"-x FI_PROVIDER=efa -x {RDMA}=1 -x RDMAV_FORK_SAFE=1") + 2
-    assert problem == (
-        f"training.distribution: 'sagemaker_mpi_custom_mpi_options' is {length} characters as JSON; "
-        "SageMaker takes 2500; shorten custom_mpi_options"
+    assert (
+        problem
+        == f"training.distribution: 'sagemaker_mpi_custom_mpi_options' is {length} characters as"
+        " JSON; SageMaker takes 2500; shorten custom_mpi_options"
     )
 
 
 def test_the_hyperparameters_of_the_launch_count(make_config):
     # 90 of the user's + 4 common + 6 of smp_v1 = 100 fit; code of one's own adds one.
-    user = {f"h{number}": 1 for number in range(88)} | {"b": "{global_batch_size}", "lr": "{learning_rate}"}
+    user = {f"h{number}": 1 for number in range(88)} | {
+        "b": "{global_batch_size}",
+        "lr": "{learning_rate}",
+    }
     training = {
         "distribution": {**SMP_V1, "processes_per_node": 8},
         "instance_type": "ml.p3.16xlarge",
         "hyperparameters": user,
     }
     assert offline.check(facts_of(make_config(training=training))).problems == ()
-    (problem,) = offline.check(facts_of(make_config(training={**training, "source_dir": "code"}))).problems
-    assert problem.startswith("training.hyperparameters: 101 of them with the toolkit's own; SageMaker takes 100")
+    (problem,) = offline.check(
+        facts_of(make_config(training={**training, "source_dir": "code"}))
+    ).problems
+    assert problem.startswith(
+        "training.hyperparameters: 101 of them with the toolkit's own; SageMaker takes 100"
+    )
 
 
 def test_what_the_plan_counts_is_what_the_request_sends(make_config):
     config = make_config()
     point = plan_sweep(config, instance_of("ml.m5.xlarge")).points[0]
-    inputs = ResolvedInputs("bench-20260102030405-0a1b2c3d", "image", "s3://b/d/", "s3://b/sourcedir.tar.gz")
+    inputs = ResolvedInputs(
+        "bench-20260102030405-0a1b2c3d", "image", "s3://b/d/", "s3://b/sourcedir.tar.gz"
+    )
     sent = build_request(config, point, inputs)["HyperParameters"]
     assert set(sent) - set(config.training.hyperparameters) == set(COMMON_HYPERPARAMETERS)

@@ -31,24 +31,35 @@ def test_a_global_batch_that_does_not_divide_is_refused() -> None:
 
 def test_batch_sizes_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(
-        UserError, match=r"--global-batch-size 32 is not world size 2 x --per-replica-batch-size 8 .* 16"
+        UserError,
+        match=r"--global-batch-size 32 is not world size 2 x --per-replica-batch-size 8 .* 16",
     ):
         plan_batch(2, 8, 1, 32)
 
 
 def test_the_rest_of_an_epoch_is_dropped_or_filled_up() -> None:
-    assert plan_epoch(rows=10, passes=1, global_batch_size=4, incomplete_batch="drop") == EpochPlan(2, 2, 0)
-    assert plan_epoch(rows=10, passes=1, global_batch_size=4, incomplete_batch="pad") == EpochPlan(3, 0, 2)
-    assert plan_epoch(rows=10, passes=2, global_batch_size=4, incomplete_batch="pad") == EpochPlan(5, 0, 0)
+    assert plan_epoch(rows=10, passes=1, global_batch_size=4, incomplete_batch="drop") == EpochPlan(
+        2, 2, 0
+    )
+    assert plan_epoch(rows=10, passes=1, global_batch_size=4, incomplete_batch="pad") == EpochPlan(
+        3, 0, 2
+    )
+    assert plan_epoch(rows=10, passes=2, global_batch_size=4, incomplete_batch="pad") == EpochPlan(
+        5, 0, 0
+    )
 
 
 def test_an_epoch_smaller_than_a_batch_is_refused() -> None:
-    with pytest.raises(UserError, match="10 training rows x 1 passes is smaller than the global batch of 16"):
+    with pytest.raises(
+        UserError, match="10 training rows x 1 passes is smaller than the global batch of 16"
+    ):
         plan_epoch(10, 1, 16, "drop")
 
 
 def test_samples_add_up() -> None:
-    counted = count_samples(steps=5, epoch=EpochPlan(2, 2, 0), global_batch_size=4)  # two epochs and half of a third
+    counted = count_samples(
+        steps=5, epoch=EpochPlan(2, 2, 0), global_batch_size=4
+    )  # two epochs and half of a third
     assert (counted.requested, counted.processed, counted.padded, counted.dropped) == (24, 20, 0, 4)
     assert counted.per_epoch == 10  # 2 x 4, and the 2 that are dropped
 
@@ -61,7 +72,11 @@ def batches_of(
     world_size: int, batch: BatchPlan, epoch: EpochPlan, rows: int = 48, passes: int = 1
 ) -> list[np.ndarray]:
     return [
-        np.array(list(ShardedBatches(rows, passes, batch, epoch, rank=rank, world_size=world_size, seed=3)))
+        np.array(
+            list(
+                ShardedBatches(rows, passes, batch, epoch, rank=rank, world_size=world_size, seed=3)
+            )
+        )
         for rank in range(world_size)
     ]
 
@@ -72,21 +87,30 @@ def test_global_batches_do_not_depend_on_the_world_size(world_size: int, accumul
     alone = batches_of(1, BatchPlan(16, 16, 1), epoch)[0]
     shared = batches_of(world_size, plan_batch(world_size, None, accumulate, 16), epoch)
     for step in range(epoch.steps):
-        together = np.concatenate([rank[step * accumulate : (step + 1) * accumulate].ravel() for rank in shared])
+        together = np.concatenate(
+            [rank[step * accumulate : (step + 1) * accumulate].ravel() for rank in shared]
+        )
         assert sorted(together) == sorted(alone[step])
 
 
 def test_an_epoch_visits_every_row_once_per_pass_and_the_next_is_shuffled_anew() -> None:
-    batches = ShardedBatches(12, 2, BatchPlan(4, 4, 1), EpochPlan(6, 0, 0), rank=0, world_size=1, seed=0)
+    batches = ShardedBatches(
+        12, 2, BatchPlan(4, 4, 1), EpochPlan(6, 0, 0), rank=0, world_size=1, seed=0
+    )
     first, second = np.concatenate(list(batches)), np.concatenate(list(batches))
     assert sorted(first) == sorted([*range(12), *range(12)])
     assert first.tolist() != second.tolist()
 
 
 @given(step=st.integers(0, 11), accumulate=st.sampled_from([1, 2]))
-def test_a_run_that_starts_at_a_step_goes_on_with_the_batches_that_come_next(step: int, accumulate: int) -> None:
+def test_a_run_that_starts_at_a_step_goes_on_with_the_batches_that_come_next(
+    step: int, accumulate: int
+) -> None:
     epoch, batch = plan_epoch(48, 1, 8, "drop"), plan_batch(2, None, accumulate, 8)
-    whole, resumed = (ShardedBatches(48, 1, batch, epoch, rank=1, world_size=2, seed=3) for _ in ("whole", "resumed"))
+    whole, resumed = (
+        ShardedBatches(48, 1, batch, epoch, rank=1, world_size=2, seed=3)
+        for _ in ("whole", "resumed")
+    )
     expected = [*whole, *whole]
     resumed.start_at(step)
     lengths = [len(resumed)]

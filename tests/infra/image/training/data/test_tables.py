@@ -20,7 +20,9 @@ def prepare(tmp_path: Path, columns: dict[str, Any], channels: int = 1) -> Table
 
 
 def test_labels_become_class_numbers_whatever_their_type(tmp_path: Path) -> None:
-    table = prepare(tmp_path, {"a": [1, 2, 3], "label": ["dog", "cat", "dog"], "b": [0.5, 0.25, 0.125]})
+    table = prepare(
+        tmp_path, {"a": [1, 2, 3], "label": ["dog", "cat", "dog"], "b": [0.5, 0.25, 0.125]}
+    )
     assert table.labels.tolist() == [1, 0, 1]
     assert table.features.tolist() == [[1, 0.5], [2, 0.25], [3, 0.125]]
     assert (table.classes, table.is_image) == (2, False)
@@ -53,9 +55,16 @@ def images(*rows: bytes | None, width: int = 12) -> pa.Array:
 
 
 def test_a_column_of_fixed_size_binary_holds_images(tmp_path: Path) -> None:
-    columns = {"label": pa.array(list(range(5)) * 40), "pixels": images(*[bytes(range(n, n + 12)) for n in range(200)])}
+    columns = {
+        "label": pa.array(list(range(5)) * 40),
+        "pixels": images(*[bytes(range(n, n + 12)) for n in range(200)]),
+    }
     table = prepare(tmp_path, columns, channels=3)
-    assert (table.features.dtype, table.features.shape, table.is_image) == (np.uint8, (200, 3, 2, 2), True)
+    assert (table.features.dtype, table.features.shape, table.is_image) == (
+        np.uint8,
+        (200, 3, 2, 2),
+        True,
+    )
     assert table.features[7, 1].tolist() == [[11, 12], [13, 14]]
     assert isinstance(table.features, np.memmap), "the ranks of a node share it"
 
@@ -69,7 +78,10 @@ def test_both_forms_of_images_are_the_same_table(tmp_path: Path) -> None:
     ):
         (tmp_path / name).mkdir()
         made.append(prepare(tmp_path / name, {**columns, "label": list(range(30))}, channels=3))
-    assert np.array_equal(made[0].features, made[1].features) and made[0].features.dtype == made[1].features.dtype
+    assert (
+        np.array_equal(made[0].features, made[1].features)
+        and made[0].features.dtype == made[1].features.dtype
+    )
 
 
 def test_csv_is_read_too(tmp_path: Path) -> None:
@@ -86,8 +98,14 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
         ({"a": [1.0, None], "label": [1, 2]}, "column 'a' holds 1 nulls"),
         ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' holds 1 NaN or infinite values"),
         ({"label": [1]}, "no column besides the label"),
-        ({"pixel_0": [1], "pixel_1": [1], "label": [1]}, "2 pixels are no square image of --image-channels 1"),
-        ({"pixels": images(bytes(12)), "label": [1]}, "12 pixels are no square image of --image-channels 1"),
+        (
+            {"pixel_0": [1], "pixel_1": [1], "label": [1]},
+            "2 pixels are no square image of --image-channels 1",
+        ),
+        (
+            {"pixels": images(bytes(12)), "label": [1]},
+            "12 pixels are no square image of --image-channels 1",
+        ),
         ({"pixels": images(bytes(12), None), "label": [1, 2]}, "column 'pixels' holds 1 nulls"),
         (
             {"pixels": images(bytes(12)), "a": [1], "label": [1]},
@@ -96,13 +114,17 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
         ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, "hold no rows"),
     ],
 )
-def test_a_table_it_cannot_use_is_refused(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+def test_a_table_it_cannot_use_is_refused(
+    tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         prepare(tmp_path, columns)
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no \.parquet or \.pq files; is --format parquet right"):
+    with pytest.raises(
+        UserError, match=r"has no \.parquet or \.pq files; is --format parquet right"
+    ):
         prepare_table(tmp_path, "parquet", "label", tmp_path / "prepared")
 
 

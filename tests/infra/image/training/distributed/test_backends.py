@@ -9,29 +9,57 @@ import pytest
 from training.distributed.backends import choose_backend, load_library
 from training.errors import UserError
 
-from tests.infra.image.training.processes import DEADLINE_SECONDS, TRAIN, Trainings, free_port, succeed
+from tests.infra.image.training.processes import (
+    DEADLINE_SECONDS,
+    TRAIN,
+    Trainings,
+    free_port,
+    succeed,
+)
 
-QUICK = ("--global-batch-size", "192", "--max-steps", "3", "--tensorboard", "False", "--checkpoint", "False")
+QUICK = (
+    "--global-batch-size",
+    "192",
+    "--max-steps",
+    "3",
+    "--tensorboard",
+    "False",
+    "--checkpoint",
+    "False",
+)
 
 
 def test_auto_is_nccl_with_a_gpu_and_gloo_elsewhere() -> None:
     assert choose_backend("auto", has_cuda=True, platform="linux") == "nccl"
-    assert choose_backend("auto", has_cuda=True, platform="win32") == "gloo"  # NCCL is for Linux alone
+    assert (
+        choose_backend("auto", has_cuda=True, platform="win32") == "gloo"
+    )  # NCCL is for Linux alone
     assert choose_backend("auto", has_cuda=False) == "gloo"
     assert choose_backend("smddp", has_cuda=True) == "smddp"
 
 
 @pytest.mark.parametrize("backend", ["nccl", "smddp"])
 def test_a_backend_of_gpus_needs_one(backend: str) -> None:
-    with pytest.raises(UserError, match=f"--backend {backend} needs a GPU, and torch finds none here"):
+    with pytest.raises(
+        UserError, match=f"--backend {backend} needs a GPU, and torch finds none here"
+    ):
         choose_backend(backend, has_cuda=False)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("smddp", "--backend smddp needs the module smdistributed.dataparallel.torch.torch_smddp, which can't be"),
-        ("xla", "--backend xla needs the module torch_xla.distributed.xla_backend, .*Neuron container"),
+        (
+            "smddp",
+            (
+                "--backend smddp needs the module smdistributed.dataparallel.torch.torch_smddp,"
+                " which can't be"
+            ),
+        ),
+        (
+            "xla",
+            "--backend xla needs the module torch_xla.distributed.xla_backend, .*Neuron container",
+        ),
         ("smp", "--strategy smp needs the module torch.sagemaker, .*smdistributed-modelparallel"),
     ],
 )
@@ -45,8 +73,8 @@ def test_torchs_own_backends_need_no_library() -> None:
     load_library("nccl")
 
 
-# An import hook: what only AWS's containers have is not there, and asking for it is noted. Lightning looks for a
-# torch_xla by its name, which is let pass; a program that needs it would end.
+# An import hook: what only AWS's containers have is not there, and asking for it is noted.
+# Lightning looks for a torch_xla by its name, which is let pass; a program that needs it would end.
 HOOK = f"""
 import runpy, sys
 class Refuse:
@@ -63,7 +91,9 @@ runpy.run_path({str(TRAIN)!r}, run_name="__main__")
 
 
 @pytest.mark.slow
-def test_one_process_imports_no_library_of_another_backend(trainings: Trainings, tmp_path: Path) -> None:
+def test_one_process_imports_no_library_of_another_backend(
+    trainings: Trainings, tmp_path: Path
+) -> None:
     """Nor where a backend is asked for: one process has no group."""
     hook = tmp_path / "hook.py"
     hook.write_text(HOOK)
@@ -76,28 +106,45 @@ def test_one_process_imports_no_library_of_another_backend(trainings: Trainings,
 
 def test_windows_chooses_without_importing_any() -> None:
     program = (
-        "import sys, json; sys.platform = 'win32'; from training.distributed.backends import choose_backend; "
-        "print(json.dumps([choose_backend('auto', has_cuda=False), sorted(sys.modules)]))"
+        "import sys, json; sys.platform = 'win32'; from training.distributed.backends import"
+        " choose_backend; print(json.dumps([choose_backend('auto', has_cuda=False),"
+        " sorted(sys.modules)]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=TRAIN.parent, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=TRAIN.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     backend, modules = json.loads(done.stdout)
     assert backend == "gloo"
-    assert not [name for name in modules if name.split(".")[0] in ("torch", "smdistributed", "torch_xla")]
+    assert not [
+        name for name in modules if name.split(".")[0] in ("torch", "smdistributed", "torch_xla")
+    ]
 
 
 @pytest.mark.slow
 def test_a_missing_library_is_one_line_and_exit_code_1(trainings: Trainings) -> None:
     hosts = ["127.0.6.1", "127.0.6.2"]
     process = trainings.start(
-        *QUICK, "--backend", "xla", SM_HOSTS=json.dumps(hosts), SM_CURRENT_HOST=hosts[0], MASTER_PORT=free_port()
+        *QUICK,
+        "--backend",
+        "xla",
+        SM_HOSTS=json.dumps(hosts),
+        SM_CURRENT_HOST=hosts[0],
+        MASTER_PORT=free_port(),
     )
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1
-    assert errors.splitlines()[-1].startswith("ValueError: --backend xla needs the module torch_xla.distributed")
+    assert errors.splitlines()[-1].startswith(
+        "ValueError: --backend xla needs the module torch_xla.distributed"
+    )
     assert "Traceback" not in errors
 
 
-# What the library does when it is imported: it registers the backend. Here gloo answers to the name.
+# What the library does when it is imported: it registers the backend. Here gloo answers to the
+# name.
 SMDDP = """
 import torch.distributed as dist
 def create(store, rank, size, timeout):
@@ -107,7 +154,9 @@ dist.Backend.register_backend("smddp", create, devices=["cpu"])
 
 
 @pytest.mark.slow
-def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(trainings: Trainings, tmp_path: Path) -> None:
+def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(
+    trainings: Trainings, tmp_path: Path
+) -> None:
     """The launch path alone: AWS's library is in its containers only."""
     package = tmp_path / "stand-in" / "smdistributed" / "dataparallel" / "torch"
     package.mkdir(parents=True)
@@ -115,10 +164,11 @@ def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(training
     hook = tmp_path / "hook.py"
     mpi, port = "OMPI_COMM_WORLD_", free_port()
     hook.write_text(
-        f"import runpy, sys\nsys.path[:0] = [{str(TRAIN.parent)!r}, {str(tmp_path / 'stand-in')!r}]\n"
-        "import training.distributed.backends as backends\nchoose = backends.choose_backend\n"
-        "backends.choose_backend = lambda asked, has_cuda: choose(asked, has_cuda=True)\n"
-        f"runpy.run_path({str(TRAIN)!r}, run_name='__main__')\n"
+        f"import runpy, sys\nsys.path[:0] = [{str(TRAIN.parent)!r},"
+        f" {str(tmp_path / 'stand-in')!r}]\nimport training.distributed.backends as"
+        " backends\nchoose = backends.choose_backend\nbackends.choose_backend = lambda asked,"
+        f" has_cuda: choose(asked, has_cuda=True)\nrunpy.run_path({str(TRAIN)!r},"
+        " run_name='__main__')\n"
     )
     processes = [
         trainings.start(
@@ -128,7 +178,12 @@ def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(training
             program=hook,
             SM_HOSTS='["127.0.0.1"]',
             MASTER_PORT=port,
-            **{mpi + "RANK": str(rank), mpi + "LOCAL_RANK": str(rank), mpi + "SIZE": "2", mpi + "LOCAL_SIZE": "2"},
+            **{
+                mpi + "RANK": str(rank),
+                mpi + "LOCAL_RANK": str(rank),
+                mpi + "SIZE": "2",
+                mpi + "LOCAL_SIZE": "2",
+            },
         )
         for rank in (0, 1)
     ]

@@ -25,7 +25,12 @@ def test_spread_is_the_median_over_steps() -> None:
 def test_window_starts_where_both_limits_are_reached() -> None:
     steps = [2.0, 2.0, 2.0, 1.0, 1.0, 3.0]
     by_steps = steady_window(steps, exclude_steps=4, exclude_seconds=3.0)
-    assert (by_steps.first_step, by_steps.steps, by_steps.seconds, by_steps.step_seconds) == (4, 2, 4.0, 2.0)
+    assert (by_steps.first_step, by_steps.steps, by_steps.seconds, by_steps.step_seconds) == (
+        4,
+        2,
+        4.0,
+        2.0,
+    )
     assert steady_window(steps, exclude_steps=1, exclude_seconds=5.0).first_step == 3
     assert steady_window(steps, exclude_steps=2, exclude_seconds=0.0).first_step == 2
 
@@ -42,12 +47,17 @@ def test_a_window_is_long_enough_by_steps_or_by_seconds() -> None:
 
 
 def test_data_wait_is_the_share_of_the_worst_rank_in_the_window() -> None:
-    ranks = [RankSteps([9.0, 1.0, 1.0], [9.0, 0.1, 0.1]), RankSteps([9.0, 1.0, 1.0], [9.0, 0.5, 0.5])]
+    ranks = [
+        RankSteps([9.0, 1.0, 1.0], [9.0, 0.1, 0.1]),
+        RankSteps([9.0, 1.0, 1.0], [9.0, 0.5, 0.5]),
+    ]
     assert data_wait_share(ranks, first_step=1) == pytest.approx(0.5)
     assert data_wait_share(ranks, first_step=3) is None
 
 
 def test_lines_can_be_matched_by_metric_definitions() -> None:
-    line = key_value_line({"train_seconds": 12.25, "steps": 100, "spread": None, "final_metric": 1e-07})
+    line = key_value_line(
+        {"train_seconds": 12.25, "steps": 100, "spread": None, "final_metric": 1e-07}
+    )
     assert line == "train_seconds=12.25; steps=100; final_metric=1e-07;"
     assert re.findall(r"(?:^|\s)final_metric=([0-9.eE+-]+);", line) == ["1e-07"]

@@ -1,4 +1,6 @@
-"""From the CIFAR-10 archive to a trained model: the ResNet-18 example on a small one, and the memory that it takes."""
+"""From the CIFAR-10 archive to a trained model: the ResNet-18 example on a small one, and the
+memory that it takes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """400 images, made into the example's dataset by its own command."""
     folder = tmp_path_factory.mktemp("cifar10")
     archive = write_archive(folder / "cifar-10-python.tar.gz", small_batches(rows=80)[2])
-    command = [sys.executable, "-m", "configs.data.make_cifar10", str(archive), str(folder / "table")]
+    command = [
+        sys.executable,
+        "-m",
+        "configs.data.make_cifar10",
+        str(archive),
+        str(folder / "table"),
+    ]
     subprocess.run(command, check=True, timeout=60, cwd=REPOSITORY)
     return folder / "table"
 
@@ -43,22 +51,33 @@ def on_images(image_python: str, cifar10: Path, tmp_path: Path) -> Iterator[Trai
 
 
 def example_arguments(nodes: int) -> list[str]:
-    """What the toolkit hands on of the example's request at this node count: all but its own hyperparameters."""
+    """What the toolkit hands on of the example's request at this node count: all but its own
+    hyperparameters.
+    """
     config = load_config(EXAMPLE)
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
     point = next(point for point in plan.points if point.nodes == nodes)
     inputs = ResolvedInputs("resnet18-20261122000000-0123abcd", "image", "s3://bucket/data")
     sent = build_request(config, point, inputs)["HyperParameters"]
-    own = {name: json.loads(value) for name, value in sent.items() if not name.startswith("sagemaker_")}
+    own = {
+        name: json.loads(value) for name, value in sent.items() if not name.startswith("sagemaker_")
+    }
     return [text for name, value in own.items() for text in (f"--{name}", str(value))]
 
 
 def check(metrics: dict[str, Any], nodes: int) -> None:
-    assert metrics["model"] == {"name": "resnet18", "parameters": 11_173_962}  # three channels, ten classes
+    assert metrics["model"] == {
+        "name": "resnet18",
+        "parameters": 11_173_962,
+    }  # three channels, ten classes
     assert metrics["batch"]["per_replica_batch_size"] == 128
     assert metrics["batch"]["global_batch_size"] == 128 * nodes
     assert metrics["learning_rate"] == pytest.approx(0.1 * nodes)
-    assert (metrics["world"]["world_size"], metrics["dataset_rows"], metrics["steps"]) == (nodes, 320, 1)
+    assert (metrics["world"]["world_size"], metrics["dataset_rows"], metrics["steps"]) == (
+        nodes,
+        320,
+        1,
+    )
     assert 0 <= metrics["final_metric"]["value"] <= 1
 
 
@@ -104,14 +123,20 @@ print(json.dumps({
 
 
 def test_images_stay_bytes_until_the_batch(image_python: str, tmp_path: Path) -> None:
-    """A rank maps the node's table: setting up takes less memory than a copy of it, as bytes, would."""
+    """A rank maps the node's table: setting up takes less memory than a copy of it, as bytes,
+    would.
+    """
     (tmp_path / "source").mkdir()
     command = [image_python, "-c", MEMORY, str(tmp_path / "source"), str(tmp_path / "prepared")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=IMAGE)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["peak_bytes"] < found["table_bytes"] / 2
-    assert (found["shape"], found["kind"], found["normal"]) == ([128, 3, 32, 32], "torch.uint8", "torch.float32")
+    assert (found["shape"], found["kind"], found["normal"]) == (
+        [128, 3, 32, 32],
+        "torch.uint8",
+        "torch.float32",
+    )
     assert found["normal_mean"] == pytest.approx(0, abs=0.01)
     assert found["normal_deviation"] == pytest.approx(1, abs=0.01)
     for name in ("mean", "deviation"):

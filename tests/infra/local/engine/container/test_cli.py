@@ -60,7 +60,10 @@ def test_users_own_settings_count(programs, tmp_path, monkeypatch):
 
 def test_failed_command_says_what_the_program_said(programs, tmp_path):
     programs("podman", "echo no such thing >&2; exit 125")
-    with pytest.raises(ContainerCommandError, match=r"podman network create failed with exit code 125: no such thing"):
+    with pytest.raises(
+        ContainerCommandError,
+        match=r"podman network create failed with exit code 125: no such thing",
+    ):
         ContainerCli.find(tmp_path).call("network", "create", "x")
 
 
@@ -102,14 +105,19 @@ def test_auto_stays_with_the_folders_engine(programs, tmp_path):
 
 
 def test_container_engine_that_can_not_work_is_refused_with_the_reason(programs, tmp_path):
-    with pytest.raises(EngineError, match="neither podman nor docker is on PATH; use --engine process"):
+    with pytest.raises(
+        EngineError, match="neither podman nor docker is on PATH; use --engine process"
+    ):
         make_container_engine(tmp_path, "http://127.0.0.1:1", None)
     assert not (tmp_path / "registry").exists()
 
 
 def test_only_what_is_labelled_is_removed(programs, tmp_path):
     log = tmp_path / "calls"
-    programs("podman", f'echo "$@" >> {log}\ncase "$*" in "ps "*) echo c1;; "network ls"*) echo n1;; esac')
+    programs(
+        "podman",
+        f'echo "$@" >> {log}\ncase "$*" in "ps "*) echo c1;; "network ls"*) echo n1;; esac',
+    )
     ContainerCli.find(tmp_path).remove_labelled("nodesweep.state=abc")
     calls = log.read_text().splitlines()
     assert calls == [

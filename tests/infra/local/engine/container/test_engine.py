@@ -28,7 +28,11 @@ class RecordingCli:
 
     def call(self, *arguments, **_):
         self.calls.append(arguments)
-        return json.dumps([{"subnets": [{"subnet": "10.1.2.0/24"}]}]) if arguments[1] == "inspect" else ""
+        return (
+            json.dumps([{"subnets": [{"subnet": "10.1.2.0/24"}]}])
+            if arguments[1] == "inspect"
+            else ""
+        )
 
     def remove_labelled(self, label):
         self.calls.append(("remove", label))
@@ -53,7 +57,11 @@ def test_container_has_the_instance_types_limits_and_no_rights(engine, job):
     limits = {"--cpuset-cpus=1", "--cpu-shares=2"}
     assert {"--cap-drop=ALL", "--security-opt=no-new-privileges", *limits} <= set(plan.options)
     assert {f"--memory={2 << 30}", f"--memory-swap={2 << 30}"} <= set(plan.options)
-    assert not [option for option in plan.options if option.startswith(("--cap-add", "--privileged", "--publish"))]
+    assert not [
+        option
+        for option in plan.options
+        if option.startswith(("--cap-add", "--privileged", "--publish"))
+    ]
     assert plan.command == ["train"]
 
 
@@ -71,10 +79,15 @@ def test_image_with_an_entry_point_keeps_it(engine, job):
         ([], ["--verbose"], ["bash", "start.sh", "--verbose"]),
     ],
 )
-def test_own_command_replaces_the_images_as_docker_does(engine, job, entrypoint, arguments, command):
+def test_own_command_replaces_the_images_as_docker_does(
+    engine, job, entrypoint, arguments, command
+):
     job = replace(job, container_entrypoint=entrypoint, container_arguments=arguments)
     nodes = engine.prepare(job)
-    assert engine._plan(job, nodes[0], nodes, ImageConfig(("bash", "start.sh"), {}), 0).command == command
+    assert (
+        engine._plan(job, nodes[0], nodes, ImageConfig(("bash", "start.sh"), {}), 0).command
+        == command
+    )
     assert engine.command_problem(entrypoint, arguments) is None
 
 
@@ -98,7 +111,9 @@ def test_only_jobs_launched_over_ssh_may_run_sshd(engine, job, hyperparameters, 
 
 
 def test_nodes_find_their_own_files_at_opt_ml(engine, job):
-    job = replace(job, instance_count=2, checkpoint_config={"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/saved"})
+    job = replace(
+        job, instance_count=2, checkpoint_config={"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/saved"}
+    )
     nodes, plan = options(engine, job)
     assert [node.address for node in nodes] == ["10.1.2.11", "10.1.2.12"]
     assert {"--add-host=algo-1:10.1.2.11", "--add-host=algo-2:10.1.2.12"} <= set(plan.options)
@@ -106,9 +121,17 @@ def test_nodes_find_their_own_files_at_opt_ml(engine, job):
     resources = json.loads((config / "resourceconfig.json").read_text())
     assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
     assert resources["network_interface_name"] == "eth0"
-    assert json.loads((config / "checkpointconfig.json").read_text())["LocalPath"] == "/opt/ml/saved"
-    mounted = {option.partition("=")[2].partition(":")[2] for option in plan.options if option.startswith("--volume")}
-    assert mounted == {f"/opt/ml/{name}" for name in ("checkpoints", "input", "model", "output")} | {"/run/nodesweep"}
+    assert (
+        json.loads((config / "checkpointconfig.json").read_text())["LocalPath"] == "/opt/ml/saved"
+    )
+    mounted = {
+        option.partition("=")[2].partition(":")[2]
+        for option in plan.options
+        if option.startswith("--volume")
+    }
+    assert mounted == {
+        f"/opt/ml/{name}" for name in ("checkpoints", "input", "model", "output")
+    } | {"/run/nodesweep"}
 
 
 def test_network_that_is_too_small_is_refused():
@@ -117,14 +140,20 @@ def test_network_that_is_too_small_is_refused():
 
 
 def test_dockers_description_of_a_network_is_read_too():
-    assert container_engine._addresses({"IPAM": {"Config": [{"Subnet": "172.18.0.0/16"}]}}, 1) == ["172.18.0.11"]
+    assert container_engine._addresses({"IPAM": {"Config": [{"Subnet": "172.18.0.0/16"}]}}, 1) == [
+        "172.18.0.11"
+    ]
 
 
 def test_environment_keeps_every_value():
     values = {"PLAIN": "a", "LINES": "one\ntwo", "QUOTES": 'it\'s $HOME `date` "x"', "EMPTY": ""}
     script = environment_script(values) + "env -0"
     done = subprocess.run(
-        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+        ["sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"},
     )
     seen = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
     assert {name: seen[name] for name in values} == values
@@ -136,13 +165,19 @@ def test_start_removes_what_a_killed_predecessor_left(engine):
 
 def turn(engine, job, seconds=0.1, waits=None):
     told = [].append if waits is None else waits.append
-    return engine._turn(job, threading.Event(), time.monotonic() + seconds, lambda: told(job.job_name))
+    return engine._turn(
+        job, threading.Event(), time.monotonic() + seconds, lambda: told(job.job_name)
+    )
 
 
 def test_jobs_have_their_turn_at_once_where_they_fit(engine, job):
     waits = []
     two, three = replace(job, job_name="job-b"), replace(job, job_name="job-c", instance_count=9)
-    with turn(engine, job) as first, turn(engine, two) as second, turn(engine, three, waits=waits) as third:
+    with (
+        turn(engine, job) as first,
+        turn(engine, two) as second,
+        turn(engine, three, waits=waits) as third,
+    ):
         assert (first, second, third, waits) == (True, True, False, ["job-c"])
         assert "job-c" not in engine.room
     with turn(engine, three) as alone:
@@ -152,7 +187,10 @@ def test_jobs_have_their_turn_at_once_where_they_fit(engine, job):
 
 def test_other_engines_job_is_waited_for_and_keeps_no_room(engine, job, tmp_path):
     address = f"\0test-{tmp_path}"
-    with training_slot(threading.Event(), time.monotonic() + 1, lambda: None, address), turn(engine, job) as is_held:
+    with (
+        training_slot(threading.Event(), time.monotonic() + 1, lambda: None, address),
+        turn(engine, job) as is_held,
+    ):
         assert not is_held
         assert job.job_name not in engine.room
     with (
@@ -171,9 +209,14 @@ def test_room_that_the_queue_took_stays_the_jobs(engine, job):
 
 @pytest.mark.parametrize(
     ("version", "quota_file", "weight_file", "weights"),
-    [(1, "cpu.cfs_quota_us", "cpu.shares", ["65536", "2"]), (2, "cpu.max", "cpu.weight", ["6400", "1"])],
+    [
+        (1, "cpu.cfs_quota_us", "cpu.shares", ["65536", "2"]),
+        (2, "cpu.max", "cpu.weight", ["6400", "1"]),
+    ],
 )
-def test_node_gives_way_to_other_jobs_while_it_has_no_quota(tmp_path, version, quota_file, weight_file, weights):
+def test_node_gives_way_to_other_jobs_while_it_has_no_quota(
+    tmp_path, version, quota_file, weight_file, weights
+):
     quotas = YieldingQuotas(version, tmp_path)
     group = tmp_path / "container"
     group.mkdir()

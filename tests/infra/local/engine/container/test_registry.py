@@ -98,7 +98,9 @@ def test_large_bodies_pass_both_ways(registry, stored):
 
 def test_chunked_body_arrives_whole(registry, stored):
     chunks = [b"one" * 1000, b"two", b"three" * 5000]
-    assert send(registry, "PUT", "/v2/a/blobs/uploads/2", iter(chunks), encode_chunked=True)[0] == 201
+    assert (
+        send(registry, "PUT", "/v2/a/blobs/uploads/2", iter(chunks), encode_chunked=True)[0] == 201
+    )
     assert stored["/v2/a/blobs/uploads/2"] == b"".join(chunks)
 
 

@@ -38,12 +38,16 @@ def test_nobody_asks_for_less_than_it_used_or_more_than_its_quota(
 
 
 @given(quota=SECONDS, cpu=SECONDS, others=st.none() | SECONDS)
-def test_a_node_that_never_waited_for_a_cpu_was_not_starved(quota: float, cpu: float, others: float | None) -> None:
+def test_a_node_that_never_waited_for_a_cpu_was_not_starved(
+    quota: float, cpu: float, others: float | None
+) -> None:
     assert asked_seconds(quota, cpu, 0.0, others) == cpu  # it idled: peers, files, the network
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS)
-def test_a_node_beside_which_nothing_ran_was_not_starved(quota: float, cpu: float, delay: float) -> None:
+def test_a_node_beside_which_nothing_ran_was_not_starved(
+    quota: float, cpu: float, delay: float
+) -> None:
     assert asked_seconds(quota, cpu, delay, 0.0) == cpu  # its own threads waited for one another
 
 
@@ -60,12 +64,19 @@ def test_longer_waits_never_make_the_share_larger(
     [
         (20.0, 80.0, 50.0, 1.0),  # waited a lot, and had its whole quota all the same
         (6.0, 94.0, 76.0, 0.3),  # always ready, seldom run: the busy host of the eight nodes
-        (8.0, 0.4, 90.0, 8 / 8.4),  # idle most of the time, beside neighbours that didn't disturb it
+        (
+            8.0,
+            0.4,
+            90.0,
+            8 / 8.4,
+        ),  # idle most of the time, beside neighbours that didn't disturb it
         (8.0, 12.0, 1.0, 8 / 9),  # of its wait its neighbours can have caused no more than they ran
         (19.5, 30.0, 0.3, 19.5 / 19.8),  # a quiet machine
     ],
 )
-def test_shares_of_a_quota_of_20_seconds(cpu: float, delay: float, others: float, expected: float) -> None:
+def test_shares_of_a_quota_of_20_seconds(
+    cpu: float, delay: float, others: float, expected: float
+) -> None:
     assert share(cpu, asked_seconds(20.0, cpu, delay, others)) == pytest.approx(expected)
 
 
@@ -73,7 +84,9 @@ def test_shares_of_a_quota_of_20_seconds(cpu: float, delay: float, others: float
 def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     quota: float, cpu: float, delay: float, others: float
 ) -> None:
-    """Its waits were within periods that gave it all it was promised; what it did not use, it idled in others."""
+    """Its waits were within periods that gave it all it was promised; what it did not use, it idled
+    in others.
+    """
     assert asked_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
 
 
@@ -86,7 +99,12 @@ def test_what_is_not_counted_makes_no_share() -> None:
     begin = Reading(0.0, {"algo-1": NodeReading(0.0, None)})
     end = Reading(10.0, {"algo-1": NodeReading(1.0, None), "algo-2": NodeReading(1.0, 1.0)})
     [(host, found)] = attainments(begin, end, 0.2, {}).items()
-    assert (host, found.share, found.run_queue_delay_seconds, found.throttled_share) == ("algo-1", None, None, None)
+    assert (host, found.share, found.run_queue_delay_seconds, found.throttled_share) == (
+        "algo-1",
+        None,
+        None,
+        None,
+    )
     assert attainments(end, end, 0.2, {}) == {}
 
 
@@ -94,7 +112,11 @@ def test_the_time_that_the_quota_held_a_node_back_is_no_delay() -> None:
     begin = Reading(100.0, {"algo-1": NodeReading(5.0, 50.0, 1000, 900, 40.0)}, {0: 60.0})
     end = Reading(110.0, {"algo-1": NodeReading(7.0, 58.0, 1500, 1400, 48.0)}, {0: 65.0})
     found = attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"]
-    assert (found.cpu_seconds, found.quota_seconds, found.run_queue_delay_seconds) == (2.0, 2.0, 0.0)
+    assert (found.cpu_seconds, found.quota_seconds, found.run_queue_delay_seconds) == (
+        2.0,
+        2.0,
+        0.0,
+    )
     assert (found.share, found.throttled_share) == (1.0, 1.0)
 
 
@@ -104,7 +126,9 @@ def test_nodes_of_one_cpu_share_what_others_took_of_it() -> None:
     begin = Reading(0.0, {host: NodeReading(0.0, 0.0) for host in hosts}, {0: 0.0, 1: 0.0})
     end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 3.0, 1: 10.0})
     found = attainments(begin, end, 0.2, cpus)
-    assert found["algo-1"].asked_seconds == found["algo-3"].asked_seconds == 1.5  # 3 - 2 x 1, in halves
+    assert (
+        found["algo-1"].asked_seconds == found["algo-3"].asked_seconds == 1.5
+    )  # 3 - 2 x 1, in halves
     assert found["algo-2"].asked_seconds == 2.0
 
 
@@ -114,11 +138,15 @@ def test_a_quota_around_the_platform_withholds_too() -> None:
     assert attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"].asked_seconds == 1.5
 
 
-STAT = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 20 30 800 40 5 6 7 50 0\ncpu1 0 0 0 0 0 0 0 0 0 0\nintr 1\n"
+STAT = (
+    "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 20 30 800 40 5 6 7 50 0\ncpu1 0 0 0 0 0 0 0 0 0 0\nintr 1\n"
+)
 
 
 def test_a_cpu_is_busy_with_all_but_idling_and_waiting_for_a_disk() -> None:
-    assert busy_seconds(STAT) == {0: pytest.approx(1.68)}  # ticks of 10 ms; steal is in, guest is in user already
+    assert busy_seconds(STAT) == {
+        0: pytest.approx(1.68)
+    }  # ticks of 10 ms; steal is in, guest is in user already
 
 
 @pytest.mark.parametrize(
@@ -166,7 +194,12 @@ class Machine:
         self.now = 0.0
         self.usage: dict[str, NodeUsage] = {}
         self.meter = AttainmentMeter(
-            lambda: self.usage, {"algo-1": self.group}, {"algo-1": 0}, 0.2, proc=folder, clock=lambda: self.now
+            lambda: self.usage,
+            {"algo-1": self.group},
+            {"algo-1": 0},
+            0.2,
+            proc=folder,
+            clock=lambda: self.now,
         )
         self.count(0.0, 0.0, 0.0, 0.0)
 
@@ -174,9 +207,13 @@ class Machine:
         self.now = seconds
         self.usage = {"algo-1": NodeUsage(cpu, 0, 0.2)}
         (self.group / "cgroup.threads").write_text("7\n")
-        (self.group / "cpu.stat").write_text(f"nr_periods {int(50 * seconds)}\nnr_throttled {int(10 * seconds)}\n")
+        (self.group / "cpu.stat").write_text(
+            f"nr_periods {int(50 * seconds)}\nnr_throttled {int(10 * seconds)}\n"
+        )
         thread(self.folder, 7, f"1 {int(waited * 1e9)} 1\n")
-        (self.folder / "stat").write_text(f"cpu0 {int(busy * 100)} 0 0 {int(100 * (seconds - busy))} 1 0 0 0 0 0\n")
+        (self.folder / "stat").write_text(
+            f"cpu0 {int(busy * 100)} 0 0 {int(100 * (seconds - busy))} 1 0 0 0 0 0\n"
+        )
 
 
 def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
@@ -193,8 +230,12 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
     assert found.run_queue_delay_seconds == pytest.approx(8.0)
 
 
-@pytest.mark.parametrize("later", [{}, {"algo-1": NodeUsage(3.0, 0, 0.2)}], ids=["gone", "a process has ended"])
-def test_a_look_after_the_end_of_a_process_does_not_count(tmp_path: Path, later: dict[str, NodeUsage]) -> None:
+@pytest.mark.parametrize(
+    "later", [{}, {"algo-1": NodeUsage(3.0, 0, 0.2)}], ids=["gone", "a process has ended"]
+)
+def test_a_look_after_the_end_of_a_process_does_not_count(
+    tmp_path: Path, later: dict[str, NodeUsage]
+) -> None:
     """Its CPU time is gone with it, and the node would seem to have been starved."""
     machine = Machine(tmp_path)
     machine.meter.begin()

@@ -24,7 +24,8 @@ def test_capacity(instance_type, count, cores, fits):
     problem = capacity_problem(instance_type, count, cores)
     assert (problem is None) is fits
     assert fits or (
-        problem.startswith("Unable to provision requested ML compute capacity.") and instance_type in problem
+        problem.startswith("Unable to provision requested ML compute capacity.")
+        and instance_type in problem
     )
 
 
@@ -52,7 +53,9 @@ def test_quota_of_an_enclosing_container_counts(tmp_path, monkeypatch, files, co
 
 
 def test_fractional_cores_are_said():
-    assert capacity_problem("ml.local.small", 13, 2.5).endswith("asks for 2.6 vCPUs, this machine has 2.5.")
+    assert capacity_problem("ml.local.small", 13, 2.5).endswith(
+        "asks for 2.6 vCPUs, this machine has 2.5."
+    )
 
 
 def test_cores_of_this_machine():

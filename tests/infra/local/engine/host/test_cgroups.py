@@ -1,4 +1,6 @@
-"""Quotas on folders that stand in for a cgroup tree, so that both versions and every refusal are tested anywhere."""
+"""Quotas on folders that stand in for a cgroup tree, so that both versions and every refusal are
+tested anywhere.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,12 @@ def test_v2_quota_delegates_the_controller(v2_parent):
 
 
 @pytest.mark.parametrize(
-    ("version", "file", "first", "usual"), [(1, "cpu.shares", "65536", "1024"), (2, "cpu.weight", "6400", "100")]
+    ("version", "file", "first", "usual"),
+    [(1, "cpu.shares", "65536", "1024"), (2, "cpu.weight", "6400", "100")],
 )
-def test_nodes_come_before_other_work_while_their_quota_is_in_force(v2_parent, version, file, first, usual):
+def test_nodes_come_before_other_work_while_their_quota_is_in_force(
+    v2_parent, version, file, first, usual
+):
     quotas = CpuQuotas(version, v2_parent / "nodes")
     group = quotas.create("job.algo-1")
     quotas.apply(group, 0.2)
@@ -53,12 +58,17 @@ def test_nodes_come_before_other_work_while_their_quota_is_in_force(v2_parent, v
 
 def test_nothing_writable_is_said(tmp_path):
     (tmp_path / "file").write_text("")
-    assert CpuQuotas.find("n", iter([(1, tmp_path / "file"), (2, tmp_path)])) == (None, "cgroups not writable")
+    assert CpuQuotas.find("n", iter([(1, tmp_path / "file"), (2, tmp_path)])) == (
+        None,
+        "cgroups not writable",
+    )
     assert CpuQuotas.find("n", iter([])) == (None, "no cgroup cpu controller")
 
 
 def test_own_group_inside_a_containers_part_of_the_tree(tmp_path, monkeypatch):
-    """The mount shows /docker/abc as its root, while our own path is given from the whole tree's root."""
+    """The mount shows /docker/abc as its root, while our own path is given from the whole tree's
+    root.
+    """
     lines = {
         "/proc/self/cgroup": ["4:cpu,cpuacct:/docker/abc", "0::/docker/abc"],
         "/proc/self/mountinfo": [
@@ -82,13 +92,17 @@ def test_v2_tries_the_groups_above_too(tmp_path, monkeypatch):
 
 
 def test_refused_delegation_leaves_no_folder(tmp_path):
-    """cgroup v2 lets the folder be made, then refuses the cpu controller where processes sit in the parent."""
+    """cgroup v2 lets the folder be made, then refuses the cpu controller where processes sit in the
+    parent.
+    """
     (tmp_path / "cgroup.subtree_control").mkdir()  # it can be neither read nor written
     assert CpuQuotas.find("nodesweep-x", iter([(2, tmp_path)])) == (None, "cgroups not writable")
     assert not (tmp_path / "nodesweep-x").exists()
 
 
 def test_own_groups_and_those_above_enclose_this_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(2, tmp_path / "a"), (2, tmp_path)]))
+    monkeypatch.setattr(
+        cgroups, "_candidate_parents", lambda: iter([(2, tmp_path / "a"), (2, tmp_path)])
+    )
     groups = cgroups.enclosing_groups()
     assert groups == [tmp_path / "a", tmp_path, *tmp_path.parents]

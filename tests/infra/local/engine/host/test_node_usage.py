@@ -1,4 +1,6 @@
-"""What a node's processes use, and a node that is killed from the platform's side, with real processes."""
+"""What a node's processes use, and a node that is killed from the platform's side, with real
+processes.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,12 @@ def sleeper(node, state_id="state-x"):
 def test_marks_tell_nodes_jobs_and_engines_apart():
     processes = {
         name: sleeper(*name)
-        for name in [("j/algo-1", "s1"), ("j/algo-10", "s1"), ("k/algo-1", "s1"), ("j/algo-1", "s2")]
+        for name in [
+            ("j/algo-1", "s1"),
+            ("j/algo-10", "s1"),
+            ("k/algo-1", "s1"),
+            ("j/algo-1", "s2"),
+        ]
     }
     pid = {name: process.pid for name, process in processes.items()}
     try:
@@ -37,6 +42,8 @@ def test_kill_all_ends_descendants_and_gives_up_at_its_deadline():
         seconds = iter(range(100))
         unkillable = Membership(session_ids=frozenset({os.getsid(0)}))
         unkillable = type("Unkillable", (), {"members": lambda _self: {2**22 + 1}})()
-        assert kill_all(unkillable, 3.0, clock=lambda: next(seconds), sleep=lambda _: None) == {2**22 + 1}
+        assert kill_all(unkillable, 3.0, clock=lambda: next(seconds), sleep=lambda _: None) == {
+            2**22 + 1
+        }
     finally:
         shell.wait()

@@ -1,5 +1,6 @@
-"""The tag of a build context, which tasks/ computes, and what the process engine builds from it: the same files, the
-same base, the same instructions. The two share no code, since infra/ imports nothing of the floors above it.
+"""The tag of a build context, which tasks/ computes, and what the process engine builds from it:
+the same files, the same base, the same instructions. The two share no code, since infra/ imports
+nothing of the floors above it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,24 @@ from tasks.image import bases as image_bases
 from tasks.image.find import read_context, zip_context
 
 NAMES = (
-    *("Dockerfile", "a.py", "b.md", "old.pyc", ".hidden", "docs/a b.txt", "lib/Dockerfile", "x[1].txt"),
-    *("pkg/a.py", "pkg/b.md", "pkg/.env", "pkg/sub/a.py", "pkg/sub/deep/x.txt", "pkg/__pycache__/a.cpython-311.pyc"),
+    *(
+        "Dockerfile",
+        "a.py",
+        "b.md",
+        "old.pyc",
+        ".hidden",
+        "docs/a b.txt",
+        "lib/Dockerfile",
+        "x[1].txt",
+    ),
+    *(
+        "pkg/a.py",
+        "pkg/b.md",
+        "pkg/.env",
+        "pkg/sub/a.py",
+        "pkg/sub/deep/x.txt",
+        "pkg/__pycache__/a.cpython-311.pyc",
+    ),
 )
 
 
@@ -33,10 +50,52 @@ def context(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "lines",
     [
-        *("", "# a.py\n\n", "*.py", "**/*.py", "pkg", "/pkg/", "./pkg", "pkg/*", "pkg/**", "**/sub", "*/a.py", "pk*"),
-        *("*", "**", "Dockerfile", ".dockerignore", ".*", "**/.*", "*\n!a.py", "*\n!pkg/sub", "*.md\n!b.md", "[ab].py"),
-        *("pkg/\n!pkg/sub/a.py\npkg/sub/deep", "  a.py  ", "! a.py", "a?py", "docs/a b.txt", "pkg/**/x.txt", "*.pyc"),
-        *("..", "../pkg", "pkg/../a.py", "pkg//a.py", "/./pkg/./sub/", ".", "/", "!", "a.py\r\nb.md\r"),
+        *(
+            "",
+            "# a.py\n\n",
+            "*.py",
+            "**/*.py",
+            "pkg",
+            "/pkg/",
+            "./pkg",
+            "pkg/*",
+            "pkg/**",
+            "**/sub",
+            "*/a.py",
+            "pk*",
+        ),
+        *(
+            "*",
+            "**",
+            "Dockerfile",
+            ".dockerignore",
+            ".*",
+            "**/.*",
+            "*\n!a.py",
+            "*\n!pkg/sub",
+            "*.md\n!b.md",
+            "[ab].py",
+        ),
+        *(
+            "pkg/\n!pkg/sub/a.py\npkg/sub/deep",
+            "  a.py  ",
+            "! a.py",
+            "a?py",
+            "docs/a b.txt",
+            "pkg/**/x.txt",
+            "*.pyc",
+        ),
+        *(
+            "..",
+            "../pkg",
+            "pkg/../a.py",
+            "pkg//a.py",
+            "/./pkg/./sub/",
+            ".",
+            "/",
+            "!",
+            "a.py\r\nb.md\r",
+        ),
     ],
 )
 def test_what_the_tag_counts_is_what_is_built(context: Path, tmp_path: Path, lines: str) -> None:
@@ -45,7 +104,8 @@ def test_what_the_tag_counts_is_what_is_built(context: Path, tmp_path: Path, lin
     with zipfile.ZipFile(io.BytesIO(zip_context(tagged))) as sent:
         sent.extractall(tmp_path / "sent")
     assert [str(path) for path in _included_files(tmp_path / "sent")] == sorted(tagged.files)
-    # What the builder leaves out where it gets the whole folder; the ignore file itself always comes along.
+    # What the builder leaves out where it gets the whole folder; the ignore file itself always
+    # comes along.
     whole = {str(path) for path in _included_files(context)}
     assert whole - {".dockerignore"} == set(tagged.files) - {".dockerignore"}
 

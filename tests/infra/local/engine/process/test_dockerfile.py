@@ -48,7 +48,9 @@ def test_versions_that_an_install_is_held_to_are_those_of_the_image():
 
     packages = "/opt/nodesweep/packages"
     recipe = parse(_dockerfile({"requirements.txt": "timm"}, {}), {"BASE_IMAGE": "base"})
-    assert recipe.installs == [Install((f"{packages}/requirements.txt",), (), pins="^torch(vision|audio)?==")]
+    assert recipe.installs == [
+        Install((f"{packages}/requirements.txt",), (), pins="^torch(vision|audio)?==")
+    ]
     with pytest.raises(ImageBuildError, match="pip's option -c"):
         parse("FROM base\nRUN pip install -c /tmp/c.txt timm\n", {})
 
@@ -74,7 +76,9 @@ def test_what_cannot_be_honoured_is_refused_with_its_line(line, complaint):
     assert complaint in str(error.value)
 
 
-@pytest.mark.parametrize(("text", "complaint"), [("", "no FROM"), ("FROM a\nRUN pip \\", "backslash")])
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("", "no FROM"), ("FROM a\nRUN pip \\", "backslash")]
+)
 def test_broken_files(text, complaint):
     with pytest.raises(ImageBuildError, match=complaint):
         parse(text, {})

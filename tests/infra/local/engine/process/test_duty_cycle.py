@@ -1,4 +1,6 @@
-"""A CPU quota without control groups: processes are stopped when their share of a period is used up."""
+"""A CPU quota without control groups: processes are stopped when their share of a period is used
+up.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LATE_SECONDS = 0.005
 
 @given(st.lists(st.floats(min_value=0, max_value=LATE_SECONDS), min_size=1, max_size=200))
 def test_over_many_periods_no_node_gets_more_than_its_share(late: Sequence[float]) -> None:
-    """However late it is looked at in each: by what it used too much it runs less in the periods after."""
+    """However late it is looked at in each: by what it used too much it runs less in the periods
+    after.
+    """
     budget, used = NodeBudget(), 0.0
     for late_seconds in late:
         if budget.begin_period(SHARE_SECONDS):
@@ -53,7 +57,10 @@ def test_a_node_that_used_several_periods_at_once_waits_them_out() -> None:
 @pytest.fixture
 def spinner() -> Iterator[int]:
     """A process that starts a child; both want all of a CPU."""
-    code = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.fork()\nwhile True: pass"
+    code = (
+        "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nos.fork()\nwhile True:"
+        " pass"
+    )
     process = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
     try:
         wait_until(lambda: len(family(process.pid)) == 2)
@@ -92,11 +99,16 @@ def test_a_tree_of_processes_is_held_to_its_share_and_let_go(spinner: int) -> No
 
 
 @pytest.mark.slow
-def test_nodes_without_groups_have_a_duty_cycle_that_is_named_and_measured(tmp_path: Path, job) -> None:
+def test_nodes_without_groups_have_a_duty_cycle_that_is_named_and_measured(
+    tmp_path: Path, job
+) -> None:
     image = write_image(tmp_path / "image", SM_BOOT_BARRIER="1")
     engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
     engine._quotas, engine._quota_reason = None, "cgroups not writable"
-    assert engine.isolation("ml.local.small") == "0.2 vCPU per node by duty cycle (cgroups not writable)"
+    assert (
+        engine.isolation("ml.local.small")
+        == "0.2 vCPU per node by duty cycle (cgroups not writable)"
+    )
     bench = Bench(engine, image, job)
     bench.program("""
         boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])

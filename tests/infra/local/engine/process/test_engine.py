@@ -1,4 +1,6 @@
-"""The process engine with real processes: what a node sees, and that every way to end leaves nothing behind."""
+"""The process engine with real processes: what a node sees, and that every way to end leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +42,33 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
     for name in ("AWS_SECRET_ACCESS_KEY", "PREFECT_API_KEY", "PYTHONPATH", "VIRTUAL_ENV"):
         monkeypatch.setenv(name, "of-the-server")
     (bench.image / "image.json").write_text(
-        json.dumps({"environment": {"A": "image", "B": "image", "M": "/opt/ml/model", "L": "/a:/opt/own/lib"}})
+        json.dumps(
+            {
+                "environment": {
+                    "A": "image",
+                    "B": "image",
+                    "M": "/opt/ml/model",
+                    "L": "/a:/opt/own/lib",
+                }
+            }
+        )
     )
     (bench.image / "files/opt/own/lib").mkdir(parents=True)
     bench.program("print(json.dumps(dict(os.environ)))")
     bench.run(environment={"B": "request"})
     seen = json.loads(bench.said("algo-1")[0])
     assert "of-the-server" not in seen.values()
-    assert (seen["A"], seen["B"], seen["M"]) == ("image", "request", str(bench.nodes[0].opt_ml / "model"))
+    assert (seen["A"], seen["B"], seen["M"]) == (
+        "image",
+        "request",
+        str(bench.nodes[0].opt_ml / "model"),
+    )
     assert seen["L"] == f"/a:{bench.nodes[0].opt_ml.parent}/files/opt/own/lib"
-    assert (seen["OMP_NUM_THREADS"], seen["TRAINING_JOB_NAME"], seen["AWS_REGION"]) == ("1", "job-a", "us-east-1")
+    assert (seen["OMP_NUM_THREADS"], seen["TRAINING_JOB_NAME"], seen["AWS_REGION"]) == (
+        "1",
+        "job-a",
+        "us-east-1",
+    )
     assert seen["PATH"].startswith(f"{bench.image}/venv/bin:")
 
 
@@ -64,8 +83,14 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
 def test_nodes_reach_the_platform_past_a_proxy(job, tmp_path, given, upper, lower):
     node = Node("algo-1", "127.0.0.1", tmp_path / "algo-1" / "ml")
     parent = {"HTTP_PROXY": "http://proxy:1", **given}
-    seen = node_environment(job, node, tmp_path, {}, 0.2, "http://127.0.0.1:1", KEY, "state-x", parent)
-    assert (seen["HTTP_PROXY"], seen["NO_PROXY"], seen["no_proxy"]) == ("http://proxy:1", upper, lower)
+    seen = node_environment(
+        job, node, tmp_path, {}, 0.2, "http://127.0.0.1:1", KEY, "state-x", parent
+    )
+    assert (seen["HTTP_PROXY"], seen["NO_PROXY"], seen["no_proxy"]) == (
+        "http://proxy:1",
+        upper,
+        lower,
+    )
 
 
 def test_failed_node_is_named_and_its_peer_stopped(bench):
@@ -76,7 +101,9 @@ def test_failed_node_is_named_and_its_peer_stopped(bench):
     """)
     result = bench.run(nodes=2)
     assert result.failed_host == "algo-2"
-    assert result.failure_reason.startswith("AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode 1")
+    assert result.failure_reason.startswith(
+        "AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode 1"
+    )
     assert result.failure_reason.endswith(", exit code: 1")
     assert [node.stopped_by_platform for node in result.exits] == [True, False]
 
@@ -104,7 +131,8 @@ def test_node_killed_by_a_signal(bench):
 
     result = bench.run(nodes=2, on_line=on_line)
     assert result.failed_host == "algo-2"
-    # In namespaces the kill may reach the program before `unshare`, which can't end itself by SIGKILL and exits with 1.
+    # In namespaces the kill may reach the program before `unshare`, which can't end itself by
+    # SIGKILL and exits with 1.
     assert result.failure_reason in (
         "AlgorithmError: algo-2 was ended by SIGKILL and left no output/failure, exit code: 137",
         "AlgorithmError: algo-2 left no output/failure, exit code: 1",
@@ -145,7 +173,9 @@ def test_deadline(bench):
 
 
 def test_daemon_of_a_node_does_not_outlive_it(bench):
-    """It left the session, cleared its environment and has no living parent: only descent is left to find it by."""
+    """It left the session, cleared its environment and has no living parent: only descent is left
+    to find it by.
+    """
     bench.program("""
         child = ["setsid", "env", "-i", "sleep", "987"]
         subprocess.Popen(["sh", "-c", " ".join(child) + " >/dev/null 2>&1 & echo started"]).wait()
@@ -169,13 +199,17 @@ def test_supervisor_killed(bench):
 
     def on_line(host, text, milliseconds):
         if text == "up":
-            [supervisor] = [p.parent_pid for p in list_processes() if p.session_id == p.pid and p.pid in bench.alive()][
-                :1
-            ]
+            [supervisor] = [
+                p.parent_pid
+                for p in list_processes()
+                if p.session_id == p.pid and p.pid in bench.alive()
+            ][:1]
             os.kill(supervisor, signal.SIGKILL)
 
     result = bench.run(nodes=1, on_line=on_line)
-    assert result.failure_reason.startswith("InternalServerError: the process that supervises the nodes ended")
+    assert result.failure_reason.startswith(
+        "InternalServerError: the process that supervises the nodes ended"
+    )
     assert bench.alive() == set()
 
 
@@ -258,7 +292,9 @@ def test_turn_waits_for_another_platforms_job_and_says_so_once(bench):
     told = []
     with (
         machine_of_another_platform(bench),
-        bench.engine.turn(bench.job, bench.stop, time.monotonic() + 0.3, lambda: told.append(1)) as is_held,
+        bench.engine.turn(
+            bench.job, bench.stop, time.monotonic() + 0.3, lambda: told.append(1)
+        ) as is_held,
     ):
         assert (is_held, told) == (False, [1])
 
@@ -268,7 +304,9 @@ def test_run_in_its_turn_takes_the_machine_once_and_gives_it_back_with_the_turn(
     with bench.engine.turn(bench.job, bench.stop, time.monotonic() + 5, lambda: None) as is_held:
         assert is_held
         assert bench.run(seconds=20).failed_host is None
-        with bench.engine._turn(bench.job, bench.stop, time.monotonic() + 0.1, lambda: None) as is_free:
+        with bench.engine._turn(
+            bench.job, bench.stop, time.monotonic() + 0.1, lambda: None
+        ) as is_free:
             assert not is_free
     with machine_of_another_platform(bench):
         assert bench.lines[-1][1] == "ran"

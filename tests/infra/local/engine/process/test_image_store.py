@@ -70,7 +70,11 @@ def environment_with_pip(tmp_path_factory):
     """As `python -m venv` makes it in several seconds of CPU, compiled."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
-    subprocess.run([folder / "bin" / "python", "-m", "compileall", "-q", folder / "lib"], check=True, timeout=300)
+    subprocess.run(
+        [folder / "bin" / "python", "-m", "compileall", "-q", folder / "lib"],
+        check=True,
+        timeout=300,
+    )
     return folder
 
 
@@ -92,9 +96,17 @@ def copied_environments(environment_with_pip, monkeypatch):
 makes_no_environment = pytest.mark.usefixtures("copied_environments")
 
 
-def build(store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args):
+def build(
+    store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args
+):
     return store.build(
-        context, repository, tag, build_args, on_line or (lambda line: None), stop or threading.Event(), seconds
+        context,
+        repository,
+        tag,
+        build_args,
+        on_line or (lambda line: None),
+        stop or threading.Event(),
+        seconds,
     )
 
 
@@ -107,7 +119,9 @@ def test_build_run_resolve(store, context):
     assert subprocess.check_output([folder / "venv/bin/train"], text=True) == "tiny\n"
     assert (folder / "code/train.py").read_text() == "print(1)\n"
     assert not (folder / "code/notes.txt").exists()
-    assert [str(path.relative_to(folder)) for path in folder.glob("files/**/*.py")] == ["files/opt/own/lib/one.py"]
+    assert [str(path.relative_to(folder)) for path in folder.glob("files/**/*.py")] == [
+        "files/opt/own/lib/one.py"
+    ]
     record = json.loads((folder / "image.json").read_text())
     assert record["environment"] == {"PROGRAM": "train.py", "PYTHONPATH": "/opt/elsewhere:/opt/own"}
     assert record["folder"] == "/opt/own"
@@ -140,15 +154,21 @@ def test_tags_are_immutable(store, context):
         build(store, context)
 
 
-@pytest.mark.parametrize("uri", ["tiny:2", "other:1", "tiny@sha256:" + "0" * 64, "not an image", "tiny"])
+@pytest.mark.parametrize(
+    "uri", ["tiny:2", "other:1", "tiny@sha256:" + "0" * 64, "not an image", "tiny"]
+)
 def test_what_is_not_there_resolves_to_none(store, uri):
     assert store.resolve(uri) is None
 
 
 @makes_no_environment
 def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
-    (context / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl\nno_such_package @ file:///no/where\n")
-    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed with exit code 1.*/no/where"):
+    (context / "requirements.txt").write_text(
+        "./tinytrain-1.0-py3-none-any.whl\nno_such_package @ file:///no/where\n"
+    )
+    with pytest.raises(
+        ImageBuildError, match=r"(?s)INSTALL requirements failed with exit code 1.*/no/where"
+    ):
         build(store, context)
     assert store.images() == []
     assert store.resolve("tiny:1") is None
@@ -163,25 +183,39 @@ def write_wheel(folder, name, version, requires=""):
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}.py", f"version = '{version}'\n")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        wheel.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        )
         wheel.writestr(f"{info}/WHEEL", DIST_INFO["WHEEL"])
         wheel.writestr(f"{info}/RECORD", "")
     return path
 
 
-HASHED = "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt\n"
+HASHED = (
+    "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt\n"
+)
 
 
 @makes_no_environment
 def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
-    arguments = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(context), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(context)}
+    arguments = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(context),
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(context),
+    }
     (context / "Dockerfile").write_text(HASHED)
-    (context / "requirements.txt").write_text(f"tinytrain==1.0 {hash_of(context / 'tinytrain-1.0-py3-none-any.whl')}\n")
+    (context / "requirements.txt").write_text(
+        f"tinytrain==1.0 {hash_of(context / 'tinytrain-1.0-py3-none-any.whl')}\n"
+    )
     lines = []
     build(store, context, on_line=lines.append, **arguments)
     assert "[INSTALL requirements]" not in lines  # uv took it
     (context / "requirements.txt").write_text(f"tinytrain==1.0 --hash=sha256:{'0' * 64}\n")
-    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*DO NOT MATCH THE HASHES"):
+    with pytest.raises(
+        ImageBuildError, match=r"(?s)INSTALL requirements failed.*DO NOT MATCH THE HASHES"
+    ):
         build(store, context, tag="2", **arguments)
 
 
@@ -195,15 +229,25 @@ def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, 
     (tmp_path / "index.html").write_text(link)
     cpu = write_wheel(wheels, "torch", "1.0+cpu")
     pinned = f"torch==1.0 \\\n    {hash_of(cuda)} \\\n    "
-    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{tmp_path / 'index.html'} {wheels}", "UV_OFFLINE": "1"}
+    found = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": f"{tmp_path / 'index.html'} {wheels}",
+        "UV_OFFLINE": "1",
+    }
     (context / "Dockerfile").write_text(HASHED + "RUN pip install torch\n")
     (context / "requirements.txt").write_text(f"{pinned}{hash_of(cpu)}\n")
     build(store, context, **found)
     python = store.resolve("tiny:1") / "venv/bin/python"
-    assert subprocess.check_output([python, "-c", "import torch; print(torch.version)"], text=True) == "1.0+cpu\n"
+    assert (
+        subprocess.check_output([python, "-c", "import torch; print(torch.version)"], text=True)
+        == "1.0+cpu\n"
+    )
     assert not list(store._venvs.glob("*/torch-download"))
     (context / "requirements.txt").write_text(f"{pinned}--hash=sha256:{'1' * 64}\n")
-    with pytest.raises(ImageBuildError, match=r"DOWNLOAD torch: torch-1\.0\+cpu-.* none of the requirement's hashes"):
+    with pytest.raises(
+        ImageBuildError,
+        match=r"DOWNLOAD torch: torch-1\.0\+cpu-.* none of the requirement's hashes",
+    ):
         build(store, context, tag="2", **found)
 
 
@@ -215,7 +259,9 @@ def test_half_an_environment_is_made_anew(store, context):
     shutil.rmtree(complete.parent / "lib")
     shutil.rmtree(store._images)
     assert build(store, context) == content
-    assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    assert (
+        subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    )
 
 
 @makes_no_environment
@@ -224,7 +270,9 @@ def test_a_moved_store_is_built_anew(store, context, tmp_path):
     moved = ProcessImageStore((tmp_path / "state").rename(tmp_path / "moved"))
     assert moved.resolve("tiny:1") is None
     build(moved, context)
-    assert subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    assert (
+        subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    )
 
 
 @makes_no_environment
@@ -241,7 +289,9 @@ def test_environments_in_another_folder_by_a_link_are_whole(context, tmp_path):
 def test_concurrent_builds_of_the_same_thing(store, context):
     lines = []
     with ThreadPoolExecutor(2) as pool:
-        images = list(pool.map(lambda tag: build(store, context, tag=tag, on_line=lines.append), ["1", "2"]))
+        images = list(
+            pool.map(lambda tag: build(store, context, tag=tag, on_line=lines.append), ["1", "2"])
+        )
     assert images[0] == images[1]
     assert lines.count("[MAKE virtual environment]") == 1
     assert {tag for _, tag, _ in store.images()} == {"1", "2"}
@@ -250,7 +300,9 @@ def test_concurrent_builds_of_the_same_thing(store, context):
 def test_stop_and_deadline(store, context):
     stop = threading.Event()
     with pytest.raises(ImageBuildError, match="the build was stopped"):
-        build(store, context, on_line=lambda line: stop.set() if "MAKE" in line else None, stop=stop)
+        build(
+            store, context, on_line=lambda line: stop.set() if "MAKE" in line else None, stop=stop
+        )
     with pytest.raises(ImageBuildError, match="the build's time was up"):
         build(store, context, seconds=0.3)
     assert store.images() == []
@@ -269,12 +321,16 @@ with build_lock(venvs / "x.lock", run) as lock_fd:
 
 
 def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
-    """They are no children of the server: the kernel ends pip with it, but not what pip has started."""
+    """They are no children of the server: the kernel ends pip with it, but not what pip has
+    started.
+    """
     command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
     builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         assert builder.stdout is not None
-        compiler = int(next(line for line in builder.stdout if line.startswith("compiler")).split()[1])
+        compiler = int(
+            next(line for line in builder.stdout if line.startswith("compiler")).split()[1]
+        )
         ProcessImageStore(store._venvs.parent)
         assert start_ticks(compiler) is not None
     finally:
@@ -292,8 +348,14 @@ def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not
         ("COPY nowhere.py /opt/ml/code/", "nowhere.py is not in the build context"),
         ("COPY notes.txt /opt/ml/code/", "or .dockerignore excludes it"),
         ("COPY train.py /usr/bin/", "nodes see /opt/ml/code and what an ENV names only"),
-        ("ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/", "nodes see /opt/ml/code and what an ENV names only"),
-        ("ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/", "nodes see /opt/ml/code and what an ENV names only"),
+        (
+            "ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/",
+            "nodes see /opt/ml/code and what an ENV names only",
+        ),
+        (
+            "ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/",
+            "nodes see /opt/ml/code and what an ENV names only",
+        ),
         ("RUN pip install -r /elsewhere.txt", "no COPY before it"),
     ],
 )
@@ -322,16 +384,19 @@ def layer_on(folder, image, requirement):
     """A context that adds one package to an image of the store."""
     folder.mkdir()
     (folder / "Dockerfile").write_text(
-        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt /opt/packages/requirements.txt\n"
-        "RUN python -m pip list --format=freeze | sed -nE '/^(tinytrain|torch)==/p' > /opt/packages/kept.txt\n"
-        "RUN python -m pip install --no-cache-dir -c /opt/packages/kept.txt -r /opt/packages/requirements.txt\n"
+        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt"
+        " /opt/packages/requirements.txt\nRUN python -m pip list --format=freeze | sed -nE"
+        " '/^(tinytrain|torch)==/p' > /opt/packages/kept.txt\nRUN python -m pip install"
+        " --no-cache-dir -c /opt/packages/kept.txt -r /opt/packages/requirements.txt\n"
     )
     (folder / "requirements.txt").write_text(f"{requirement}\n")
     return {"BASE_IMAGE": f"123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny@{image.digest}"}
 
 
 @makes_no_environment
-def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(store, context, tmp_path):
+def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(
+    store, context, tmp_path
+):
     base = build(store, context)
     arguments = layer_on(tmp_path / "layer", base, write_wheel(tmp_path, "added", "1.0"))
     lines = []
@@ -339,9 +404,14 @@ def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(sto
     below, above = store.resolve("tiny:1"), store.resolve("tiny:2")
     assert "[COPY virtual environment]" in lines and "[MAKE virtual environment]" not in lines
     said = subprocess.check_output([above / "venv/bin/train"], text=True)
-    assert said == "tiny\n" and str(above.joinpath("venv").resolve()) in (above / "venv/bin/train").read_text()
+    assert (
+        said == "tiny\n"
+        and str(above.joinpath("venv").resolve()) in (above / "venv/bin/train").read_text()
+    )
     for image, code in ((above, 0), (below, 1)):
-        found = subprocess.run([image / "venv/bin/python", "-c", "import tinytrain, added"], stderr=subprocess.PIPE)
+        found = subprocess.run(
+            [image / "venv/bin/python", "-c", "import tinytrain, added"], stderr=subprocess.PIPE
+        )
         assert found.returncode == code, found.stderr
     records = [json.loads((image / "image.json").read_text()) for image in (below, above)]
     assert [records[1][key] for key in ("environment", "labels", "folder")] == [
@@ -358,7 +428,9 @@ def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, 
     base = build(store, context)
     layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
     arguments = layer_on(layer, base, newer)
-    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements failed.*\(constraint\) tinytrain==1\.0"):
+    with pytest.raises(
+        ImageBuildError, match=r"(?s)INSTALL requirements failed.*\(constraint\) tinytrain==1\.0"
+    ):
         build(store, layer, "2", **arguments)
     for version in ("1.0", "2.0"):
         write_wheel(tmp_path, "needer", version, f"Requires-Dist: tinytrain=={version}\n")
@@ -374,7 +446,9 @@ def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, 
         python = store.resolve(f"tiny:{tag}") / "venv/bin/python"
         ask = "import importlib.metadata; print(importlib.metadata.version('tinytrain'))"
         assert subprocess.check_output([python, "-c", ask], text=True) == f"{version}\n"
-    assert subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    assert (
+        subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    )
 
 
 @makes_no_environment

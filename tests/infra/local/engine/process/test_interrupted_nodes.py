@@ -1,4 +1,6 @@
-"""A spot interruption of real processes through the served API: SIGTERM, the last checkpoint to S3, and on from it."""
+"""A spot interruption of real processes through the served API: SIGTERM, the last checkpoint to S3,
+and on from it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
     write_train(image, PROGRAM)
     images = SimpleNamespace(resolve=lambda uri: image, images=lambda: [])
     plan = tmp_path / "faults.yaml"
-    plan.write_text('faults:\n  - {fault: spot_interruption, jobs: "resumes", at_line: "^algo-1 step 2$"}\n')
+    plan.write_text(
+        'faults:\n  - {fault: spot_interruption, jobs: "resumes", at_line: "^algo-1 step 2$"}\n'
+    )
     config = ServerConfig(0, tmp_path / "state", faults_file=plan)
     engines: list[ProcessEngine] = []
 
@@ -59,7 +63,9 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
         return with_real_nodes(config, engines[0], images)  # type: ignore[arg-type]
 
     with running(config, make) as endpoint:
-        platform = SimpleNamespace(sagemaker=client(endpoint, "sagemaker"), s3=client(endpoint, "s3"))
+        platform = SimpleNamespace(
+            sagemaker=client(endpoint, "sagemaker"), s3=client(endpoint, "s3")
+        )
         platform.s3.create_bucket(Bucket="results")
         job = run_job(
             platform,
@@ -72,6 +78,9 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
         assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
         assert phases(job).count("Training") == 2
         assert "Interrupted" in phases(job)
-        assert platform.s3.get_object(Bucket="results", Key="checkpoints/last.ckpt")["Body"].read() == b"2"
+        assert (
+            platform.s3.get_object(Bucket="results", Key="checkpoints/last.ckpt")["Body"].read()
+            == b"2"
+        )
         assert platform.s3.head_object(Bucket="results", Key="jobs/resumes/output/model.tar.gz")
     engines[0].close()

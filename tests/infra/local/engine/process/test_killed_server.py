@@ -1,4 +1,6 @@
-"""kill -9 to the server, and to its supervisor with it: nothing of a node stays alive, at once or at the next start."""
+"""kill -9 to the server, and to its supervisor with it: nothing of a node stays alive, at once or
+at the next start.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def server(request, bench_folder):
         slot=f"\0test-{bench_folder}",
         bare=request.param == "bare",
     )
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert [process.stdout.readline().strip() for _ in range(2)] == ["up", "up"]
     process.is_bare = request.param == "bare"
@@ -95,7 +99,11 @@ def test_server_killed(server, bench_folder):
 
 def groups_of(folder):
     name = f"nodesweep-{state_id(folder / 'state')}"
-    return [group for version, parent in _candidate_parents() for group in CpuQuotas(version, parent / name).groups()]
+    return [
+        group
+        for version, parent in _candidate_parents()
+        for group in CpuQuotas(version, parent / name).groups()
+    ]
 
 
 def test_server_killed_leaves_no_cgroups(server, bench_folder):
@@ -108,7 +116,9 @@ def test_server_killed_leaves_no_cgroups(server, bench_folder):
 
 
 def test_server_and_supervisor_killed_together(server, bench_folder):
-    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is left."""
+    """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is
+    left.
+    """
     nodes = nodes_of(bench_folder)
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()
@@ -120,7 +130,9 @@ def test_server_and_supervisor_killed_together(server, bench_folder):
 
 
 def test_supervisor_ignores_a_polite_end(server, bench_folder):
-    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the server stops the job."""
+    """A SIGTERM to the whole tree (systemd, a terminal) must not end the nodes before the server
+    stops the job.
+    """
     nodes = nodes_of(bench_folder).members()
     subprocess.run(["kill", "-TERM", str(supervisor_of(server))], check=True)
     assert nodes <= nodes_of(bench_folder).members()

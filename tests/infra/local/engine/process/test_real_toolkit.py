@@ -63,7 +63,9 @@ def engine(request, tmp_path, image_store, s3):
 
 REQUIREMENTS = {
     "requirements.txt": "./own\n",
-    "own/setup.py": 'from setuptools import setup\nsetup(name="own", py_modules=["own_requirement"])\n',
+    "own/setup.py": (
+        'from setuptools import setup\nsetup(name="own", py_modules=["own_requirement"])\n'
+    ),
     "own/own_requirement.py": "",
 }
 """A package that the image doesn't have."""
@@ -84,7 +86,11 @@ def source_archive(**files):
 @pytest.fixture
 def own_code_job(job, s3, image_uri):
     client = boto3.client(
-        "s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
+        "s3",
+        endpoint_url=s3,
+        region_name="us-east-1",
+        aws_access_key_id="x",
+        aws_secret_access_key="x",
     )
     client.create_bucket(Bucket="source")
     client.put_object(Bucket="source", Key="sourcedir.tar.gz", Body=source_archive(**REQUIREMENTS))
@@ -107,14 +113,18 @@ def own_code_job(job, s3, image_uri):
 def run(engine, job):
     lines = []
     nodes = engine.prepare(job)
-    result = engine.run(job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300)
+    result = engine.run(
+        job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300
+    )
     return result, lines
 
 
 def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image_uri):
     result, lines = run(engine, own_code_job)
     assert result.failed_host is None, lines[-40:]
-    sums = {(host, text.split("; own=")[0]): text for host, text in lines if text.startswith("sum=")}
+    sums = {
+        (host, text.split("; own=")[0]): text for host, text in lines if text.startswith("sum=")
+    }
     assert sums.keys() == {("algo-1", "sum=3"), ("algo-2", "sum=3")}
     assert all(f"/{host}/python/lib/" in text for (host, _), text in sums.items())
     packages = f"lib/python3.{sys.version_info.minor}/site-packages"
@@ -125,15 +135,17 @@ def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image
 def test_packages_in_a_layer_of_the_image_are_found_and_nothing_is_installed(
     engine, own_code_job, image_store, image_uri, tmp_path
 ):
-    """Under torchrun, too, a script of the environment that starts the program with the environment's Python."""
+    """Under torchrun, too, a script of the environment that starts the program with the
+    environment's Python.
+    """
     layer = tmp_path / "layer"
     for name, text in REQUIREMENTS.items():
         (layer / name).parent.mkdir(parents=True, exist_ok=True)
         (layer / name).write_text(text)
     (layer / "Dockerfile").write_text(
-        f"FROM {image_uri}\nCOPY requirements.txt /opt/packages/requirements.txt\nCOPY own /opt/packages/own\n"
-        "RUN pip list --format=freeze | sed -nE '/^torch==/p' > /opt/kept\n"
-        "RUN pip install -c /opt/kept -r /opt/packages/requirements.txt\n"
+        f"FROM {image_uri}\nCOPY requirements.txt /opt/packages/requirements.txt\nCOPY own"
+        " /opt/packages/own\nRUN pip list --format=freeze | sed -nE '/^torch==/p' > /opt/kept\nRUN"
+        " pip install -c /opt/kept -r /opt/packages/requirements.txt\n"
     )
     tag = f"layer-on-{image_uri.rpartition(':')[2]}"
     image_store.build(layer, "training", tag, {}, print, threading.Event(), 300)
@@ -143,7 +155,9 @@ def test_packages_in_a_layer_of_the_image_are_found_and_nothing_is_installed(
         "sagemaker_torch_distributed_enabled": "true",
         "sagemaker_instance_type": '"ml.local.large"',
     }
-    result, lines = run(engine, replace(own_code_job, image_uri=f"localhost/training:{tag}", hyperparameters=sent))
+    result, lines = run(
+        engine, replace(own_code_job, image_uri=f"localhost/training:{tag}", hyperparameters=sent)
+    )
     assert result.failed_host is None, lines[-40:]
     said = [text for _, text in lines if text.startswith("sum=3; own=")]
     packages = (image_store.resolve(f"training:{tag}") / "venv" / "lib").resolve()
@@ -160,20 +174,38 @@ def table():
 
 def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_uri):
     """Put into /opt/ml/code by the toolkit, on every node."""
-    program = {"format": '"csv"', "epochs": "1", "per-replica-batch-size": "8", "warmup-exclude-seconds": "0"}
-    job = replace(job, image_uri=image_uri, instance_type="ml.local.large", instance_count=2, hyperparameters=program)
+    program = {
+        "format": '"csv"',
+        "epochs": "1",
+        "per-replica-batch-size": "8",
+        "warmup-exclude-seconds": "0",
+    }
+    job = replace(
+        job,
+        image_uri=image_uri,
+        instance_type="ml.local.large",
+        instance_count=2,
+        hyperparameters=program,
+    )
     nodes = engine.prepare(job)
     for node in nodes:
         assert list((node.opt_ml / "code").iterdir()) == []
         (node.opt_ml / "input" / "data" / "training" / "table.csv").write_text(table())
     lines = []
-    result = engine.run(job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300)
+    result = engine.run(
+        job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300
+    )
     assert result.failed_host is None, lines[-40:]
-    assert any(host == "algo-1" and "train_seconds=" in text and "world_size=2;" in text for host, text in lines)
+    assert any(
+        host == "algo-1" and "train_seconds=" in text and "world_size=2;" in text
+        for host, text in lines
+    )
     assert all((node.opt_ml / "code" / "train.py").is_file() for node in nodes)
 
 
-def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(engine, own_code_job, tmp_path, image_uri):
+def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
+    engine, own_code_job, tmp_path, image_uri
+):
     """What AWS does, for an image that the user bakes his program into by the guide's recipe."""
     context = tmp_path / "context"
     shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
@@ -181,8 +213,12 @@ def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(engi
     with (context / "Dockerfile").open("a") as file:
         file.write("COPY baked.py /opt/ml/code/baked.py\nENV SAGEMAKER_PROGRAM=baked.py\n")
     engine._images.build(context, "training", "baked", {}, print, threading.Event(), 300)
-    baked = replace(own_code_job, image_uri=image_uri.rpartition(":")[0] + ":baked", instance_count=1)
-    without_code = {name: value for name, value in baked.hyperparameters.items() if "submit" not in name}
+    baked = replace(
+        own_code_job, image_uri=image_uri.rpartition(":")[0] + ":baked", instance_count=1
+    )
+    without_code = {
+        name: value for name, value in baked.hyperparameters.items() if "submit" not in name
+    }
     for job in (baked, replace(baked, hyperparameters=without_code)):
         result, lines = run(engine, job)
         assert result.failed_host is None, lines[-40:]
@@ -202,7 +238,9 @@ def test_failing_rank_is_the_reason(engine, own_code_job):
 
 
 def test_program_killed_on_one_node(engine, own_code_job):
-    """The out-of-memory killer's work, seen through the toolkit: `train` itself lives on and reports it."""
+    """The out-of-memory killer's work, seen through the toolkit: `train` itself lives on and
+    reports it.
+    """
     hyperparameters = {**own_code_job.hyperparameters, "boom": "-1"}
     result, _lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
     assert result.failed_host == "algo-2"

@@ -17,7 +17,9 @@ from scaling.outcome.attainment import LEAST_ATTAINED
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
 
 NEIGHBOURS_OF_A_CPU = 6
-"""The nodes are one group to the scheduler, with the weight of one process; half of it is on each of two CPUs."""
+"""The nodes are one group to the scheduler, with the weight of one process; half of it is on each
+of two CPUs.
+"""
 TRAIN = """
 boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])
 (boot / "ready").touch()
@@ -62,7 +64,9 @@ def shares(bench: Bench) -> list[float | None]:
 def test_nodes_beside_busy_neighbours_are_starved(
     busy_bench: Bench, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuQuotas, "_weigh", lambda self, times: None)  # as where the kernel refuses it
+    monkeypatch.setattr(
+        CpuQuotas, "_weigh", lambda self, times: None
+    )  # as where the kernel refuses it
     if busy_bench.engine._quotas is None:
         assert busy_bench.run(nodes=2, seconds=120).attainment == {}
         return
@@ -71,7 +75,9 @@ def test_nodes_beside_busy_neighbours_are_starved(
 
 @pytest.mark.slow
 def test_nodes_that_come_before_other_work_are_not(busy_bench: Bench) -> None:
-    """As on a quiet machine, whatever else runs on this one: they have 64 times the weight of it."""
+    """As on a quiet machine, whatever else runs on this one: they have 64 times the weight of
+    it.
+    """
     if busy_bench.engine._quotas is None:
         assert busy_bench.run(nodes=2, seconds=120).attainment == {}
         return

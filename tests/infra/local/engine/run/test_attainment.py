@@ -51,7 +51,9 @@ class Run:
         for boot in self.boots.values():
             boot.mkdir(parents=True)
         quotas = CpuQuotas(1, folder / "cgroups")
-        quota = Quota(quotas, {host: quotas.create(host) for host in HOSTS}, 0.2, {"algo-1": 0, "algo-2": 0})
+        quota = Quota(
+            quotas, {host: quotas.create(host) for host in HOSTS}, 0.2, {"algo-1": 0, "algo-2": 0}
+        )
         self.run = JobRun(
             nodes,
             self.supervised,
@@ -79,8 +81,14 @@ def test_it_counts_from_go_to_done(tmp_path: Path) -> None:
     made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 99.0)  # nor is the end
     made.supervised.end()
     result = made.run.until_all_ended()
-    assert {host: got.cpu_seconds for host, got in result.attainment.items()} == {"algo-1": 0.5, "algo-2": 0.25}
-    assert ["0.5 s of CPU" in text for host, text in made.lines if host == "algo-1"] == [False, True]
+    assert {host: got.cpu_seconds for host, got in result.attainment.items()} == {
+        "algo-1": 0.5,
+        "algo-2": 0.25,
+    }
+    assert ["0.5 s of CPU" in text for host, text in made.lines if host == "algo-1"] == [
+        False,
+        True,
+    ]
 
 
 def test_nodes_that_wait_at_no_barrier_count_from_their_start_to_the_first_ones_end(
@@ -95,7 +103,10 @@ def test_nodes_that_wait_at_no_barrier_count_from_their_start_to_the_first_ones_
     made.supervised.cpu_seconds = dict.fromkeys(HOSTS, 50.0)
     made.supervised.end()
     result = made.run.until_all_ended()
-    assert {host: got.cpu_seconds for host, got in result.attainment.items()} == {"algo-1": 0.5, "algo-2": 1.0}
+    assert {host: got.cpu_seconds for host, got in result.attainment.items()} == {
+        "algo-1": 0.5,
+        "algo-2": 1.0,
+    }
 
 
 def test_without_a_quota_nothing_was_promised(tmp_path: Path) -> None:
@@ -127,9 +138,10 @@ def test_counters_that_cannot_be_read_do_not_end_the_job(
 
 def test_the_note_says_what_is_known() -> None:
     full = NodeAttainment(100.0, 20.0, 6.0, 20.0, 93.9, 0.04)
-    assert attainment_note(full) == (
-        "6.0 s of CPU in 100.0 s, where its quota allows 20.0 s; 30% of what it asked for; its quota was used up in 4% "
-        "of the periods; waited 93.9 s for a CPU with quota left"
+    assert (
+        attainment_note(full)
+        == "6.0 s of CPU in 100.0 s, where its quota allows 20.0 s; 30% of what it asked for; its"
+        " quota was used up in 4% of the periods; waited 93.9 s for a CPU with quota left"
     )
     bare = NodeAttainment(100.0, 20.0, 6.0, None, None, None)
     assert attainment_note(bare) == "6.0 s of CPU in 100.0 s, where its quota allows 20.0 s"

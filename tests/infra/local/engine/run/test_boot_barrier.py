@@ -1,4 +1,6 @@
-"""The boot barrier: nodes start without a quota, and all are under it before one of them goes on."""
+"""The boot barrier: nodes start without a quota, and all are under it before one of them goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def test_quota_comes_after_every_ready_and_before_any_go(barrier_bench, monkeypa
     def apply(self, group, vcpus):
         boots = [node.opt_ml.parent / "boot" for node in barrier_bench.nodes]
         seen.append(
-            (vcpus, all((boot / "ready").exists() for boot in boots), any((boot / "go").exists() for boot in boots))
+            (
+                vcpus,
+                all((boot / "ready").exists() for boot in boots),
+                any((boot / "go").exists() for boot in boots),
+            )
         )
 
     monkeypatch.setattr(CpuQuotas, "apply", apply)
@@ -52,7 +58,9 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
     lifted = []
 
     def lift(self, group):
-        lifted.append(all((node.opt_ml.parent / "boot" / "done").exists() for node in barrier_bench.nodes))
+        lifted.append(
+            all((node.opt_ml.parent / "boot" / "done").exists() for node in barrier_bench.nodes)
+        )
 
     monkeypatch.setattr(CpuQuotas, "lift", lift)
     barrier_bench.program(PROGRAM + "(boot / 'done').touch(); time.sleep(0.5)\n")
@@ -73,7 +81,9 @@ def test_a_node_that_is_never_ready_does_not_hold_the_others_for_ever(barrier_be
     barrier_bench.program("if host == 'algo-2': sys.exit(time.sleep(2))\n" + PROGRAM)
     result = barrier_bench.run(nodes=2)
     assert result.failed_host is None
-    assert any("not ready by then: " in text and "algo-2" in text for _, text in barrier_bench.lines)
+    assert any(
+        "not ready by then: " in text and "algo-2" in text for _, text in barrier_bench.lines
+    )
 
 
 def test_a_node_that_ends_before_it_is_ready_is_the_cause(barrier_bench):
@@ -88,8 +98,16 @@ def test_a_node_that_ends_before_it_is_ready_is_the_cause(barrier_bench):
     [
         ({"SM_BOOT_BARRIER": "1"}, {}, True),
         ({}, {}, False),
-        ({"SM_BOOT_BARRIER": "1"}, {"sagemaker_submit_directory": '"s3://bucket/source.tar.gz"'}, False),
-        ({"SM_BOOT_BARRIER": "1"}, {"sagemaker_submit_directory": "s3://bucket/source.tar.gz"}, False),
+        (
+            {"SM_BOOT_BARRIER": "1"},
+            {"sagemaker_submit_directory": '"s3://bucket/source.tar.gz"'},
+            False,
+        ),
+        (
+            {"SM_BOOT_BARRIER": "1"},
+            {"sagemaker_submit_directory": "s3://bucket/source.tar.gz"},
+            False,
+        ),
         ({"SM_BOOT_BARRIER": "1"}, {"sagemaker_submit_directory": '"/opt/ml/code"'}, True),
     ],
 )
@@ -98,7 +116,9 @@ def test_only_the_images_own_program_uses_it(job, environment, hyperparameters, 
 
 
 def test_another_program_of_the_image_is_not_trusted_to_wait(job):
-    """It would never say `ready`, and so would run without a quota under a label that promises one."""
+    """It would never say `ready`, and so would run without a quota under a label that promises
+    one.
+    """
     image = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
     assert uses_boot_barrier(job, image)
     assert uses_boot_barrier(replace(job, environment={"SAGEMAKER_PROGRAM": "train.py"}), image)
@@ -110,7 +130,9 @@ def test_another_program_of_the_image_is_not_trusted_to_wait(job):
 
 def test_quota_of_another_program_is_in_force_from_the_start(barrier_bench, monkeypatch):
     applied = []
-    monkeypatch.setattr(CpuQuotas, "apply", lambda self, group, vcpus: applied.append(list(barrier_bench.lines)))
+    monkeypatch.setattr(
+        CpuQuotas, "apply", lambda self, group, vcpus: applied.append(list(barrier_bench.lines))
+    )
     barrier_bench.program("print('train')")
     barrier_bench.run(environment={"SAGEMAKER_PROGRAM": "other.py"})
     has_groups = barrier_bench.engine._quotas is not None
@@ -119,7 +141,9 @@ def test_quota_of_another_program_is_in_force_from_the_start(barrier_bench, monk
 
 
 def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_ended(tmp_path):
-    nodes = [Node(f"algo-{number}", "127.0.0.1", tmp_path / f"algo-{number}" / "ml") for number in (1, 2)]
+    nodes = [
+        Node(f"algo-{number}", "127.0.0.1", tmp_path / f"algo-{number}" / "ml") for number in (1, 2)
+    ]
     for node in nodes:
         (node.opt_ml.parent / "boot").mkdir(parents=True)
     quotas = CpuQuotas(1, tmp_path / "cgroups")

@@ -6,7 +6,8 @@ from infra.local.engine.run.failure import failure_reason, is_connection_loss, r
 from infra.local.interfaces import NodeExit
 
 LOST = (
-    'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:52"'
+    'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "RuntimeError: [gloo] Connection closed by'
+    ' peer [127.0.0.1]:52"'
 )
 RAISED = 'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "ValueError: boom"'
 KILLED = 'ExecuteUserScriptError:\nExitCode -9\nErrorMessage ""'
@@ -36,10 +37,20 @@ def test_root_cause(exits, culprit):
 
 def test_an_abort_by_gloo_is_a_connection_loss_and_a_kill_is_not():
     assert is_connection_loss(node_exit("algo-1", 1, 0, LOST.replace("ExitCode 1", "ExitCode -6")))
-    assert not is_connection_loss(node_exit("algo-1", 1, 0, LOST.replace("ExitCode 1", "ExitCode -9")))
+    assert not is_connection_loss(
+        node_exit("algo-1", 1, 0, LOST.replace("ExitCode 1", "ExitCode -9"))
+    )
 
 
 def test_reason_is_worded_as_aws_words_it():
-    assert failure_reason(node_exit("algo-1", 1, 0, RAISED), 1) == f"AlgorithmError: {RAISED}, exit code: 1"
-    assert failure_reason(node_exit("algo-2", 1, 0, RAISED), 2) == f"AlgorithmError: algo-2: {RAISED}, exit code: 1"
-    assert failure_reason(node_exit("algo-2", -11, 0), 2).startswith("AlgorithmError: algo-2 was ended by SIGSEGV")
+    assert (
+        failure_reason(node_exit("algo-1", 1, 0, RAISED), 1)
+        == f"AlgorithmError: {RAISED}, exit code: 1"
+    )
+    assert (
+        failure_reason(node_exit("algo-2", 1, 0, RAISED), 2)
+        == f"AlgorithmError: algo-2: {RAISED}, exit code: 1"
+    )
+    assert failure_reason(node_exit("algo-2", -11, 0), 2).startswith(
+        "AlgorithmError: algo-2 was ended by SIGSEGV"
+    )
