@@ -1,9 +1,9 @@
 """Whether a second of an emulated node is worth the same at every node count, quiet and beside busy
 neighbours.
 
-    .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20] [--repeats 3]
-        [--ways first plain ballast apart] [--torch-python PYTHON] [--report REPORT.json] [--output
-        FILE.json]
+    .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20]
+        [--repeats 3] [--ways first plain ballast apart] [--torch-python PYTHON]
+        [--report REPORT.json] [--output FILE.json]
 
 The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they
 attained. Each repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to
@@ -82,7 +82,8 @@ torch.set_num_threads(1)
 layers = [torch.nn.Linear(64, 128), torch.nn.ReLU()]
 for _ in range(5): layers += [torch.nn.Linear(128, 128), torch.nn.ReLU()]
 model = torch.nn.Sequential(*layers, torch.nn.Linear(128, 10))
-dist.init_process_group("gloo", init_method="file://" + os.environ["RENDEZVOUS"], rank=rank, world_size=world)
+rendezvous = "file://" + os.environ["RENDEZVOUS"]
+dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world)
 model = DistributedDataParallel(model)
 optimiser = torch.optim.AdamW(model.parameters(), lr=0.002)
 x, y = torch.rand(batch // world, 64), torch.randint(0, 10, (batch // world,))

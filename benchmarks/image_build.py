@@ -1,7 +1,8 @@
 """How long the training image takes and what is sent, through the builder that a run uses:
 CodeBuild's local twin.
 
-    .venv/bin/python benchmarks/image_build.py [--repeats 3] [--base-image NAME] [--output FILE.json]
+    .venv/bin/python benchmarks/image_build.py [--repeats 3] [--base-image NAME]
+        [--output FILE.json]
 
 Needs what the container engine needs (infra/local/README.md), as root, and a base image
 (infra/local/base_image.sh). On a platform of its own, with an empty registry, each case does what a

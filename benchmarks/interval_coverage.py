@@ -1,7 +1,8 @@
 """How often the intervals of T(N) and S(N) cover the truth: scaling/analysis/intervals.py on
 simulated sweeps.
 
-    .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7] [--output FILE.json]
+    .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
+        [--output FILE.json]
 
 A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard
 deviation) and a number of repeats. Its sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the median

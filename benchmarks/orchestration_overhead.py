@@ -1,7 +1,8 @@
 """What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take on
 the platform.
 
-    .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1] [--output FILE.json]
+    .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1]
+        [--output FILE.json]
 
 A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated
 engine at real speed, through a proxy that counts calls. One smaller sweep goes before, as the first

@@ -1,8 +1,8 @@
 """Does the training program (infra/image) run on every PyTorch release whose container it can meet?
 
-    make matrix                                                        # all releases: about 5 GB of
-    downloads each .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep]
-    [--output FILE.json]
+    make matrix                            # all releases: about 5 GB of downloads each
+    .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep]
+        [--output FILE.json]
 
 One environment after another, each with what such a container holds (its Python, torch, its NumPy)
 and what the Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and what torch and
@@ -367,7 +367,8 @@ import sys; sys.path.insert(0, sys.argv[1])
 from training.imports import import_lightning
 import_lightning()
 import training.run, training.wrap
-print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in packages}}))
+versions = {name: version(name) for name in packages}
+print(json.dumps({"python": platform.python_version(), **versions}))
 """
 
 

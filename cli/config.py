@@ -19,8 +19,10 @@ from configs import INIT_CONFIG
     type=click.Path(path_type=Path),
     help="Your training script; without it, an example is made.",
 )
-@click.option("--output", default=INIT_CONFIG, show_default=True, type=click.Path(dir_okay=False, path_type=Path),
-              help="Config to write.")  # fmt: skip
+@click.option(
+    "--output", default=INIT_CONFIG, show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path), help="Config to write.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @guarded
 def init_own_script(script: Path | None, output: Path, force: bool) -> None:

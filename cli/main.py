@@ -59,7 +59,8 @@ def main() -> None:
 @set_option
 @click.option(
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
-    help="Continue a sweep instead of starting one; without an id, the latest of this config if unfinished.",
+    help="Continue a sweep instead of starting one;"
+         " without an id, the latest of this config if unfinished.",
 )  # fmt: skip
 @click.option(
     "--as-started",
@@ -337,8 +338,8 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     "--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline."
 )
 @click.option(
-    "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True, metavar="SECONDS",
-    help="With --follow: the longest to wait for the sweep's end.",
+    "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True,
+    metavar="SECONDS", help="With --follow: the longest to wait for the sweep's end.",
 )  # fmt: skip
 @sweep_config_option
 @output_option

@@ -91,10 +91,10 @@ def _policy(training: TrainingConfig) -> str:
         else POLICY_LABELS[training.batch.policy]
     )
     rate = training.learning_rate
-    return (
-        f"{batch},"
-        f" {'learning rate left to the program' if rate is None else f'learning-rate rule {rate.rule}'}"
+    learning_rate = (
+        "learning rate left to the program" if rate is None else f"learning-rate rule {rate.rule}"
     )
+    return f"{batch}, {learning_rate}"
 
 
 def _number(value: float | None) -> str:
@@ -144,6 +144,6 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
         bucket, prefix = split_uri(section.source)
         return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
     dataset = scan_directory(section)
-    uri = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)}"
+    prefix = names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)
     folders = channel_folders(section, [file.name for file in dataset.files])
-    return {"dataset_uri": uri, "dataset_folders": folders}
+    return {"dataset_uri": f"s3://{platform.bucket}/{prefix}", "dataset_folders": folders}

@@ -26,8 +26,9 @@ from configs.strict_yaml import parse_yaml
 PACKAGED_CATALOGUE = Path(__file__).with_name("instances.yaml")
 INSTANCE_TYPES = Path(__file__).with_name("instance_types.json")
 SPECS = (
-    "accelerator", "accelerators", "accelerator_memory_gib", "devices_per_accelerator", "vcpus", "memory_gib",
-    "network_gbit_per_second", "network_burst", "efa", "architecture", "instance_store",
+    "accelerator", "accelerators", "accelerator_memory_gib", "devices_per_accelerator", "vcpus",
+    "memory_gib", "network_gbit_per_second", "network_burst", "efa", "architecture",
+    "instance_store",
 )  # fmt: skip
 """The facts about hardware: fields of an InstanceType, each with a source."""
 NO_PRICE_NOTE = "no dated reading of the us-east-1 list found"

@@ -17,8 +17,8 @@ from pathlib import Path
 from configs.section import cut
 
 _HOUSEKEEPING = frozenset(
-    {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content", "severity",
-     "windows", "batch_id", "metadata"}
+    {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
+     "severity", "windows", "batch_id", "metadata"}
 )  # fmt: skip
 """Arguments of every expectation that say nothing of the data."""
 _OURS = frozenset({"meta", "metadata", "severity"})

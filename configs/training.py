@@ -16,8 +16,8 @@ from configs.section import NOT_COMPARED, Section, hide_values, refuse_control_c
 
 Scalar = bool | int | float | str
 PLACEHOLDERS = frozenset(
-    {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate", "nodes", "world_size",
-     "seed", "repeat"}
+    {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate",
+     "nodes", "world_size", "seed", "repeat"}
 )  # fmt: skip
 """What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 MAX_SAMPLES = 1 << 53

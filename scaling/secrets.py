@@ -57,7 +57,8 @@ _SECRET_WORDS = frozenset(
     }
 )
 _SECRET_ENDINGS = (
-    "token", "secret", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey", "accesskey",
+    "token", "secret", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey",
+    "accesskey",
 )  # fmt: skip
 _OPEN_WORDS = frozenset(
     {"compass", "bypass", "encompass", "surpass", "trespass", "underpass", "overpass"}
@@ -95,7 +96,11 @@ _OPEN_KEY_KINDS = frozenset(
 )
 """What FOO_KEY is about where it is an environment variable and no secret."""
 
-_IS_A_NUMBER = r"[\"']?\s*[=:]\s*[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)(?![^\s,;&\"'}\])])"
+_IS_A_NUMBER = (
+    r"[\"']?\s*[=:]\s*[\"']?"
+    r"(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)"
+    r"(?![^\s,;&\"'}\])])"
+)
 """After "token": loss_per_token=0.5 and token: 17 are measurements; a number of ten digits and more
 may be a secret.
 """
@@ -110,15 +115,16 @@ _SHAPES = tuple(
         (r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\S+", HIDDEN),
         (r"https://[\w-]+\.webhook\.office\.com/\S+", HIDDEN),
         (
-            r"(?i)(?<=[?&])((?:[\w.-]{0,60}(?:token|secret|password|signature|api_?key)|key|sig|auth|code)=)[^&\s\"']+",
+            r"(?i)(?<=[?&])((?:[\w.-]{0,60}(?:token|secret|password|signature|api_?key)"
+            r"|key|sig|auth|code)=)[^&\s\"']+",
             rf"\1{HIDDEN}",
         ),
         (r"(?i)\b(bearer\s+)(?=\S{6})[^\s\"',;]+", rf"\1{HIDDEN}"),
         (r"(?i)\b(basic\s+)(?=[A-Za-z0-9+/]*[\d=])[A-Za-z0-9+/]{8,}={0,2}", rf"\1{HIDDEN}"),
         (
-            r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|account[_-]?key"
-            r"|token(?!" + _IS_A_NUMBER + r")|authorization"
-            r"|cookie)(?:\\{0,3}[\"'])?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)"
+            r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key"
+            r"|access[_-]?key|account[_-]?key|token(?!" + _IS_A_NUMBER + r")|authorization|cookie)"
+            r"(?:\\{0,3}[\"'])?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)"
             # the quotes of JSON within JSON have backslashes
             r"(?:\\{0,3}\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
             rf"\1{HIDDEN}",

@@ -1,7 +1,8 @@
 """Sweeps that are killed, cut off and resumed until they are done: what the platform's ledger says
 of them in the end.
 
-    .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--at-once 4] [--work-dir DIR] [--output FILE.json]
+    .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--at-once 4] [--work-dir DIR]
+        [--output FILE.json]
 
 A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the
 simulated engine, through a proxy. Its seed says at which calls up to three of its tries are struck

@@ -71,8 +71,9 @@ def accuracy(predictions):
 
 def main():
     defaults = {
-        "output_dir": os.environ.get("SM_MODEL_DIR", "output"), "save_strategy": "no", "eval_strategy": "epoch",
-        "report_to": "none", "disable_tqdm": True, "learning_rate": 1e-3, "use_cpu": not torch.cuda.is_available(),
+        "output_dir": os.environ.get("SM_MODEL_DIR", "output"), "save_strategy": "no",
+        "eval_strategy": "epoch", "report_to": "none", "disable_tqdm": True, "learning_rate": 1e-3,
+        "use_cpu": not torch.cuda.is_available(),
     }  # fmt: skip
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(**defaults)

@@ -43,7 +43,8 @@ def end_sweep(
     if not is_cancel(error):
         if job_names:
             logger.warning(
-                "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over, `nodesweep stop %s` stops them",
+                "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over,"
+                " `nodesweep stop %s` stops them",
                 len(job_names), sweep, sweep,
             )  # fmt: skip
     elif config.sweep.on_cancel == "leave":

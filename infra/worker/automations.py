@@ -1,9 +1,12 @@
 """Automations at the Prefect server, none until this command is given: runs without a process,
 notifications.
 
-python -m infra.worker automations                                 runs whose process is gone become Crashed
-python -m infra.worker automations --notify slack-webhook/ops      and a message on regressions, budgets, failures
-python -m infra.worker automations --remove                        none of them
+    python -m infra.worker automations
+        runs whose process is gone become Crashed
+    python -m infra.worker automations --notify slack-webhook/ops
+        and a message on regressions, budgets, failures
+    python -m infra.worker automations --remove
+        none of them
 """
 
 from __future__ import annotations

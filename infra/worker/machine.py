@@ -136,8 +136,8 @@ def _start(
         environment["PREFECT_WORKER_WEBSERVER_PORT"] = str(machine.port + 1)
     with open(machine.folder / f"{name}.log", "ab") as log:
         process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
+            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     write_json(
         machine.folder / f"{name}.json",
@@ -168,8 +168,8 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
     command += machine.platform_options if verb == "start" else ()
     try:
         done = subprocess.run(
-            command, cwd=REPOSITORY, env=_without_database(os.environ), capture_output=True, text=True,
-            timeout=seconds, check=False,
+            command, cwd=REPOSITORY, env=_without_database(os.environ), capture_output=True,
+            text=True, timeout=seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise MachineError(

@@ -193,9 +193,8 @@ FILE = METRICS_FILE
 
 _STEP, _STEP_SECONDS, _START = "step", "step_seconds", "run_start_unix_seconds"
 # `name=value` as a word of its own, ended by a semicolon, a comma, a blank or the line.
-_FIELD = re.compile(
-    rf"(?:^|[\s;,])({'|'.join((*NUMBERS, 'rank', _STEP, _STEP_SECONDS, _START))})=([-+0-9.eE]+)(?=[;,\s]|$)"
-)
+_NAMES = "|".join((*NUMBERS, "rank", _STEP, _STEP_SECONDS, _START))
+_FIELD = re.compile(rf"(?:^|[\s;,])({_NAMES})=([-+0-9.eE]+)(?=[;,\s]|$)")
 
 
 def searchable(line: str) -> str:

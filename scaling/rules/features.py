@@ -13,8 +13,7 @@ from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
 from scaling.rules.rule import Facts, advises, refuses
 
-# -- problems
-# ----------------------------------------------------------------------------------------------------------
+# -- problems --------------------------------------------------------------------------------------
 
 
 @refuses
@@ -123,8 +122,7 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
     ]
 
 
-# -- hints
-# -------------------------------------------------------------------------------------------------------------
+# -- hints -----------------------------------------------------------------------------------------
 
 
 @advises

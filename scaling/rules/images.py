@@ -21,7 +21,8 @@ SMDDP_BY_PATCH = frozenset({(2, 4, 0), (2, 5, 1)})
 of March 2025). AWS's table of containers with SMDDP names neither.
 """
 _LAST_PATCH = {
-    (1, 3): 1, (1, 7): 1, (1, 8): 1, (1, 9): 1, (1, 10): 2, (1, 12): 1, (1, 13): 1, (2, 0): 1, (2, 5): 1, (2, 7): 1,
+    (1, 3): 1, (1, 7): 1, (1, 8): 1, (1, 9): 1, (1, 10): 2, (1, 12): 1, (1, 13): 1, (2, 0): 1,
+    (2, 5): 1, (2, 7): 1,
 }  # fmt: skip
 """Third number of the version that a tag with two, as `2.5-gpu-py311`, stands for, where it is not
 0 (sagemaker-core, version_aliases in image_uri_config/pytorch.json).
@@ -38,8 +39,9 @@ _URI = re.compile(
 # SDK's): the folders of aws/deep-learning-containers, pytorch/training/docker. Older versions come
 # with several, later tags say it.
 _CUDA_OF_VERSION: dict[tuple[int, ...], str] = {
-    (2, 2): "121", (2, 3): "121", (2, 4): "124", (2, 5): "124", (2, 6): "126", (2, 7): "128", (2, 8): "129",
-    (2, 9): "130", (2, 10): "130", (2, 11): "130", (2, 12): "130", (2, 13): "133", (2, 14): "133",
+    (2, 2): "121", (2, 3): "121", (2, 4): "124", (2, 5): "124", (2, 6): "126", (2, 7): "128",
+    (2, 8): "129", (2, 9): "130", (2, 10): "130", (2, 11): "130", (2, 12): "130", (2, 13): "133",
+    (2, 14): "133",
 }  # fmt: skip
 _TAG = re.compile(r"^(?P<version>\d+\.\d+(\.\d+)?)-(?P<device>gpu|cpu|cu\d+|neuronx?)\b")
 

@@ -308,8 +308,9 @@ def _sweep_values(report: ScalingReport) -> dict[str, Any]:
 
 def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
     metric = point.final_metric
-    of_point = ("nodes", "repeat", "attempt", "job_name", "status", "used", "spot", "reason", "world_size",
-                "global_batch_size", "per_replica_batch_size", "learning_rate")  # fmt: skip
+    of_point = ("nodes", "repeat", "attempt", "job_name", "status", "used", "spot", "reason",
+                "world_size", "global_batch_size", "per_replica_batch_size",
+                "learning_rate")  # fmt: skip
     return {
         **{name: getattr(point, name) for name in of_point},
         **point.clocks.model_dump(),

@@ -28,7 +28,8 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Data Docs: {{ report.dataset }}</title>
 <style>
-  body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #1b1f24; }
+  body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; \
+padding: 0 1rem; color: #1b1f24; }
   h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
   table { border-collapse: collapse; width: 100%; } th { text-align: left; }
   th, td { border-bottom: 1px solid #d8dee4; padding: .3rem .6rem; vertical-align: top; }
@@ -37,15 +38,20 @@ _PAGE = """<!doctype html>
   .good { color: #116329; } .bad { color: #a40e26; font-weight: 600; } .mild { color: #7d4e00; }
 </style>
 <h1>Data Docs: {{ report.dataset }}
-  <span class="{{ 'good' if report.success else 'bad' }}">{{ 'valid' if report.success else 'not valid' }}</span></h1>
-<p>{{ report.files | length }} files, {{ report.rows }} rows, {{ report.suite | length }} expectations per file.
+  <span class="{{ 'good' if report.success else 'bad' }}">
+    {{- 'valid' if report.success else 'not valid' }}</span></h1>
+<p>{{ report.files | length }} files, {{ report.rows }} rows, \
+{{ report.suite | length }} expectations per file.
 Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
-{% for title, style, failures in [("Problems", "bad", report.problems), ("Warnings", "mild", report.warnings)] %}
+{% for title, style, failures in [
+  ("Problems", "bad", report.problems), ("Warnings", "mild", report.warnings)
+] %}
 {% if failures %}<h2 class="{{ style }}">{{ title }} ({{ failures | length }})</h2>
 <ul>{% for failure in failures %}<li>{{ failure.message }}</li>{% endfor %}</ul>{% endif %}
 {% endfor %}
 <h2>Expectations</h2>
-<table><tr><th>Result</th><th>Expectation</th><th>Arguments</th><th>Severity</th><th>Files that broke it</th></tr>
+<table><tr><th>Result</th><th>Expectation</th><th>Arguments</th><th>Severity</th>\
+<th>Files that broke it</th></tr>
 {% for spec, broken in suite %}<tr>
   <td class="{{ 'bad' if broken else 'mild' if unread else 'good' }}">
     {{- 'failed' if broken else 'not checked everywhere' if unread else 'passed' }}</td>
@@ -55,12 +61,15 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
   <td>{{ spec.severity }}</td><td>{{ broken | join(", ") }}</td></tr>
 {% endfor %}</table>
 <h2>Files</h2>
-<table><tr><th>File</th><th>Result</th><th>Rows</th><th>Expectations evaluated</th><th>Failures</th></tr>
+<table><tr><th>File</th><th>Result</th><th>Rows</th><th>Expectations evaluated</th>\
+<th>Failures</th></tr>
 {% for file in files %}<tr>
   <td><code>{{ file.file }}</code></td>
-  <td class="{{ 'good' if file.success else 'bad' }}">{{ 'valid' if file.success else 'not valid' }}</td>
+  <td class="{{ 'good' if file.success else 'bad' }}">
+    {{- 'valid' if file.success else 'not valid' }}</td>
   <td class="number">{{ 'unreadable' if file.rows is none else file.rows }}</td>
-  <td class="number">{{ file.expectations }}</td><td class="number">{{ file.failures | length }}</td></tr>
+  <td class="number">{{ file.expectations }}</td>\
+<td class="number">{{ file.failures | length }}</td></tr>
 {% endfor %}</table>
 {% if hidden %}<p>{{ hidden }} more valid files.</p>{% endif %}
 </html>

@@ -136,10 +136,8 @@ def find_engine() -> str:
             continue
         if answer.returncode == 0:
             return path
-        problems.append(
-            f"{name}:"
-            f" {(answer.stderr.strip().splitlines() or ['exit code ' + str(answer.returncode)])[-1]}"
-        )
+        said = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        problems.append(f"{name}: {said[-1]}")
     raise PreflightRefused(
         f"image.builder: docker needs an engine where the flow runs ({'; '.join(problems)}); "
         "start one, or set image.builder: codebuild"

@@ -95,10 +95,11 @@ def judge_efs(
     usable = [target for target in targets if target["LifeCycleState"] == "available"]
     if not usable:
         states = ", ".join(sorted(str(target["LifeCycleState"]) for target in targets)) or "none"
-        return Findings(
-            (f"{field}.id: {channel.id} has no mount target that is available ({states}), so no job can mount it; "
-             f"create one in the zone of {_SUBNETS}",)
-        )  # fmt: skip
+        problem = (
+            f"{field}.id: {channel.id} has no mount target that is available ({states}), so no job"
+            f" can mount it; create one in the zone of {_SUBNETS}"
+        )
+        return Findings((problem,))
     notices = _other_network(field, channel, {target.get("VpcId") for target in usable}, nodes)
     zones = {
         target["AvailabilityZoneName"] for target in usable if "AvailabilityZoneName" in target
@@ -182,10 +183,11 @@ def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | Non
 
 def _missing(field: str, channel: FileSystemConfig, region: str) -> Findings:
     other = "EFS" if channel.type == "FSxLustre" else "FSxLustre"
-    return Findings(
-        (f"{field}.id: there is no file system {channel.id} of type {channel.type} in {region}; name one of "
-         f"platform.region, or set type to {other} where it is of that kind",)
-    )  # fmt: skip
+    problem = (
+        f"{field}.id: there is no file system {channel.id} of type {channel.type} in {region}; name"
+        f" one of platform.region, or set type to {other} where it is of that kind"
+    )
+    return Findings((problem,))
 
 
 def _other_network(

@@ -29,9 +29,10 @@ _LOG_ACTIONS = (
     "logs:DescribeLogStreams",
 )
 _VPC_ACTIONS = (
-    "ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface",
-    "ec2:DeleteNetworkInterfacePermission", "ec2:DescribeDhcpOptions", "ec2:DescribeNetworkInterfaces",
-    "ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "ec2:DescribeVpcs",
+    "ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission",
+    "ec2:DeleteNetworkInterface", "ec2:DeleteNetworkInterfacePermission", "ec2:DescribeDhcpOptions",
+    "ec2:DescribeNetworkInterfaces", "ec2:DescribeSecurityGroups", "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
 )  # fmt: skip
 
 
@@ -74,19 +75,22 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
     `in_a_layer`: jobs run in a layer of packages on the image that is given.
     """
     platform, partition = config.platform, _partition(config.platform.role_arn)
-    output = f"arn:{partition}:s3:::{platform.bucket}/{names.sweep_output_prefix(platform.prefix, 'x')}/x"
+    output_prefix = names.sweep_output_prefix(platform.prefix, "x")
+    output = f"arn:{partition}:s3:::{platform.bucket}/{output_prefix}/x"
     needs = [
         Need(("s3:GetObject", "s3:PutObject"), output, platform.bucket),
         Need(("s3:ListBucket",), f"arn:{partition}:s3:::{platform.bucket}", platform.bucket,
              (("s3:prefix", f"{names.sweep_output_prefix(platform.prefix, 'x')}/x"),)),
         Need(_LOG_ACTIONS, f"arn:{partition}:logs:{platform.region}:{_account(config)}:"
                            "log-group:/aws/sagemaker/TrainingJobs:log-stream:x"),
-        Need(("cloudwatch:PutMetricData",), "*", context=(("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),)),
+        Need(("cloudwatch:PutMetricData",), "*",
+             context=(("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),)),
         Need(("ecr:GetAuthorizationToken",), "*"),
     ]  # fmt: skip
     places = []
     if config.dataset is not None:
-        uploaded = f"s3://{platform.bucket}/{names.dataset_data_prefix(platform.prefix, config.dataset.name, 'x')}"
+        prefix = names.dataset_data_prefix(platform.prefix, config.dataset.name, "x")
+        uploaded = f"s3://{platform.bucket}/{prefix}"
         places.append(config.dataset.source if config.dataset.is_remote else uploaded)
     if config.training.source_dir is not None:
         places.append(
@@ -130,10 +134,11 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
     policy = json.loads(unquote(document)) if isinstance(document, str) else document
     if any(_lets_sagemaker_in(statement) for statement in _as_list(policy.get("Statement", []))):
         return Findings()
-    return Findings(
-        (f"{_ROLE}: {role_arn} does not trust SageMaker; allow sts:AssumeRole to the service {_PRINCIPAL} in its "
-         "trust policy",)
-    )  # fmt: skip
+    problem = (
+        f"{_ROLE}: {role_arn} does not trust SageMaker; allow sts:AssumeRole to the service"
+        f" {_PRINCIPAL} in its trust policy"
+    )
+    return Findings((problem,))
 
 
 def judge_simulation(

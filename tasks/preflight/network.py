@@ -16,8 +16,9 @@ from tasks.preflight.rule import NO_PERMISSION, NotThere, Question
 
 _ANYWHERE = "0.0.0.0/0"
 MISSING = frozenset(
-    {"InvalidSubnetID.NotFound", "InvalidSubnetId.Malformed", "InvalidSubnetID.Malformed", "InvalidGroup.NotFound",
-     "InvalidGroupId.Malformed", "InvalidGroupId.NotFound", "InvalidSecurityGroupID.NotFound"}
+    {"InvalidSubnetID.NotFound", "InvalidSubnetId.Malformed", "InvalidSubnetID.Malformed",
+     "InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidGroupId.NotFound",
+     "InvalidSecurityGroupID.NotFound"}
 )  # fmt: skip
 _SUBNETS, _GROUPS = "training.vpc.subnets", "training.vpc.security_group_ids"
 Rows = Sequence[Mapping[str, Any]]
@@ -97,10 +98,11 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     of_groups = {str(group["VpcId"]) for group in groups}
     if len(of_subnets) != 1 or len(of_groups) != 1 or of_subnets == of_groups:
         return Findings()
-    return Findings(
-        (f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; name groups and subnets of "
-         "one VPC",)
-    )  # fmt: skip
+    problem = (
+        f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; name"
+        " groups and subnets of one VPC"
+    )
+    return Findings((problem,))
 
 
 def ask_subnets(question: Question) -> Rows:

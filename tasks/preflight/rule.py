@@ -15,16 +15,19 @@ from configs.models import BenchmarkConfig
 from scaling.rules.rule import Facts, Findings, Rule, together
 from tasks.errors import ForeignAnswer, error_code, is_transient
 
-NO_PERMISSION = frozenset({"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
-                           "NotAuthorized", "UnauthorizedOperation"})  # fmt: skip
+NO_PERMISSION = frozenset(
+    {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
+     "NotAuthorized", "UnauthorizedOperation"}
+)  # fmt: skip
 NO_SUCH_SERVICE = frozenset(
-    {"InvalidAction", "NotImplemented", "OptInRequired", "SubscriptionRequiredException", "UnknownOperation",
-     "UnknownOperationException"}
+    {"InvalidAction", "NotImplemented", "OptInRequired", "SubscriptionRequiredException",
+     "UnknownOperation", "UnknownOperationException"}
 )  # fmt: skip
 
 BAD_CREDENTIALS = frozenset(
-    {"AuthFailure", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidClientTokenId",
-     "InvalidSignatureException", "SignatureDoesNotMatch", "UnrecognizedClientException"}
+    {"AuthFailure", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId",
+     "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch",
+     "UnrecognizedClientException"}
 )  # fmt: skip
 
 

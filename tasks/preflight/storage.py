@@ -65,10 +65,11 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
         )
     if region == platform.region:
         return Findings()
-    return Findings(
-        (f"platform.bucket: {platform.bucket} is in {region}, and SageMaker takes objects of its own region only; "
-         f"use a bucket in {platform.region}, or platform.region: {region}",)
-    )  # fmt: skip
+    problem = (
+        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker takes objects of its own"
+        f" region only; use a bucket in {platform.region}, or platform.region: {region}"
+    )
+    return Findings((problem,))
 
 
 def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:

@@ -264,6 +264,8 @@ def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
     return path.startswith("/v20180820/") or host.startswith("v20180820.") or "s3-control" in host
 
 
+_NO_KEY = "Request is missing Authentication Token"
+_OLD_TOKEN = "The security token included in the request is expired"
 _BAD_TOKEN = "The security token included in the request is invalid."
 _BAD_SIGNATURE = (
     "The request signature we calculated does not match the signature you provided. Check your AWS"
@@ -282,17 +284,17 @@ _WORDS = {
     ("s3", "expired"): ("AccessDenied", "Request has expired"),
     ("s3", "expired token"): ("ExpiredToken", "The provided token has expired."),
     ("s3", "denied"): ("AccessDenied", "Access Denied"),
-    ("json", "no key"): ("MissingAuthenticationTokenException", "Request is missing Authentication Token"),
+    ("json", "no key"): ("MissingAuthenticationTokenException", _NO_KEY),
     ("json", "unknown key"): ("UnrecognizedClientException", _BAD_TOKEN),
     ("json", "wrong signature"): ("InvalidSignatureException", _BAD_SIGNATURE),
     ("json", "expired"): ("InvalidSignatureException", "Signature expired"),
-    ("json", "expired token"): ("ExpiredTokenException", "The security token included in the request is expired"),
+    ("json", "expired token"): ("ExpiredTokenException", _OLD_TOKEN),
     ("json", "denied"): ("AccessDeniedException", _DENIED),
-    ("query", "no key"): ("MissingAuthenticationToken", "Request is missing Authentication Token"),
+    ("query", "no key"): ("MissingAuthenticationToken", _NO_KEY),
     ("query", "unknown key"): ("InvalidClientTokenId", _BAD_TOKEN),
     ("query", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
     ("query", "expired"): ("RequestExpired", "Request has expired"),
-    ("query", "expired token"): ("ExpiredToken", "The security token included in the request is expired"),
+    ("query", "expired token"): ("ExpiredToken", _OLD_TOKEN),
     ("query", "denied"): ("AccessDenied", _DENIED),
 }  # fmt: skip
 """(kind of service, what is wrong) -> AWS's code and message."""

@@ -193,7 +193,10 @@ def _xml(protocol: str, code: str, message: str, http_status: int, identity: str
     if protocol == "s3":
         content = f"<Error>{error}<RequestId>{identity}</RequestId></Error>"
     elif protocol == "ec2":
-        content = f"<Response><Errors><Error>{error}</Error></Errors><RequestID>{identity}</RequestID></Response>"
+        content = (
+            f"<Response><Errors><Error>{error}</Error></Errors>"
+            f"<RequestID>{identity}</RequestID></Response>"
+        )
     else:
         kind = "Sender" if http_status < 500 else "Receiver"
         wrapped = f"<Error><Type>{kind}</Type>{error}</Error><RequestId>{identity}</RequestId>"

@@ -27,7 +27,8 @@ SCOPE = (
 )
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256"
-    rf" Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]+)"
+    rf" Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),"
+    r"\s*Signature=(?P<signature>[0-9a-f]+)"
 )
 CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
 """SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""

@@ -272,8 +272,7 @@ class BuildExecution:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", str(error)) from error
         self._log(f"{repository}:{tag}: digest: {image.digest}")
 
-    # -- changes of the record
-    # ------------------------------------------------------------------------------------
+    # -- changes of the record ---------------------------------------------------------------------
 
     def _enter(self, phase: str) -> None:
         if self._stop.is_set():

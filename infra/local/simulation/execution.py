@@ -165,8 +165,7 @@ class SimulatedExecution:
         ending = self._train()
         return self._upload() if ending.status == "Completed" else ending
 
-    # -- training
-    # -------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     def _train(self) -> Ending:
         """Pass the time until the first of: the end of the work, MaxRuntimeInSeconds, a fault."""
@@ -219,8 +218,7 @@ class SimulatedExecution:
             interval = self._work.train_seconds / VALIDATIONS
             self._done_seconds = interval * int((self._done_seconds + spent_seconds) / interval)
 
-    # -- results
-    # --------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _upload(self) -> Ending:
         """output.tar.gz with metrics.json. There is no model."""
@@ -266,8 +264,7 @@ class SimulatedExecution:
         except (ClientError, BotoCoreError):
             logger.exception("Job %s: its log could not be written", self._job.name)
 
-    # -- between segments
-    # -----------------------------------------------------------------------------------------
+    # -- between segments --------------------------------------------------------------------------
 
     def _goes_on(self, ending: Ending) -> bool:
         """Whether another segment follows; if so, the job is brought to where that begins."""
@@ -288,8 +285,7 @@ class SimulatedExecution:
     def _cold_start_seconds(self) -> float:
         return self._model.startup_seconds + self._runner.cold_start_seconds
 
-    # -- the virtual clock
-    # ----------------------------------------------------------------------------------------
+    # -- the virtual clock -------------------------------------------------------------------------
 
     def _pass(self, seconds: float) -> None:
         """Let virtual time pass. Raises WaitEnded for a stop, and for MaxWaitTimeInSeconds."""

@@ -115,8 +115,7 @@ class S3Snapshot:
             self._put_object(record, body)
         self._remove_orphans(in_use)
 
-    # -- writing
-    # --------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def _s3(self) -> Any:
         return self._clients("s3", DEFAULT_REGION)
@@ -246,8 +245,7 @@ class S3Snapshot:
         )
         return [head["ContentLength"] for head in heads]
 
-    # -- restoring
-    # ------------------------------------------------------------------------------------------------
+    # -- restoring ---------------------------------------------------------------------------------
 
     def _put_object(self, record: dict[str, Any], body: Path) -> None:
         where = {"Bucket": record["bucket"], "Key": record["key"]}

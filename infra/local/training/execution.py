@@ -258,8 +258,7 @@ class JobExecution:
             return Ending("MaxWaitTimeExceeded" if is_wait else "MaxRuntimeExceeded")
         return Ending("Stopped" if result.stopped else "Completed")
 
-    # -- between segments
-    # -----------------------------------------------------------------------------------------
+    # -- between segments --------------------------------------------------------------------------
 
     def _goes_on(self, ending: Ending) -> bool:
         """Whether another segment follows; if so, the job is brought to where that begins."""
@@ -279,8 +278,7 @@ class JobExecution:
     def _is_retried(self, ending: Ending) -> bool:
         return self._retries.may_follow(ending) and not self._stop.is_set()
 
-    # -- changes of the record
-    # ------------------------------------------------------------------------------------
+    # -- changes of the record ---------------------------------------------------------------------
 
     def _end_instances(self) -> None:
         now = self._clock()

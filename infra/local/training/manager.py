@@ -244,8 +244,7 @@ class TrainingJobs:
             self._release_pools()
             self._store.save_rest()
 
-    # -- the workers
-    # ----------------------------------------------------------------------------------------------
+    # -- the workers -------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (waiting := self._next()) is not None:
@@ -298,8 +297,7 @@ class TrainingJobs:
 
         return change
 
-    # -- under the lock
-    # -------------------------------------------------------------------------------------------
+    # -- under the lock ----------------------------------------------------------------------------
 
     def _enqueue(self, waiting: Waiting) -> None:
         job, now = waiting.job, waiting.job.creation_time
@@ -324,8 +322,7 @@ class TrainingJobs:
         warm = f" Reusing the warm pool of {job.reused_pool_of}." if job.reused_pool_of else ""
         return f"Preparing the instances for training.{warm} {self._runner.starting_text(job)}"
 
-    # -- quotas and warm pools, under the lock
-    # --------------------------------------------------------------------
+    # -- quotas and warm pools, under the lock -----------------------------------------------------
 
     def _check_quotas(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
         """The job's own usage, and its pool's: one that it takes over is not counted twice."""
@@ -394,8 +391,7 @@ class TrainingJobs:
                 job.warm_pool.end(now)
                 self._save(job)
 
-    # -- records, under the lock
-    # ----------------------------------------------------------------------------------
+    # -- records, under the lock -------------------------------------------------------------------
 
     def _find(self, region: str, name: str) -> TrainingJob:
         job = self._jobs.get(job_key(region, name))

@@ -75,7 +75,8 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
         "console.aws.amazon.com",
     )
     host = f"{region}.{domain}"
-    return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{quote(point.job_name, safe='')}"
+    job_name = quote(point.job_name, safe="")
+    return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{job_name}"
 
 
 def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:

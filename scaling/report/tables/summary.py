@@ -174,8 +174,8 @@ def _per_node_count(columns: Sequence[Column[SummaryRow]], report: ScalingReport
         [Group(shown_rows(report))],
         is_bad=lambda row: row.n == 0,
     )
-    caption = f"{summary_caption(report)}{_interval_note(table)}{hidden_note(report)}{source_note(report)}"
-    return replace(table, caption=caption)
+    notes = f"{_interval_note(table)}{hidden_note(report)}{source_note(report)}"
+    return replace(table, caption=f"{summary_caption(report)}{notes}")
 
 
 def _interval_note(table: TextTable) -> str:

@@ -13,7 +13,8 @@ from configs.catalogue import InstanceType
 PROVIDER, DEVICE_RDMA, FORK_SAFE = "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "RDMAV_FORK_SAFE"
 TOOLKIT_EFA_TYPES = frozenset(
     {"ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge",
-     "ml.p4de.24xlarge", "ml.p5.48xlarge", "ml.p5e.48xlarge", "ml.trn1.32xlarge", "ml.p6e-gb200.36xlarge"}
+     "ml.p4de.24xlarge", "ml.p5.48xlarge", "ml.p5e.48xlarge", "ml.trn1.32xlarge",
+     "ml.p6e-gb200.36xlarge"}
 )  # fmt: skip
 """Where sagemaker-training 5.1.4 exports FI_PROVIDER=efa by itself (SM_EFA_NCCL_INSTANCES)."""
 _RDMA_FAMILIES = frozenset({"p4d", "p4de", "p5", "p5e", "p5en", "trn1", "trn1n"})

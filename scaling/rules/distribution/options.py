@@ -28,9 +28,9 @@ SMDDP_ALLGATHER_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 SMP_V1_TYPES = ("ml.g4dn.12xlarge", *SMDDP_TYPES)
 SMP_V2_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge", "ml.p5.48xlarge", "ml.p5e.48xlarge")
 SDK_SMDDP_VERSIONS = frozenset(
-    {(1, 6), (1, 6, 0), (1, 7), (1, 7, 1), (1, 8), (1, 8, 0), (1, 8, 1), (1, 9), (1, 9, 0), (1, 9, 1), (1, 10),
-     (1, 10, 0), (1, 10, 2), (1, 11), (1, 11, 0), (1, 12), (1, 12, 0), (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1),
-     (2, 1, 0), (2, 1, 2), (2, 2, 0)}
+    {(1, 6), (1, 6, 0), (1, 7), (1, 7, 1), (1, 8), (1, 8, 0), (1, 8, 1), (1, 9), (1, 9, 0),
+     (1, 9, 1), (1, 10), (1, 10, 0), (1, 10, 2), (1, 11), (1, 11, 0), (1, 12), (1, 12, 0),
+     (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0)}
 )  # fmt: skip
 """SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS: PyTorch for smddp, and for pytorchddp,
 which the SDK turns into smddp before it checks. tests/scaling/sdk_tables.json holds a recording of

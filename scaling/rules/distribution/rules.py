@@ -29,8 +29,7 @@ _SMDDP_MCA = _RUNNER_MCA | {"plm_rsh_num_concurrent"}
 _FIELD = "training.distribution"
 
 
-# -- instances
-# ---------------------------------------------------------------------------------------------------------
+# -- instances -------------------------------------------------------------------------------------
 
 
 def only_on(types: tuple[str, ...], source: str) -> Judge[Facts]:
@@ -134,8 +133,7 @@ def processes_are_known(facts: Facts) -> list[str]:
     ]
 
 
-# -- mpirun
-# ------------------------------------------------------------------------------------------------------------
+# -- mpirun ----------------------------------------------------------------------------------------
 
 
 @refuses
@@ -196,8 +194,7 @@ def no_rdma_where_none_is(facts: Facts) -> list[str]:
     ]
 
 
-# -- program
-# -----------------------------------------------------------------------------------------------------------
+# -- program ---------------------------------------------------------------------------------------
 
 
 @refuses
@@ -225,8 +222,7 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
         )
 
 
-# -- model parallelism
-# -------------------------------------------------------------------------------------------------
+# -- model parallelism -----------------------------------------------------------------------------
 
 
 @refuses
@@ -313,8 +309,7 @@ def _worlds(facts: Facts) -> list[tuple[int, int]]:
     return [(nodes, nodes * facts.processes_per_node) for nodes in facts.node_counts]
 
 
-# -- images
-# ------------------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 ImageTest = Callable[[ImageFacts], bool]
 
@@ -392,8 +387,7 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
     ]
 
 
-# -- hints
-# -------------------------------------------------------------------------------------------------------------
+# -- hints -----------------------------------------------------------------------------------------
 
 
 @advises
@@ -442,7 +436,8 @@ def adapter_is_there(facts: Facts) -> list[str]:
     kind, settings = facts.distribution.kind, {f"{PROVIDER}=efa", f"{DEVICE_RDMA}=1"}
     environment = {f"{name}={value}" for name, value in facts.training.environment.items()}
     places = [
-        (f"{_FIELD}.custom_mpi_options", sorted(settings.intersection(facts.custom_mpi_options)), "leave it out"),
+        (f"{_FIELD}.custom_mpi_options", sorted(settings.intersection(facts.custom_mpi_options)),
+         "leave it out"),
         ("training.environment", sorted(settings & environment), "leave it out"),
         (f"{_FIELD}.kind", [f"{PROVIDER}=efa"] if kind in ("smddp", "pytorchddp") else [],
          f"SageMaker's toolkit sets it under {kind}; torch_distributed does not"),
