@@ -42,6 +42,7 @@ from scaling.names import pretty_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGE = REPOSITORY / "infra" / "image"
+LOCK = IMAGE / "requirements-on-dlc.lock"
 sys.path.append(str(IMAGE))
 from training.torch_versions import FIRST_RELEASE, FSDP2_ON_CPUS  # noqa: E402  (imports no torch)
 
@@ -185,16 +186,10 @@ class Trainer:
             if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))
         }
         places = {"SM_MODEL_DIR": "model", "SM_OUTPUT_DATA_DIR": "data", "SM_INPUT_DIR": "input"}
+        program = (str(IMAGE / "train.py"), "--data", str(self._table()))
         with (folder / f"stderr-{rank}").open("w") as errors:
             return subprocess.Popen(
-                [
-                    str(self._python),
-                    *launcher,
-                    str(IMAGE / "train.py"),
-                    "--data",
-                    str(self._table()),
-                    *arguments,
-                ],
+                [str(self._python), *launcher, *program, *arguments],
                 env={
                     **inherited,
                     **{name: str(folder / place) for name, place in places.items()},
@@ -270,9 +265,8 @@ def plan_checks(
             )
         )
     for option in (("--strategy", "smp"), ("--backend", "smddp"), ("--backend", "xla")):
-        ranks = (
-            2 if option[1] == "xla" else 1
-        )  # the library of a backend is asked for where there are peers
+        # The library of a backend is asked for where there are peers.
+        ranks = 2 if option[1] == "xla" else 1
         name = f"{ranks} rank{'s' if ranks > 1 else ''}, {option[1]}"
         checks.append((name, "refused", partial(trainer.refusal, *option, ranks=ranks)))
     return checks
@@ -331,16 +325,9 @@ def install(container: Container, uv: str) -> Path:
         _call(uv, "venv", "--quiet", "--python", _find_python(container.python), str(folder))
     pip = (uv, "pip", "install", "--quiet", "--no-cache", "--python", str(python))
     torch = f"torch=={container.torch}"
-    _call(
-        *pip, torch, container.numpy, "protobuf"
-    )  # protobuf: of the SageMaker toolkit, tensorboardX reads it
-    _call(
-        *pip,
-        "--no-deps",
-        "--require-hashes",
-        "--requirement",
-        str(IMAGE / "requirements-on-dlc.lock"),
-    )
+    # protobuf: of the SageMaker toolkit, tensorboardX reads it
+    _call(*pip, torch, container.numpy, "protobuf")
+    _call(*pip, "--no-deps", "--require-hashes", "--requirement", str(LOCK))
     _call(*pip, torch, "pytorch-lightning")
     return python
 
@@ -413,12 +400,7 @@ def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
 def program_digest() -> str:
     """Of what ran: the program and the lock that its packages come from."""
     digest = sha256()
-    files = [
-        IMAGE / "train.py",
-        IMAGE / "requirements-on-dlc.lock",
-        *sorted((IMAGE / "training").rglob("*.py")),
-    ]
-    for path in files:
+    for path in (IMAGE / "train.py", LOCK, *sorted((IMAGE / "training").rglob("*.py"))):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -48,7 +48,7 @@ def report_table(
 def _analyse(
     name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None
 ) -> ScalingReport:
-    from scaling.analysis.speedup import choose_train_clock
+    from scaling.analysis.sources import choose_train_clock
     from scaling.report import analyse
 
     outcomes = read_measured_file(table, goal)

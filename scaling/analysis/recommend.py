@@ -18,13 +18,19 @@ from pydantic import Field
 
 from configs.models import RecommendationConfig
 from scaling.analysis.clocks import ClockStatistics
+from scaling.analysis.counts import (
+    MeasuredCount,
+    cost_change,
+    faster_text,
+    measured_counts,
+    rounded,
+)
 from scaling.analysis.intervals import MIN_REPEATS, Interval
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import (
     format_percent,
     format_ratio,
     format_seconds,
-    format_speedup,
     format_usd,
     join_words,
     nodes_text,
@@ -88,13 +94,13 @@ class _Deadline:
     limit_seconds: float
     clock: DeadlineClock
 
-    def times(self, count: _Count) -> ClockStatistics:
+    def times(self, count: MeasuredCount) -> ClockStatistics:
         return count.row.clocks.submit_to_end if self.clock == "submit_to_end" else count.row.train
 
-    def seconds(self, count: _Count) -> float:
+    def seconds(self, count: MeasuredCount) -> float:
         return self.times(count).seconds or count.seconds
 
-    def seconds_high(self, count: _Count) -> float:
+    def seconds_high(self, count: MeasuredCount) -> float:
         interval = self.times(count).seconds_interval
         return self.seconds(count) if interval is None else interval.high
 
@@ -106,52 +112,11 @@ class _Deadline:
         return f"trains within {limit} ({scope})"
 
 
-@dataclass(frozen=True)
-class _Count:
-    """A measured count. Its bounds are those of the 95 % intervals, or the values themselves where
-    there is none.
-
-    `doubling_ratio` is None where half the count was not measured, or measured throughput only.
-    """
-
-    row: SummaryRow
-    nodes: int
-    seconds: float
-    efficiency: float
-    efficiency_low: float
-    doubling_ratio: float | None
-
-    @property
-    def usd(self) -> float | None:
-        """A run with the warm pool that it keeps (docs/method.md, "Clocks")."""
-        return self.row.costs.total_usd
-
-    @property
-    def cost_name(self) -> str:
-        return f"run cost ({_WARM_POOL})" if self.row.costs.warm_pool_usd else "run cost"
-
-    @property
-    def is_same_model(self) -> bool:
-        """Whether the final metric shows that it trained the baseline's model: its time is a time
-        to train.
-        """
-        return "throughput_only" not in self.row.flags
-
-    @property
-    def starved(self) -> bool:
-        return "starved" in self.row.flags
-
-    @property
-    def counts(self) -> bool:
-        """Whether a recommendation may rest on its time."""
-        return self.is_same_model and not self.starved
-
-
 def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
     """Choose among the measured counts; None for fewer than two. A deadline needs times of whole
     runs, not rates.
     """
-    measured = _measured(rows)
+    measured = measured_counts(rows)
     if len(measured) < 2:
         return None
     if any(count.starved for count in measured) and (measured[0].starved or _is_alone(measured)):
@@ -173,7 +138,7 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
     """
     points = sorted(
         (rounded(count.seconds), rounded(count.usd), count.nodes)
-        for count in _measured(rows)
+        for count in measured_counts(rows)
         if count.usd is not None and count.counts
     )
     front: list[int] = []
@@ -185,52 +150,9 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
     return tuple(sorted(front))
 
 
-def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Cost against the baseline's, both with the warm pool kept after the run: 9 % dearer, 3 %
-    cheaper, same cost.
-
-    None where one is unknown or the baseline's is 0.
-    """
-    usd, base_usd = row.costs.total_usd, base.costs.total_usd
-    if usd is None or not base_usd:
-        return None
-    pools = f", {_WARM_POOL}" if row.costs.warm_pool_usd or base.costs.warm_pool_usd else ""
-    share = format_percent(abs(usd / base_usd - 1))
-    if share == format_percent(0):
-        return f"same cost{pools}"
-    return f"{share} {'dearer' if usd > base_usd else 'cheaper'}{pools}"
-
-
-def faster_text(speedup: float | None) -> str:
-    """3.6x faster than; below 1, 0.8x as fast as."""
-    slower = speedup is not None and rounded(speedup) < 1
-    return f"{format_speedup(speedup)} {'as fast as' if slower else 'faster than'}"
-
-
-def rounded(number: float) -> float:
-    """To nine digits, so that a tie or a limit met exactly is not decided by floating-point
-    rounding.
-    """
-    return float(f"{number:.9g}")
-
-
-def _measured(rows: Sequence[SummaryRow]) -> list[_Count]:
-    """The rows with a time, ascending; the first is the baseline."""
-    counts = []
-    not_comparable = {
-        row.nodes for row in rows if {"throughput_only", "starved"}.intersection(row.flags)
-    }
-    for row in sorted(rows, key=lambda row: row.nodes):
-        seconds, efficiency = row.train.seconds, row.train.efficiency
-        if seconds is not None and efficiency is not None:
-            efficiencies = row.train.efficiency_interval
-            low = efficiency if efficiencies is None else efficiencies.low
-            ratio = None if row.nodes / 2 in not_comparable else row.train.doubling_ratio
-            counts.append(_Count(row, row.nodes, seconds, efficiency, low, ratio))
-    return counts
-
-
-def _by_efficiency(measured: Sequence[_Count], goals: RecommendationConfig) -> Recommendation:
+def _by_efficiency(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig
+) -> Recommendation:
     times = [(count.nodes, rounded(count.seconds)) for count in measured if count.counts]
     problems = {
         count.nodes: _inefficiencies(count, measured[0], _smaller_as_fast(count, times), goals)
@@ -251,7 +173,7 @@ def _by_efficiency(measured: Sequence[_Count], goals: RecommendationConfig) -> R
     )
 
 
-def _smaller_as_fast(count: _Count, times: Sequence[tuple[int, float]]) -> int | None:
+def _smaller_as_fast(count: MeasuredCount, times: Sequence[tuple[int, float]]) -> int | None:
     """The smallest node count below it that is at least as fast, or None.
 
     `times` are the (nodes, seconds) to compare with, ascending and to nine digits.
@@ -263,7 +185,7 @@ def _smaller_as_fast(count: _Count, times: Sequence[tuple[int, float]]) -> int |
 
 
 def _inefficiencies(
-    count: _Count, base: _Count, as_fast: int | None, goals: RecommendationConfig
+    count: MeasuredCount, base: MeasuredCount, as_fast: int | None, goals: RecommendationConfig
 ) -> list[str]:
     """What keeps a node count from being chosen. At the baseline E is 1 and D does not apply."""
     found = _other_model(count)
@@ -273,7 +195,7 @@ def _inefficiencies(
     return found + _over_budget(count, goals)
 
 
-def _below_limits(count: _Count, goals: RecommendationConfig) -> list[str]:
+def _below_limits(count: MeasuredCount, goals: RecommendationConfig) -> list[str]:
     found = []
     shown, low, least = map(
         format_percent, (count.efficiency, count.efficiency_low, goals.min_efficiency)
@@ -291,7 +213,9 @@ def _below_limits(count: _Count, goals: RecommendationConfig) -> list[str]:
     return found
 
 
-def _next_efficient(measured: Sequence[_Count], eligible: Sequence[_Count]) -> _Count | None:
+def _next_efficient(
+    measured: Sequence[MeasuredCount], eligible: Sequence[MeasuredCount]
+) -> MeasuredCount | None:
     """The next largest that passes, else the one nearest to eligible by efficiency; None where
     nothing passes.
     """
@@ -302,9 +226,9 @@ def _next_efficient(measured: Sequence[_Count], eligible: Sequence[_Count]) -> _
 
 
 def _efficiency_reason(
-    measured: Sequence[_Count],
+    measured: Sequence[MeasuredCount],
     problems: Mapping[int, Sequence[str]],
-    chosen: _Count | None,
+    chosen: MeasuredCount | None,
     goals: RecommendationConfig,
 ) -> str:
     limits = [
@@ -338,7 +262,7 @@ def _efficiency_reason(
 
 
 def _by_deadline(
-    measured: Sequence[_Count], goals: RecommendationConfig, deadline: _Deadline
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig, deadline: _Deadline
 ) -> Recommendation:
     problems = {
         count.nodes: _other_model(count) + _too_late(count, deadline) + _over_budget(count, goals)
@@ -367,7 +291,7 @@ def _by_deadline(
     )
 
 
-def _deadline_clock(measured: Sequence[_Count]) -> DeadlineClock:
+def _deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
     """What a person waits, where every used run knows it, else the train time: the two are never
     mixed.
     """
@@ -375,7 +299,7 @@ def _deadline_clock(measured: Sequence[_Count]) -> DeadlineClock:
     return "submit_to_end" if known else "train"
 
 
-def _too_late(count: _Count, deadline: _Deadline) -> list[str]:
+def _too_late(count: MeasuredCount, deadline: _Deadline) -> list[str]:
     seconds, high, limit = (
         deadline.seconds(count),
         deadline.seconds_high(count),
@@ -391,12 +315,12 @@ def _too_late(count: _Count, deadline: _Deadline) -> list[str]:
     return [f"{what} {format_seconds(seconds)}{bound} {missed}"]
 
 
-def _spent(count: _Count, priced: bool) -> float:
+def _spent(count: MeasuredCount, priced: bool) -> float:
     """USD of a run, or where costs are not known its node-seconds."""
     return count.usd if priced and count.usd is not None else count.nodes * count.seconds
 
 
-def _costs_more(count: _Count, chosen: _Count, priced: bool) -> str:
+def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> str:
     spent, least = _spent(count, priced), _spent(chosen, priced)
     what, text = (count.cost_name, format_usd) if priced else ("node-time", format_seconds)
     shown, limit = text(spent), text(least)
@@ -409,8 +333,8 @@ def _costs_more(count: _Count, chosen: _Count, priced: bool) -> str:
 
 
 def _deadline_reason(
-    measured: Sequence[_Count],
-    chosen: _Count | None,
+    measured: Sequence[MeasuredCount],
+    chosen: MeasuredCount | None,
     priced: bool,
     goals: RecommendationConfig,
     deadline: _Deadline,
@@ -442,7 +366,6 @@ def _deadline_reason(
     return _sentence(f"No measured count {asked}; {why}", *notes)
 
 
-_WARM_POOL = "warm pool included"
 _UNLIKE_BASELINE = (
     "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
     " a time-to-train"
@@ -452,18 +375,20 @@ _UNLIKE_BASELINE = (
 _STARVED = "its nodes were starved of CPU, so its time is no measurement"
 
 
-def _other_model(count: _Count) -> list[str]:
+def _other_model(count: MeasuredCount) -> list[str]:
     """Why its time can't be compared with the others."""
     return ([] if count.is_same_model else [_UNLIKE_BASELINE]) + (
         [_STARVED] if count.starved else []
     )
 
 
-def _is_alone(measured: Sequence[_Count]) -> bool:
+def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
     return sum(not count.starved for count in measured) < 2
 
 
-def _none_for_starved(measured: Sequence[_Count], goals: RecommendationConfig) -> Recommendation:
+def _none_for_starved(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig
+) -> Recommendation:
     """All speedups rest on the baseline's time, and one count alone has none."""
     starved = join_words(count.nodes for count in measured if count.starved)
     at = f"{starved} {'node' if starved == '1' else 'nodes'}"
@@ -492,7 +417,7 @@ def _none_for_starved(measured: Sequence[_Count], goals: RecommendationConfig) -
     )
 
 
-def _over_budget(count: _Count, goals: RecommendationConfig) -> list[str]:
+def _over_budget(count: MeasuredCount, goals: RecommendationConfig) -> list[str]:
     budget = goals.budget_usd_per_run
     if budget is None:
         return []
@@ -504,7 +429,7 @@ def _over_budget(count: _Count, goals: RecommendationConfig) -> list[str]:
     return [f"{count.cost_name} {shown} is {_just(shown, limit)}above the budget of {limit}"]
 
 
-def _choice(count: _Count | None, base: _Count) -> Choice | None:
+def _choice(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
     """The count with its numbers against the baseline."""
     if count is None:
         return None
@@ -520,8 +445,8 @@ def _choice(count: _Count | None, base: _Count) -> Choice | None:
 
 
 def _rejected(
-    measured: Sequence[_Count],
-    chosen: _Count | None,
+    measured: Sequence[MeasuredCount],
+    chosen: MeasuredCount | None,
     problems: Mapping[int, Sequence[str]],
     outdone: Mapping[int, str],
 ) -> tuple[Choice, ...]:
@@ -539,7 +464,7 @@ def _basis(intervals: Sequence[Interval | None]) -> Basis:
     return "point" if None in intervals else "interval"
 
 
-def _too_few_runs_note(measured: Sequence[_Count]) -> list[str]:
+def _too_few_runs_note(measured: Sequence[MeasuredCount]) -> list[str]:
     """Which counts have too few runs for an interval."""
     few = [count for count in measured if count.row.n < MIN_REPEATS]
     if not few:

@@ -28,14 +28,18 @@ from configs.models import ParityConfig
 from scaling.analysis.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
 from scaling.analysis.cost import Price, RunCosts, run_costs, seconds_to_target
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from scaling.analysis.sources import (
+    Source,
+    choose_source,
+    choose_train_clock,
+    train_seconds_on,
+)
 from scaling.outcome.attainment import is_starved
-from scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
+from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 from scaling.parts import Part
 
 T = TypeVar("T")
 Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
-Source = Literal["program", "logged"]
-"""Where a number of the program is from: its metrics.json or its log."""
 # T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders
 # of magnitude.
 _ROUNDING = 1e-9
@@ -199,67 +203,6 @@ class _Group:
         return runs
 
 
-def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
-    """The one clock for all: the best that every node count has in a completed on-demand run; None
-    without any time.
-
-    Better none than two: where no clock is known at every count, it is the whole Training phase.
-    """
-    clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
-    clocks.discard(None)
-    if len(clocks) < 2:
-        return clocks.pop() if clocks else None
-    timed = [outcome for outcome in _measured(outcomes) if outcome.train_clock is not None]
-    for clock in (*OWN_CLOCKS, *PHASE_CLOCKS):
-        if _every_count(timed, [train_seconds_on(outcome, clock) for outcome in timed]):
-            return clock
-    return "training_phase"
-
-
-def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """An attempt's train time on that clock; None where it was not read, never another clock's
-    number.
-    """
-    if clock is None or not outcome.completed:
-        return None
-    if outcome.train_clock == clock:
-        return outcome.clocks.train_seconds
-    seconds = outcome.train_seconds_by.get(clock)
-    if seconds is None and clock == "training_phase":
-        seconds = outcome.phases.get("Training")
-    return seconds if seconds is not None and seconds > 0 else None
-
-
-def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
-    """What can make a curve: completed, on demand, and more than a walk of the launch path."""
-    return [
-        each
-        for each in outcomes
-        if each.completed and not each.spot and each.launch_path_only is None
-    ]
-
-
-def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
-    """Whether at each of the node counts some run has a value; `values` has one for each outcome,
-    or None.
-    """
-    known = {
-        outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None
-    }
-    return {outcome.nodes for outcome in outcomes} == known
-
-
-def _choose_source(
-    outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
-) -> Source:
-    """The log where it has that number at every node count and metrics.json has not; else
-    metrics.json.
-    """
-    measured = _measured(outcomes)
-    by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
-    return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"
-
-
 def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
     """The run's own, by metrics.json or by its log, which has no name of the metric and no goal."""
     if source == "program":
@@ -289,8 +232,8 @@ def summarise_runs(
     """
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
-    metric_source = _choose_source(outcomes, "final_metric", attrgetter("final_metric"))
-    steps = _choose_source(outcomes, "steady_step_seconds", _STEP_SECONDS["program"])
+    metric_source = choose_source(outcomes, "final_metric", attrgetter("final_metric"))
+    steps = choose_source(outcomes, "steady_step_seconds", _STEP_SECONDS["program"])
     groups = _group(outcomes, planned_nodes, clock, metric_source)
     base = next((group for group in groups if group.used), None)
     clocks = _row_clocks(groups, base.nodes if base else None, clock, steps)

@@ -24,7 +24,8 @@ from scaling.analysis.speedup import (
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
-from scaling.report.caveats import Evidence, find_caveats, find_unmatched
+from scaling.report.caveats import find_caveats, find_unmatched
+from scaling.report.evidence import Evidence
 from scaling.report.headline import write_headline
 from scaling.report.model import (
     Conditions,

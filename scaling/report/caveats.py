@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cached_property
 from statistics import median
 
 from scaling.analysis.intervals import MIN_REPEATS
@@ -21,7 +19,8 @@ from scaling.formats import (
 )
 from scaling.outcome.attainment import LEAST_ATTAINED, attained_share, is_starved, least_attained
 from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome
-from scaling.report.model import Point, SampleCounts, ScalingReport
+from scaling.report.evidence import Evidence
+from scaling.report.model import Point, SampleCounts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
@@ -34,32 +33,6 @@ WORK_LIMIT = 0.01
 # From this many runs on an interval of S covers what it says (docs/statistics.md).
 CALIBRATED_FROM_REPEATS = 5
 PRICE_AGE_LIMIT_DAYS = 365
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that a caveat may rest on: the report, still without its caveats, and what it was judged
-    by.
-
-    `planned` holds the (nodes, repeat) of every planned point.
-    """
-
-    report: ScalingReport
-    planned: Sequence[tuple[int, int]]
-    parity_tolerance: float
-
-    @cached_property
-    def used(self) -> list[Point]:
-        return [point for point in self.report.points if point.used]
-
-    @cached_property
-    def sampled(self) -> list[tuple[int, SampleCounts]]:
-        """(nodes, samples) of the used runs that counted theirs."""
-        return [
-            (point.nodes, point.samples)
-            for point in self.used
-            if point.samples and point.samples.processed
-        ]
 
 
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:

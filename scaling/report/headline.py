@@ -6,13 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.analysis.recommend import (
-    DEADLINE_SCOPE,
-    Recommendation,
-    cost_change,
-    faster_text,
-    rounded,
-)
+from scaling.analysis.counts import cost_change, faster_text, rounded
+from scaling.analysis.recommend import DEADLINE_SCOPE, Recommendation
 from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.formats import (
     counted,

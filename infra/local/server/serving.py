@@ -52,11 +52,7 @@ def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with (
-        _state_dir_lock(config.state_dir),
-        _owned(config, stop),
-        running(config, make) as endpoint,
-    ):
+    with _state_dir_lock(config.state_dir), _owned(config, stop), running(config, make) as endpoint:
         identity = {
             "pid": os.getpid(),
             "start_ticks": start_ticks(os.getpid()),

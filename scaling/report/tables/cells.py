@@ -9,11 +9,7 @@ from collections.abc import Callable, Sequence
 from scaling.analysis.intervals import Interval
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import SummaryRow
-from scaling.formats import (
-    UNKNOWN,
-    format_interval,
-    format_value,
-)
+from scaling.formats import UNKNOWN, format_interval, format_value
 from scaling.report.model import ScalingReport
 from scaling.report.table import Cell, thinned
 

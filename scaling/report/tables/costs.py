@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from scaling.analysis.cost import Price
 from scaling.analysis.speedup import SummaryRow
-from scaling.formats import (
-    UNKNOWN,
-    format_count,
-    format_seconds,
-    format_usd,
-    format_value,
-)
+from scaling.formats import UNKNOWN, format_count, format_seconds, format_usd, format_value
 from scaling.report.model import ScalingReport
 from scaling.report.table import Column, Group, TextTable, make_table, titled
 from scaling.report.tables.cells import hidden_note, shown_rows

@@ -5,22 +5,8 @@ AWS developer guide (what is supported).
 
 from __future__ import annotations
 
-from configs.catalogue import InstanceType
-from configs.distribution import (
-    Horovod,
-    Mpi,
-    NoDistribution,
-    ParameterServer,
-    PyTorchDdp,
-    Smddp,
-    SmpV1,
-    SmpV2,
-    TorchDistributed,
-    Trainium,
-)
-from scaling.rules.distribution import rules
-from scaling.rules.distribution.efa import mpi_options
-from scaling.rules.distribution.option import Option, Value
+from scaling.rules.distribution import hyperparameters, rules
+from scaling.rules.distribution.option import Option
 from scaling.rules.images import MODEL_PARALLEL, NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
 
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
@@ -69,63 +55,6 @@ _NEEDS_TOOLKIT = (
     "Only sagemaker-pytorch-training starts torchrun: an image with the bare sagemaker-training"
     " toolkit ignores the flag and runs one plain process per node."
 )
-
-
-def _none(config: NoDistribution, instance: InstanceType) -> dict[str, Value]:
-    return {}
-
-
-def _torchrun(config: TorchDistributed | Trainium, instance: InstanceType) -> dict[str, Value]:
-    sent: dict[str, Value] = {
-        "sagemaker_torch_distributed_enabled": True,
-        "sagemaker_instance_type": instance.instance_type,
-    }
-    if config.processes_per_node is not None:
-        # sagemaker-training reads this one for every runner, torchrun included; it has no own key
-        # for it.
-        sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
-    if isinstance(config, TorchDistributed) and config.smddp:
-        sent["sagemaker_distributed_dataparallel_enabled"] = True
-        sent["sagemaker_distributed_dataparallel_custom_mpi_options"] = ""
-    return sent
-
-
-def _smddp(config: Smddp | PyTorchDdp, instance: InstanceType) -> dict[str, Value]:
-    return {
-        "sagemaker_distributed_dataparallel_enabled": True,
-        "sagemaker_instance_type": instance.instance_type,
-        "sagemaker_distributed_dataparallel_custom_mpi_options": config.custom_mpi_options,
-    }
-
-
-def _mpi(config: Mpi | Horovod | SmpV1, instance: InstanceType) -> dict[str, Value]:
-    sent: dict[str, Value] = {"sagemaker_mpi_enabled": True}
-    if config.processes_per_node is not None:
-        sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
-    sent["sagemaker_mpi_custom_mpi_options"] = mpi_options(
-        config.custom_mpi_options, config.efa_flags, instance
-    )
-    return sent
-
-
-def _model_parallel(config: SmpV1 | SmpV2, instance: InstanceType) -> dict[str, Value]:
-    return {
-        "mp_parameters": config.parameters(),
-        "sagemaker_distributed_dataparallel_enabled": False,
-        "sagemaker_instance_type": instance.instance_type,
-    }
-
-
-def _smp_v1(config: SmpV1, instance: InstanceType) -> dict[str, Value]:
-    return {**_mpi(config, instance), **_model_parallel(config, instance)}
-
-
-def _smp_v2(config: SmpV2, instance: InstanceType) -> dict[str, Value]:
-    return {**_model_parallel(config, instance), "sagemaker_torch_distributed_enabled": True}
-
-
-def _parameter_server(config: ParameterServer, instance: InstanceType) -> dict[str, Value]:
-    return {"sagemaker_parameter_server_enabled": True}
 
 
 def _has_torchrun(image: ImageFacts) -> bool:
@@ -189,11 +118,7 @@ LIBRARIES = {
 """Arguments of the shipped program -> whether a container holds the library they import, and which
 one does.
 """
-_MPI_RULES = (
-    rules.mca_given_once,
-    rules.options_without_quotes,
-    rules.no_rdma_where_none_is,
-)
+_MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.no_rdma_where_none_is)
 _ALWAYS = (rules.no_model_parallel_hyperparameter, rules.processes_fit)
 
 OPTIONS = (
@@ -214,12 +139,8 @@ OPTIONS = (
         known_wrong=(
             "MASTER_ADDR and MASTER_PORT are set, by sagemaker-pytorch-training alone; no rank is.",
         ),
-        hyperparameters=_none,
-        rules=(
-            *_ALWAYS,
-            rules.no_rdma_where_none_is,
-            rules.efa_is_used,
-        ),
+        hyperparameters=hyperparameters.none,
+        rules=(*_ALWAYS, rules.no_rdma_where_none_is, rules.efa_is_used),
     ),
     Option(
         kind="torch_distributed",
@@ -249,7 +170,7 @@ OPTIONS = (
                 " on AWS's list."
             ),
         ),
-        hyperparameters=_torchrun,
+        hyperparameters=hyperparameters.torchrun,
         rules=(
             *_ALWAYS,
             rules.python_program,
@@ -293,7 +214,7 @@ OPTIONS = (
             _MPI_TAIL,
             _MPI4PY,
         ),
-        hyperparameters=_smddp,
+        hyperparameters=hyperparameters.smddp,
         rules=(
             *_ALWAYS,
             rules.not_on_trainium,
@@ -340,7 +261,7 @@ OPTIONS = (
             _MPI_TAIL,
             _MPI4PY,
         ),
-        hyperparameters=_smddp,
+        hyperparameters=hyperparameters.smddp,
         rules=(
             *_ALWAYS,
             rules.only_on(SMDDP_TYPES, "SMDDP's list"),
@@ -391,7 +312,7 @@ OPTIONS = (
             "SDK v3 has nothing for it.",
             _MPI_TAIL,
         ),
-        hyperparameters=_smp_v1,
+        hyperparameters=hyperparameters.smp_v1,
         rules=(
             *_ALWAYS,
             rules.only_on(SMP_V1_TYPES, "the library's list"),
@@ -434,7 +355,7 @@ OPTIONS = (
                 " toolkit."
             ),
         ),
-        hyperparameters=_smp_v2,
+        hyperparameters=hyperparameters.smp_v2,
         rules=(
             *_ALWAYS,
             rules.only_on(SMP_V2_TYPES, "the library's list"),
@@ -463,7 +384,7 @@ OPTIONS = (
             _MPI_TAIL,
             _MPI4PY,
         ),
-        hyperparameters=_mpi,
+        hyperparameters=hyperparameters.mpi,
         rules=(
             *_ALWAYS,
             rules.not_on_trainium,
@@ -484,7 +405,7 @@ OPTIONS = (
             "A no-op for PyTorch: sagemaker-pytorch-training does not read the flag.",
             "SDK v3 has nothing for it.",
         ),
-        hyperparameters=_parameter_server,
+        hyperparameters=hyperparameters.parameter_server,
         rules=(
             *_ALWAYS,
             rules.not_on_trainium,
@@ -519,7 +440,7 @@ OPTIONS = (
             ),
             "The toolkit's EFA list does not hold trn1n.",
         ),
-        hyperparameters=_torchrun,
+        hyperparameters=hyperparameters.torchrun,
         rules=(
             *_ALWAYS,
             rules.only_on_trainium,
@@ -550,7 +471,7 @@ OPTIONS = (
             _MPI_TAIL,
             _MPI4PY,
         ),
-        hyperparameters=_mpi,
+        hyperparameters=hyperparameters.mpi,
         rules=(
             *_ALWAYS,
             rules.not_on_trainium,

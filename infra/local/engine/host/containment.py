@@ -106,11 +106,7 @@ class Containment:
         command = self.wrap([sys.executable, "-I", "-S", "-c", check], "algo-1", hosts_file, opt_ml)
         try:
             done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_PROBE_TIMEOUT_SECONDS,
-                check=False,
+                command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
             return f"a trial took longer than {_PROBE_TIMEOUT_SECONDS:g} s"

@@ -1,0 +1,77 @@
+"""Which source the numbers of a curve come from: one for all its runs, never two.
+
+Train time, step time and final metric each come from the best source (metrics.json, then the log,
+then for the train time the platform's Training phase) that some run of every node count with a
+completed run has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
+
+Source = Literal["program", "logged"]
+"""Where a number of the program is from: its metrics.json or its log."""
+
+
+def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
+    """The one clock for all: the best that every node count has in a completed on-demand run; None
+    without any time.
+
+    Better none than two: where no clock is known at every count, it is the whole Training phase.
+    """
+    clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
+    clocks.discard(None)
+    if len(clocks) < 2:
+        return clocks.pop() if clocks else None
+    timed = [outcome for outcome in _measured(outcomes) if outcome.train_clock is not None]
+    for clock in (*OWN_CLOCKS, *PHASE_CLOCKS):
+        if _every_count(timed, [train_seconds_on(outcome, clock) for outcome in timed]):
+            return clock
+    return "training_phase"
+
+
+def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
+    """An attempt's train time on that clock; None where it was not read, never another clock's
+    number.
+    """
+    if clock is None or not outcome.completed:
+        return None
+    if outcome.train_clock == clock:
+        return outcome.clocks.train_seconds
+    seconds = outcome.train_seconds_by.get(clock)
+    if seconds is None and clock == "training_phase":
+        seconds = outcome.phases.get("Training")
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
+    """What can make a curve: completed, on demand, and more than a walk of the launch path."""
+    return [
+        each
+        for each in outcomes
+        if each.completed and not each.spot and each.launch_path_only is None
+    ]
+
+
+def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
+    """Whether at each of the node counts some run has a value; `values` has one for each outcome,
+    or None.
+    """
+    known = {
+        outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None
+    }
+    return {outcome.nodes for outcome in outcomes} == known
+
+
+def choose_source(
+    outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
+) -> Source:
+    """The log where it has that number at every node count and metrics.json has not; else
+    metrics.json.
+    """
+    measured = _measured(outcomes)
+    by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
+    return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"

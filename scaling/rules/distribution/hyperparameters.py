@@ -1,0 +1,78 @@
+"""What a job is sent for each kind of distribution: the hyperparameters of SageMaker SDK 2.257.7
+(tests/scaling/golden_requests holds recordings of them).
+"""
+
+from __future__ import annotations
+
+from configs.catalogue import InstanceType
+from configs.distribution import (
+    Horovod,
+    Mpi,
+    NoDistribution,
+    ParameterServer,
+    PyTorchDdp,
+    Smddp,
+    SmpV1,
+    SmpV2,
+    TorchDistributed,
+    Trainium,
+)
+from scaling.rules.distribution.efa import mpi_options
+from scaling.rules.distribution.option import Value
+
+
+def none(config: NoDistribution, instance: InstanceType) -> dict[str, Value]:
+    return {}
+
+
+def torchrun(config: TorchDistributed | Trainium, instance: InstanceType) -> dict[str, Value]:
+    sent: dict[str, Value] = {
+        "sagemaker_torch_distributed_enabled": True,
+        "sagemaker_instance_type": instance.instance_type,
+    }
+    if config.processes_per_node is not None:
+        # sagemaker-training reads this one for every runner, torchrun included; it has no own key
+        # for it.
+        sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
+    if isinstance(config, TorchDistributed) and config.smddp:
+        sent["sagemaker_distributed_dataparallel_enabled"] = True
+        sent["sagemaker_distributed_dataparallel_custom_mpi_options"] = ""
+    return sent
+
+
+def smddp(config: Smddp | PyTorchDdp, instance: InstanceType) -> dict[str, Value]:
+    return {
+        "sagemaker_distributed_dataparallel_enabled": True,
+        "sagemaker_instance_type": instance.instance_type,
+        "sagemaker_distributed_dataparallel_custom_mpi_options": config.custom_mpi_options,
+    }
+
+
+def mpi(config: Mpi | Horovod | SmpV1, instance: InstanceType) -> dict[str, Value]:
+    sent: dict[str, Value] = {"sagemaker_mpi_enabled": True}
+    if config.processes_per_node is not None:
+        sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
+    sent["sagemaker_mpi_custom_mpi_options"] = mpi_options(
+        config.custom_mpi_options, config.efa_flags, instance
+    )
+    return sent
+
+
+def _model_parallel(config: SmpV1 | SmpV2, instance: InstanceType) -> dict[str, Value]:
+    return {
+        "mp_parameters": config.parameters(),
+        "sagemaker_distributed_dataparallel_enabled": False,
+        "sagemaker_instance_type": instance.instance_type,
+    }
+
+
+def smp_v1(config: SmpV1, instance: InstanceType) -> dict[str, Value]:
+    return {**mpi(config, instance), **_model_parallel(config, instance)}
+
+
+def smp_v2(config: SmpV2, instance: InstanceType) -> dict[str, Value]:
+    return {**_model_parallel(config, instance), "sagemaker_torch_distributed_enabled": True}
+
+
+def parameter_server(config: ParameterServer, instance: InstanceType) -> dict[str, Value]:
+    return {"sagemaker_parameter_server_enabled": True}
