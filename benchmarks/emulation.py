@@ -1,5 +1,5 @@
-"""Whether a second of an emulated node is worth the same at every node count, quiet and beside busy
-neighbours.
+"""Whether a second of an emulated node is worth the same at every node count,
+quiet and beside busy neighbours.
 
     .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20]
         [--repeats 3] [--ways first plain ballast apart] [--torch-python PYTHON]
@@ -213,8 +213,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_work(options: argparse.Namespace) -> list[Measured]:
-    """Every way, count and number of neighbours in each repeat, in an order of its own: other load
-    hits all alike.
+    """Every way, count and number of neighbours in each repeat, in an order of its own:
+    other load hits all alike.
     """
     cells = [
         (way, nodes, busy)
@@ -257,8 +257,8 @@ def measure_ddp(options: argparse.Namespace) -> list[Measured]:
 
 
 def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Medians over the repeats of a cell, over those of one node without neighbours in the same
-    way.
+    """Medians over the repeats of a cell, over those of one node without neighbours
+    in the same way.
     """
     cells: dict[tuple[str, int, int], list[Measured]] = {}
     for run in runs:

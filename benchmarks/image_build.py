@@ -256,8 +256,8 @@ def main(argv: Sequence[str]) -> int:
 
         with own_platform(folder / "platform") as at:
             bench = Bench(at, image, layer_sizes)
-            # Of an earlier benchmark this machine may still have the layers: a line of this minute
-            # has none.
+            # Of an earlier benchmark this machine may still have the layers:
+            # a line of this minute has none.
             with (context / _REQUIREMENTS).open("a") as file:
                 file.write(f"# {time.time_ns()}\n")
             try:

@@ -1,5 +1,5 @@
-"""What `nodesweep run` of many jobs costs: wall time, memory, calls, and the growth of Prefect's
-database.
+"""What `nodesweep run` of many jobs costs: wall time, memory, calls,
+and the growth of Prefect's database.
 
     .venv/bin/python -m benchmarks.many_jobs [--jobs 50 200 1000] [--output FILE.json]
 
@@ -188,8 +188,8 @@ def database_mb(prefect_home: Path) -> float:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the
-    sweeps.
+    """Nothing of the user's own Prefect and AWS set-up,
+    and a Prefect home that lasts over the sweeps.
     """
     inherited = {
         name: value

@@ -1,5 +1,5 @@
-"""What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take on
-the platform.
+"""What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take
+on the platform.
 
     .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1]
         [--output FILE.json]
@@ -185,8 +185,8 @@ def _first_after(end: float, calls: Sequence[Call]) -> float:
 
 
 def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> dict[str, Any]:
-    """Calls by service and operation: of the whole run, and per job those from the first creation
-    to the last end.
+    """Calls by service and operation: of the whole run,
+    and per job those from the first creation to the last end.
     """
     known_at = _first_after(jobs[-1][1], calls)
     while_jobs = [call for call in calls if jobs[0][0] <= call.began_at <= known_at]
@@ -211,8 +211,8 @@ def _times(description: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's own Prefect and AWS set-up, and a Prefect home that lasts over the
-    runs.
+    """Nothing of the user's own Prefect and AWS set-up,
+    and a Prefect home that lasts over the runs.
     """
     inherited = {
         name: value

@@ -87,8 +87,8 @@ CONTAINERS = (
 
 @dataclass(frozen=True)
 class Check:
-    """How one check ended: `ok`, `refused` (in one sentence, `reason`), or `failed` with the end of
-    what was said.
+    """How one check ended: `ok`, `refused` (in one sentence, `reason`),
+    or `failed` with the end of what was said.
     """
 
     name: str
@@ -157,8 +157,8 @@ class Trainer:
                 process.wait()
 
     def _start_ranks(self, ranks: int, arguments: Sequence[str]) -> list[subprocess.Popen[str]]:
-        """Without a launcher, which would put lines of its own about a rank's end, and outlive
-        being killed.
+        """Without a launcher, which would put lines of its own about a rank's end,
+        and outlive being killed.
         """
         self._runs += 1
         with socket.socket() as listener:
@@ -303,8 +303,8 @@ def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None
 
 
 def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
-    """Killed at a checkpoint and started again, by torchrun, it does the steps that were left, and
-    no other.
+    """Killed at a checkpoint and started again, by torchrun,
+    it does the steps that were left, and no other.
     """
     folder = trainer.scratch("checkpoints")
     asked = (*arguments, "--checkpoint-dir", str(folder), "--checkpoint-every-steps", "5")
@@ -339,8 +339,8 @@ def _call(*command: str) -> None:
 
 
 def _find_python(minor: str) -> str:
-    """pyenv's, where it has one: its commands on PATH run only the versions that are switched
-    on.
+    """pyenv's, where it has one: its commands on PATH run only the versions that
+    are switched on.
     """
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     return next((str(path) for path in sorted(root.glob(f"versions/{minor}.*/bin/python"))), minor)

@@ -148,8 +148,8 @@ def busiest_window(
 
 @dataclass(frozen=True)
 class Case:
-    """A sweep to watch: so many points of `nodes` in turn, with this pace, and jobs that train for
-    so long.
+    """A sweep to watch: so many points of `nodes` in turn, with this pace,
+    and jobs that train for so long.
     """
 
     title: str
@@ -171,8 +171,8 @@ CASES = (
 
 
 def run_case(case: Case, seed: int) -> dict[str, Any]:
-    """Calls by operation and per job, the busiest minute, and the delays from an end to its being
-    known.
+    """Calls by operation and per job, the busiest minute,
+    and the delays from an end to its being known.
     """
     random.seed(seed)  # of the pauses' jitter
     draw, sweep_time = random.Random(seed), SimulatedTime()

@@ -1,5 +1,5 @@
-"""`nodesweep compare`: the reports that A and B name, read from this machine or the bucket. Runs no
-flow.
+"""`nodesweep compare`: the reports that A and B name,
+read from this machine or the bucket. Runs no flow.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from configs import INIT_CONFIG
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @guarded
 def init_own_script(script: Path | None, output: Path, force: bool) -> None:
-    """Make a config that measures your own script on this machine, with a word on each field that
-    matters.
+    """Make a config that measures your own script on this machine,
+    with a word on each field that matters.
     """
     from cli.init_config import init_script
 

@@ -1,5 +1,5 @@
-"""What the commands share: exit codes, arguments, and errors that become one message. Imports
-nothing heavy.
+"""What the commands share: exit codes, arguments, and errors that become one message.
+Imports nothing heavy.
 
 Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
 preflight refused.
@@ -41,8 +41,8 @@ output_option = click.option(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the errors that are meant for a person into one message and their exit code; bugs keep
-    their traceback.
+    """Turn the errors that are meant for a person into one message and their exit code;
+    bugs keep their traceback.
     """
 
     @wraps(command)

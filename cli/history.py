@@ -1,5 +1,5 @@
-"""`nodesweep history`: the trend of one benchmark from the bucket, as a table and a plot. Runs no
-flow.
+"""`nodesweep history`: the trend of one benchmark from the bucket,
+as a table and a plot. Runs no flow.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`nodesweep init` and `nodesweep config init`: a config for a script, and for a deployed stack.
-Runs no flow.
+"""`nodesweep init` and `nodesweep config init`: a config for a script,
+and for a deployed stack. Runs no flow.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def init_config(
     output: Path | None,
     force: bool = False,
 ) -> str:
-    """The config's text, also written to `output` where one is given; its paths are relative to
-    that file.
+    """The config's text, also written to `output` where one is given;
+    its paths are relative to that file.
 
     Raises ConfigError for an unknown stack, one of another template, and an `output` that exists
     (less with `force`).

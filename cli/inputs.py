@@ -47,8 +47,8 @@ def _with_output(config: BenchmarkConfig, output: Path | None) -> BenchmarkConfi
 
 
 def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> BenchmarkConfig:
-    """The config a sweep was started with: from --config, else from what this machine remembers of
-    it.
+    """The config a sweep was started with: from --config,
+    else from what this machine remembers of it.
     """
     if path is not None:
         return read_config(path, output=output)
@@ -73,8 +73,8 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
-    """Raise click.UsageError for an argument with bytes that are no text: records, reports and keys
-    hold text alone.
+    """Raise click.UsageError for an argument with bytes that are no text: records,
+    reports and keys hold text alone.
     """
     for name, value in arguments.items():
         for part in value if isinstance(value, tuple) else (value,):
@@ -94,8 +94,8 @@ def check_sweep_id(sweep_id: str | None) -> None:
 
 
 def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
-    """The report's rules with the goals of the command line. Raises click.UsageError for one out of
-    bounds.
+    """The report's rules with the goals of the command line.
+    Raises click.UsageError for one out of bounds.
     """
     from pydantic import ValidationError
 
@@ -110,8 +110,8 @@ def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
 
 
 def with_tolerance(rules: ReportConfig, tolerance: float | None) -> ReportConfig:
-    """The report's rules with that tolerance of the final metric. Raises click.UsageError for one
-    below zero.
+    """The report's rules with that tolerance of the final metric.
+    Raises click.UsageError for one below zero.
     """
     if tolerance is None:
         return rules

@@ -89,15 +89,15 @@ def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
 
 
 def answers(platform: PlatformConfig) -> bool:
-    """Whether a local platform is up at the endpoint: one on its way out is not, nor is any other
-    program.
+    """Whether a local platform is up at the endpoint: one on its way out is not,
+    nor is any other program.
     """
     return _is_up(platform, where_silent=False)
 
 
 def is_over(platform: PlatformConfig) -> bool:
-    """Whether no local platform is up at the endpoint; one that does not answer in time may be
-    busy, and is up.
+    """Whether no local platform is up at the endpoint;
+    one that does not answer in time may be busy, and is up.
     """
     return not _is_up(platform, where_silent=True)
 

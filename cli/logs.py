@@ -53,8 +53,8 @@ def show_logs(
     follow_seconds: float | None,
     clock: Clock | None = None,
 ) -> None:
-    """Print them, with `follow_seconds` also what is new until the sweep ends or so many seconds
-    have passed.
+    """Print them, with `follow_seconds` also what is new until the sweep ends or
+    so many seconds have passed.
 
     Raises SweepNotFound where there is no log that fits.
     """
@@ -80,8 +80,8 @@ def show_logs(
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether no job runs and nobody will start one: the report is made since the last job, or the
-    owner is gone.
+    """Whether no job runs and nobody will start one: the report is made since the last job,
+    or the owner is gone.
     """
     if any(job["TrainingJobStatus"] not in TERMINAL for job in jobs):
         return False
@@ -153,8 +153,8 @@ class _Shown:
                 self._print(place, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
-        """Page by page until there is none; a job that is followed is asked from where it was
-        left.
+        """Page by page until there is none; a job that is followed is asked from
+        where it was left.
         """
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)

@@ -1,5 +1,5 @@
-"""nodesweep: a thin layer of commands over the flows. Imports nothing heavy until a command needs
-it.
+"""nodesweep: a thin layer of commands over the flows.
+Imports nothing heavy until a command needs it.
 
 Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
 preflight refused.
@@ -147,8 +147,8 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
 @output_option
 @guarded
 def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """The report of a sweep that was left to itself (`run --detach`), once its last job has
-    ended.
+    """The report of a sweep that was left to itself (`run --detach`),
+    once its last job has ended.
     """
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
@@ -179,8 +179,8 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 )
 @guarded
 def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
-    """Show what would run and what it can cost; starts nothing, and asks the account only with
-    --online.
+    """Show what would run and what it can cost;
+    starts nothing, and asks the account only with --online.
     """
     from cli.plan import describe_plan, plan_of
     from flows.stages.preflight import check_account, refuse
@@ -353,8 +353,8 @@ def logs(
     config: Path | None,
     output: Path | None,
 ) -> None:
-    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs, of the others as
-    they are kept.
+    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs,
+    of the others as they are kept.
     """
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
@@ -403,8 +403,8 @@ def compare(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Is sweep B slower than sweep A? Exit code 1 where a regression is established, or no run of B
-    completed.
+    """Is sweep B slower than sweep A? Exit code 1 where a regression is established,
+    or no run of B completed.
 
     A and B are each a sweep id, a report.json or the folder of one.
     """

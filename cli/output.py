@@ -14,23 +14,23 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 
 
 def escape_control_characters(text: str) -> str:
-    """The text with \\x1b in place of what a terminal would obey, and with \\udcff for half a
-    character.
+    """The text with \\x1b in place of what a terminal would obey,
+    and with \\udcff for half a character.
     """
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def print_in_any_encoding() -> None:
-    """Let stdout show a question mark where its encoding lacks a character, rather than end the
-    command.
+    """Let stdout show a question mark where its encoding lacks a character,
+    rather than end the command.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def print_text(text: str) -> None:
-    """Print it; a reader that has seen enough (`| head`) is no error and leaves the exit code as it
-    is.
+    """Print it; a reader that has seen enough
+    (`| head`) is no error and leaves the exit code as it is.
     """
     try:
         click.echo(text)

@@ -103,8 +103,8 @@ def _number(value: float | None) -> str:
 
 
 def requests_of(config: BenchmarkConfig, checked: Checked) -> list[dict[str, Any]]:
-    """Every point's request without its secrets; the image's digest, not known yet, is spelled as
-    zeros.
+    """Every point's request without its secrets;
+    the image's digest, not known yet, is spelled as zeros.
     """
     platform, facts = config.platform, checked.facts
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
@@ -120,8 +120,8 @@ def requests_of(config: BenchmarkConfig, checked: Checked) -> list[dict[str, Any
 
 
 def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
-    """The image that is there already, as the config names it; a run names AWS's container by its
-    digest.
+    """The image that is there already, as the config names it;
+    a run names AWS's container by its digest.
     """
     uri = facts.config.image.uri
     if uri is None:
@@ -134,8 +134,8 @@ def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
 
 
 def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
-    """dataset_uri and dataset_folders of the inputs; folders that lie in S3 only are spelled
-    `<folder>`.
+    """dataset_uri and dataset_folders of the inputs;
+    folders that lie in S3 only are spelled `<folder>`.
     """
     section, platform = config.dataset, config.platform
     if section is None:

@@ -44,8 +44,8 @@ except OSError:
 
 
 def connect_prefect(modules: Sequence[str] = ()) -> None:
-    """See that there is a Prefect API; `modules` are imported while a server starts. Raises
-    RunFailed.
+    """See that there is a Prefect API; `modules` are imported while a server starts.
+    Raises RunFailed.
     """
     from prefect.settings import PREFECT_API_URL
 
@@ -71,8 +71,8 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
 
 
 def _check_home() -> None:
-    """The server keeps its database in Prefect's home, below the user's own. Raises RunFailed where
-    it can't be.
+    """The server keeps its database in Prefect's home, below the user's own.
+    Raises RunFailed where it can't be.
     """
     from prefect.settings import get_current_settings
 
@@ -92,8 +92,8 @@ def _check_home() -> None:
 
 
 def _import(modules: Sequence[str]) -> None:
-    """Import them without a look for garbage in between: there is none, and looking takes a third
-    of the time.
+    """Import them without a look for garbage in between: there is none,
+    and looking takes a third of the time.
     """
     gc.disable()
     try:
@@ -105,8 +105,8 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _start(port: int, password: str) -> subprocess.Popen[bytes]:
-    """Start a server that ends with this process, kill -9 included; Ctrl-C on its terminal does not
-    reach it.
+    """Start a server that ends with this process, kill -9 included;
+    Ctrl-C on its terminal does not reach it.
 
     It answers to the password alone: any user of this machine, and any page in a browser here, can
     reach its port.
@@ -146,8 +146,8 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    # Before Prefect's own exit handlers are registered, so that it runs after them: they send the
-    # last log lines.
+    # Before Prefect's own exit handlers are registered, so that it runs after them:
+    # they send the last log lines.
     atexit.register(_stop, server)
     tether = [sys.executable, "-c", _TETHER, str(server.pid)]
     subprocess.Popen(tether, stdin=subprocess.PIPE, start_new_session=True)
@@ -155,8 +155,8 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
 
 
 def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server answers; False where it ended, or did not within Prefect's own
-    limit.
+    """Wait until the server answers; False where it ended,
+    or did not within Prefect's own limit.
     """
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 

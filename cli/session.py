@@ -1,5 +1,5 @@
-"""What a flow needs around it when it is run from a terminal: a platform, a Prefect API, progress
-lines, signals.
+"""What a flow needs around it when it is run from a terminal: a platform, a Prefect API,
+progress lines, signals.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PREFECT_DEFAULTS = {
         "120"
     ),  # 15-20 s on two quiet cores, more on busy ones
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # The command prints an error once, in its own words; Prefect's record of the run keeps the
-    # traceback.
+    # The command prints an error once, in its own words;
+    # Prefect's record of the run keeps the traceback.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_CLI_WELCOME_MESSAGE": "false",
     "DO_NOT_TRACK": "1",
@@ -56,8 +56,8 @@ class _Elapsed(logging.Formatter):
 def flow_session(
     platform: PlatformConfig, autostart: bool = True, modules: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Progress on stderr, SIGTERM ends like Ctrl-C, and the platform up where `autostart` allows
-    it.
+    """Progress on stderr, SIGTERM ends like Ctrl-C,
+    and the platform up where `autostart` allows it.
 
     `modules` are those the flow needs, for connect_prefect().
     """
@@ -83,8 +83,8 @@ def flow_session(
 
 
 def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:
-    """Run a flow with a config that a command has read; every field of the form that is not given
-    is empty.
+    """Run a flow with a config that a command has read;
+    every field of the form that is not given is empty.
 
     Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty
     field is kept.

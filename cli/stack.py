@@ -1,5 +1,5 @@
-"""CloudFormation: the outputs of a deployed stack. Plain functions, so that the command needs no
-Prefect.
+"""CloudFormation: the outputs of a deployed stack.
+Plain functions, so that the command needs no Prefect.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def stack_client(region: str | None, endpoint_url: str | None) -> Any:
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:
-    """Output key -> value of a stack. Raises ConfigError for one that does not exist or is not
-    deployed.
+    """Output key -> value of a stack. Raises ConfigError for one that does not exist or
+    is not deployed.
     """
     region = cloudformation.meta.region_name
     try:

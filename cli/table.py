@@ -1,5 +1,5 @@
-"""`nodesweep report --csv`: the report of a table of anyone's measured times. Runs no flow, needs
-no Prefect.
+"""`nodesweep report --csv`: the report of a table of anyone's measured times.
+Runs no flow, needs no Prefect.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The typed config of a benchmark, and the benchmarks that are shipped. This file imports nothing,
-for `--help`.
+"""The typed config of a benchmark, and the benchmarks that are shipped.
+This file imports nothing, for `--help`.
 """
 
 INIT_CONFIG = "nodesweep.yaml"

@@ -1,5 +1,5 @@
-"""The instance catalogue: what each training instance type is made of and what it costs, with
-source and date.
+"""The instance catalogue: what each training instance type is made of and what it costs,
+with source and date.
 
     load_catalogue().get("ml.p3.16xlarge").accelerators     # 8
 
@@ -152,8 +152,8 @@ class InstanceType(_Row):
 
     @property
     def devices(self) -> int | None:
-        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance; None:
-        unknown.
+        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance;
+        None: unknown.
         """
         if self.accelerators == 0:
             return 0

@@ -1,5 +1,5 @@
-"""`training.distribution`: one typed choice, told apart by `kind`; each kind has its own fields and
-no others.
+"""`training.distribution`: one typed choice, told apart by `kind`;
+each kind has its own fields and no others.
 
 What each kind sends, demands and gets wrong stands in scaling/rules/distribution.
 docs/distribution.md is made from that.
@@ -144,8 +144,8 @@ class Trainium(Section):
 
 
 class _ModelParallel(Section):
-    """Both generations of smdistributed.modelparallel: some fields are the library's own
-    parameters.
+    """Both generations of smdistributed.modelparallel:
+    some fields are the library's own parameters.
     """
 
     own_fields: ClassVar[frozenset[str]] = frozenset({"kind"})
@@ -351,8 +351,8 @@ class SmpV1(_ModelParallel):
 
 
 class SmpV2(_ModelParallel):
-    """smdistributed.modelparallel 2.x: sharding and tensor parallelism over PyTorch FSDP, under
-    torchrun.
+    """smdistributed.modelparallel 2.x: sharding and tensor parallelism over PyTorch FSDP,
+    under torchrun.
 
     Names and bounds: AWS developer guide, "The SageMaker model parallel library v2 reference".
     """

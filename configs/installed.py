@@ -45,8 +45,8 @@ def expectation_problem(kind: str) -> str | None:
 
 
 def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
-    """Which arguments an expectation lacks or does not take, or None; None also where no schema is
-    shipped for it.
+    """Which arguments an expectation lacks or does not take, or None;
+    None also where no schema is shipped for it.
     """
     schema = _schema(kind)
     if schema is None:
@@ -83,8 +83,8 @@ def _expectations() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _schema(kind: str) -> tuple[frozenset[str], frozenset[str]] | None:
-    """(required arguments, all arguments) by the JSON Schema that is shipped for the
-    expectation.
+    """(required arguments, all arguments) by the JSON Schema that is shipped
+    for the expectation.
     """
     name = kind.replace("_", "").lower() + ".json"
     for path in (_core_expectations() / "schemas").iterdir():

@@ -1,5 +1,5 @@
-"""What a training job asks of the platform beside its nodes: spot, checkpoints, network, channels,
-tags.
+"""What a training job asks of the platform beside its nodes: spot, checkpoints, network,
+channels, tags.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SpotConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """A directory that is copied to S3 while the job runs and restored when it starts again after
-    an interruption.
+    """A directory that is copied to S3 while the job runs and restored when it starts again
+    after an interruption.
 
     The place in S3 is the job's own, so that no attempt starts from what another one learned.
     """
@@ -57,8 +57,8 @@ class CheckpointConfig(Section):
 
 
 class VpcConfig(Section):
-    """The network that the nodes are attached to; without it they have AWS's own, with access to
-    the internet.
+    """The network that the nodes are attached to;
+    without it they have AWS's own, with access to the internet.
     """
 
     subnets: tuple[_VpcId, ...] = Field(
@@ -97,8 +97,8 @@ class FileSystemConfig(Section):
 
 
 class S3ChannelConfig(Section):
-    """A channel of objects in S3, sent as they are: not validated, and no part of the dataset's
-    identity.
+    """A channel of objects in S3, sent as they are: not validated,
+    and no part of the dataset's identity.
     """
 
     type: Literal["S3"] = Field(description="S3.")
@@ -121,8 +121,8 @@ ExtraChannel = Annotated[FileSystemConfig | S3ChannelConfig, Field(discriminator
 
 
 class JobFeatures(Section):
-    """The part of a training job's section that names platform features; every one is off by
-    default.
+    """The part of a training job's section that names platform features;
+    every one is off by default.
     """
 
     spot: SpotConfig | None = Field(
@@ -212,7 +212,7 @@ class JobFeatures(Section):
 
 
 def _is_tag_character(character: str) -> bool:
-    """AWS's pattern for keys and values of tags, [\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]; Python's re has no
-    \\p.
+    """AWS's pattern for keys and values of tags, [\\p{L}\\p{Z}\\p{N}_.:/=+\\-@];
+    Python's re has no \\p.
     """
     return character in "_.:/=+-@" or unicodedata.category(character)[0] in "LZN"

@@ -1,5 +1,5 @@
-"""Reads a benchmark's YAML, applies --set overrides, and says in one message everything wrong that
-it finds.
+"""Reads a benchmark's YAML, applies --set overrides,
+and says in one message everything wrong that it finds.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ConfigError(ValueError):
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
-    """Read `path`, apply `a.b.c=value` overrides, validate; local paths become absolute. Raises
-    ConfigError.
+    """Read `path`, apply `a.b.c=value` overrides, validate; local paths become absolute.
+    Raises ConfigError.
     """
     raw = _read_yaml(path)
     for override in overrides:
@@ -50,8 +50,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
 
 
 def check_directories(config: BenchmarkConfig) -> None:
-    """What a run reads on this machine is there. Raises ConfigError naming every directory that is
-    not.
+    """What a run reads on this machine is there.
+    Raises ConfigError naming every directory that is not.
 
     Not asked where a sweep that is there already is reported, collected or stopped: that needs none
     of them.
@@ -160,8 +160,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read_text(path: Path) -> str:
-    """A regular file's text, to the limit. A pipe without a writer would never open, /dev/zero
-    never end.
+    """A regular file's text, to the limit. A pipe without a writer would never open,
+    /dev/zero never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -176,8 +176,8 @@ def _read_text(path: Path) -> str:
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Set one dotted key in place; the value is read as YAML, so 3, true, [1, 2] and null mean what
-    they say.
+    """Set one dotted key in place; the value is read as YAML, so 3, true,
+    [1, 2] and null mean what they say.
     """
     key, equals, text = override.partition("=")
     parts = key.split(".")
@@ -260,8 +260,8 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]
 
 
 def _models(annotation: Any) -> dict[str, Any]:
-    """The sections a field may hold, by the value that chooses among them; "" where there is no
-    choice.
+    """The sections a field may hold, by the value that chooses among them;
+    "" where there is no choice.
     """
     if get_origin(annotation) is Annotated:
         return _models(get_args(annotation)[0])
@@ -277,14 +277,14 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """The value as it was given, cut to a line; what stands before the @ of a URL may be a
-    password.
+    """The value as it was given, cut to a line;
+    what stands before the @ of a URL may be a password.
     """
     return cut(_USER_INFO.sub("…@", repr(value)))
 
 
 def _is_text(text: str) -> bool:
-    """Whether it holds whole characters; the system hands bytes that are not UTF-8 on as halves of
-    one.
+    """Whether it holds whole characters; the system hands bytes that are not UTF-8 on
+    as halves of one.
     """
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,5 +1,5 @@
-"""What a config may give as a directory of this machine, a dataset, an image or an endpoint's
-URL.
+"""What a config may give as a directory of this machine, a dataset,
+an image or an endpoint's URL.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from configs.section import cut
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
-"""Limits of Linux (PATH_MAX less its final NUL, NAME_MAX); a config's directory is added to a
-relative path.
+"""Limits of Linux (PATH_MAX less its final NUL, NAME_MAX);
+a config's directory is added to a relative path.
 """
 MAX_S3_KEY_BYTES = 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -92,8 +92,8 @@ def url_problem(url: str) -> str | None:
 
 
 def is_loopback_with_port(url: str | None) -> bool:
-    """Whether a URL is http on this machine's loopback, with its port: where a platform can be
-    started.
+    """Whether a URL is http on this machine's loopback, with its port:
+    where a platform can be started.
     """
     parts = urlsplit(url or "")
     try:

@@ -151,8 +151,8 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
 
 
 def _packaged(package: str, path: str) -> Any:
-    """A JSON file that an installed package carries, packed or not; the package itself is not
-    imported.
+    """A JSON file that an installed package carries, packed or not;
+    the package itself is not imported.
 
     Raises SystemExit where the package or the file is missing.
     """

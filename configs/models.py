@@ -29,8 +29,8 @@ MAX_JOBS = 1000
 
 
 class FrameworkConfig(Section):
-    """An AWS Deep Learning Container by what is in it: for a sweep that moves between regions or
-    device kinds.
+    """An AWS Deep Learning Container by what is in it:
+    for a sweep that moves between regions or device kinds.
     """
 
     version: str = Field(
@@ -52,8 +52,8 @@ class FrameworkConfig(Section):
 
 
 class ImageConfig(Section):
-    """The training image: a build context, an AWS container as it is, or an image that already
-    exists.
+    """The training image: a build context, an AWS container as it is,
+    or an image that already exists.
     """
 
     repository: str = Field(
@@ -472,8 +472,8 @@ class BenchmarkConfig(Section):
         return self
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
-        """The same config with its local paths resolved against `base`, the directory of its
-        file.
+        """The same config with its local paths resolved against `base`,
+        the directory of its file.
         """
         dataset = self.dataset
         if dataset is not None and not dataset.is_remote:

@@ -1,5 +1,5 @@
-"""The configs of this checkout by name, and what a form may change in one: what a deployment has in
-place of a file.
+"""The configs of this checkout by name, and what a form may change in one:
+what a deployment has in place of a file.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _NO_BENCHMARKS = frozenset({"instances"})
 
 
 def preset_names() -> list[str]:
-    """Every benchmark under configs/ by its path without `.yaml`, e.g. `local`, `examples/mpi_g5`;
-    sorted.
+    """Every benchmark under configs/ by its path without `.yaml`, e.g.
+    `local`, `examples/mpi_g5`; sorted.
     """
     files = (path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts)
     found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in files)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, SerializationInfo, field_validator, 
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
-"""Context of a dump that is written nowhere: model_dump(mode="json", context=WITH_SECRETS) has the
-values too.
+"""Context of a dump that is written nowhere:
+model_dump(mode="json", context=WITH_SECRETS) has the values too.
 """
 
 
@@ -42,8 +42,8 @@ def is_finite(value: Any) -> bool:
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line separators, and those that turn the direction of the text around
-them.
+"""Control characters, line separators, and those that turn the direction
+of the text around them.
 """
 
 
@@ -71,8 +71,8 @@ def _spelled(value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of every section: frozen; unknown keys, infinities, NaN and control characters
-    refused.
+    """Base of every section: frozen; unknown keys, infinities,
+    NaN and control characters refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -125,8 +125,8 @@ NOT_COMPARED = Mark(
 
 
 def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd; of a marked section its
-    own name alone.
+    """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd;
+    of a marked section its own name alone.
     """
     for name, field in section.model_fields.items():
         if mark in field.metadata:

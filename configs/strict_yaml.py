@@ -21,8 +21,8 @@ MAX_NODES = 20_000
 2,000 and 10,000 characters; PyYAML reads 20,000 values in a second.
 """
 MAX_NUMBER_CHARACTERS = 40
-"""Enough for 128 bits. Python multiplies a number of base 60 out, which takes minutes for a long
-one.
+"""Enough for 128 bits. Python multiplies a number of base 60 out,
+which takes minutes for a long one.
 """
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TAGS = frozenset(
@@ -35,8 +35,8 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str) -> Any:
-    """The document as plain Python values, none shared. Raises yaml.YAMLError, which mostly names
-    line and column.
+    """The document as plain Python values, none shared.
+    Raises yaml.YAMLError, which mostly names line and column.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
@@ -176,8 +176,8 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def _unshared(value: Any) -> Any:
-    """The value with a copy in place of every alias, so that a change of one section is not one of
-    its twin.
+    """The value with a copy in place of every alias,
+    so that a change of one section is not one of its twin.
     """
     if isinstance(value, dict):
         return {key: _unshared(entry) for key, entry in value.items()}

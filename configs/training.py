@@ -21,8 +21,8 @@ PLACEHOLDERS = frozenset(
 )  # fmt: skip
 """What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 MAX_SAMPLES = 1 << 53
-"""Whole numbers up to here are the same as floating-point ones, which learning rates and speeds are
-made of.
+"""Whole numbers up to here are the same as floating-point ones,
+which learning rates and speeds are made of.
 """
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _NO_MESSAGES = re2.Options()

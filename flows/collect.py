@@ -19,8 +19,8 @@ logger = logging.getLogger("nodesweep.collect")
 def collect_sweep(
     sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
 ) -> SweepResult | None:
-    """The report of a sweep that was left to itself, once its last job has ended; null while jobs
-    still run.
+    """The report of a sweep that was left to itself, once its last job has ended;
+    null while jobs still run.
 
     What was measured is read from the sweep's own record.
 

@@ -105,8 +105,8 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
 
 
 def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str) -> str | None:
-    """Wait until the first job of new code has reached its first step or has ended; why its program
-    failed, or None.
+    """Wait until the first job of new code has reached its first step or has ended;
+    why its program failed, or None.
     """
     logger.info("the code is new: the other jobs start once %s has reached its first step", name)
     seconds, patterns = config.sweep.poll_interval_seconds, config.training.metric_definitions

@@ -1,5 +1,5 @@
-"""Stops training jobs whose sweep nobody runs any more: a killed orchestrator must not cost the
-night.
+"""Stops training jobs whose sweep nobody runs any more:
+a killed orchestrator must not cost the night.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def reaper(
     dry_run: bool = False,
     settings: Settings = EMPTY,
 ) -> list[str]:
-    """Stop the running jobs of sweeps that nobody has run for longer than the grace; returns their
-    names.
+    """Stop the running jobs of sweeps that nobody has run for longer than the grace;
+    returns their names.
 
     Only jobs with a nodesweep name and tag, of a sweep in the platform's bucket, are touched; a
     sweep that was left running on purpose (`--detach`, `sweep.on_cancel: leave`) is spared.

@@ -75,8 +75,8 @@ def make_report(
 
 
 def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
-    """What the sweep's jobs were made of, as its record has it; one of before dataset.channel: null
-    has no folders.
+    """What the sweep's jobs were made of, as its record has it;
+    one of before dataset.channel: null has no folders.
     """
     inputs = record["inputs"]
     return ResolvedInputs(
@@ -101,8 +101,8 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
 def report_sweep(
     sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
 ) -> tuple[ScalingReport, Path]:
-    """Make the report of a sweep anew from what the platform knows of its jobs; running ones are
-    left out.
+    """Make the report of a sweep anew from what the platform knows of its jobs;
+    running ones are left out.
 
     What was measured is read from the sweep's own record.
 
@@ -134,8 +134,8 @@ class SweepJobs:
 
 
 def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
-    """Every job of the sweep that the platform knows. Raises SweepNotFound where there is no such
-    sweep.
+    """Every job of the sweep that the platform knows.
+    Raises SweepNotFound where there is no such sweep.
     """
     record = read_sweep_record(given.platform, sweep_id)
     config = _recorded_config(record, given, sweep_id)
@@ -170,8 +170,8 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
 def _recorded_config(
     record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str
 ) -> BenchmarkConfig:
-    """The config the sweep was started with, on the platform and with the report rules that are
-    given now.
+    """The config the sweep was started with,
+    on the platform and with the report rules that are given now.
     """
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
     return recorded.model_copy(update={"platform": given.platform, "report": given.report})

@@ -1,5 +1,5 @@
-"""The benchmark, end to end: preflight -> (validate -> upload) beside (find or build the image) ->
-sweep -> report.
+"""The benchmark, end to end: preflight -> (validate -> upload) beside
+(find or build the image) -> sweep -> report.
 """
 
 from __future__ import annotations
@@ -224,16 +224,16 @@ def _run_benchmark(
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """That the sweep has begun before this run, and the mark of its last stop, which this run goes
-    on after.
+    """That the sweep has begun before this run, and the mark of its last stop,
+    which this run goes on after.
     """
 
     stop_mark: str | None
 
 
 def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
-    """The id of a sweep that has begun; None where it is a new one, or can't be told yet. Raises
-    SweepNotNamed.
+    """The id of a sweep that has begun; None where it is a new one, or can't be told yet.
+    Raises SweepNotNamed.
     """
     if sweep_id is not None:
         return sweep_id
@@ -273,8 +273,8 @@ def missing_points(plan: SweepPlan, outcomes: Sequence[JobOutcome]) -> int:
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
-    """Raises PointsMissing where the sweep was given up, or too few points have a completed run for
-    it to be done.
+    """Raises PointsMissing where the sweep was given up,
+    or too few points have a completed run for it to be done.
     """
     done = result.planned_points - result.missing_points
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
@@ -326,8 +326,8 @@ def start_sweep(
 def _continue_sweep(
     config: BenchmarkConfig, sweep_id: str | None, as_started: bool
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """The recorded inputs of a sweep: the same code, image and data, whatever has changed here
-    since.
+    """The recorded inputs of a sweep: the same code, image and data,
+    whatever has changed here since.
 
     That something has is said; raises InputsChanged where it was not asked for `as_started`.
     """

@@ -33,8 +33,8 @@ def stop_sweep(
         f"the running jobs of {sweep_id} can't be listed"
     ):  # for the answer alone: others may stop them
         running = list_running_jobs(platform, sweep_id)
-    # The mark first: whoever runs the sweep either sees it before it sends a job, or has claimed
-    # that job by now.
+    # The mark first: whoever runs the sweep either sees it before it sends a job,
+    # or has claimed that job by now.
     with best_effort(
         f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further"
         " jobs"

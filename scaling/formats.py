@@ -27,8 +27,8 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_speedup(speedup: float | None) -> str:
-    """1.8x, as the reference benchmark prints it; below 0.1x two significant digits, so that it is
-    never 0.0x.
+    """1.8x, as the reference benchmark prints it;
+    below 0.1x two significant digits, so that it is never 0.0x.
     """
     if speedup is None:
         return UNKNOWN
@@ -44,8 +44,8 @@ def format_ratio(ratio: float | None) -> str:
 
 
 def format_usd(usd: float | None) -> str:
-    """$12.30; below a dollar four decimals, since one emulated-size run costs fractions of a
-    cent.
+    """$12.30; below a dollar four decimals,
+    since one emulated-size run costs fractions of a cent.
     """
     if usd is None:
         return UNKNOWN

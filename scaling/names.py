@@ -1,5 +1,5 @@
-"""The only place that spells a sweep id, a job name, an S3 key or a result file's name, and the
-digests in them.
+"""The only place that spells a sweep id, a job name, an S3 key or a result file's name,
+and the digests in them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def canonical_digest(value: Any) -> str:
 
 
 def config_digest(config: BenchmarkConfig) -> str:
-    """Digest of what is measured; a sweep is resumed by a config of the same digest, whatever else
-    was changed.
+    """Digest of what is measured; a sweep is resumed by a config of the same digest,
+    whatever else was changed.
 
     Left out is what is marked NOT_MEASURED: with more budget or patience, say, the same points are
     measured. Bucket, region and role count. Local paths count by their last part.
@@ -98,15 +98,15 @@ def job_prefix(sweep: str) -> str:
 
 
 def job_name(sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str) -> str:
-    """At most 63 characters, SageMaker's limit: 44 + "-n512-r50-a10-" + 4 hex of the request
-    digest.
+    """At most 63 characters, SageMaker's limit:
+    44 + "-n512-r50-a10-" + 4 hex of the request digest.
     """
     return f"{job_prefix(sweep)}{nodes}-r{repeat}-a{attempt}-{request_digest[:4]}"
 
 
 def request_digest(request: Mapping[str, Any]) -> str:
-    """Digest of a CreateTrainingJob request without what only names it (job name, tags, the job's
-    own folder).
+    """Digest of a CreateTrainingJob request without what only names it
+    (job name, tags, the job's own folder).
     """
     described = {
         key: value for key, value in request.items() if key not in ("TrainingJobName", "Tags")

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Part(BaseModel):
-    """Base of every part: frozen, unknown keys refused, NaN and infinity too, since JSON has
-    neither.
+    """Base of every part: frozen, unknown keys refused, NaN and infinity too,
+    since JSON has neither.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

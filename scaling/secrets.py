@@ -1,5 +1,5 @@
-"""What must not be repeated: configs say "no secrets here", but reports, records and logs are
-passed around.
+"""What must not be repeated: configs say "no secrets here", but reports,
+records and logs are passed around.
 
 Hidden are (1) every value of a container's environment and of an image's build arguments, whatever
 its name; (2) every text under a name that looks like a secret's; (3) within any text, what has the
@@ -21,8 +21,8 @@ from configs.section import HIDDEN
 _CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}
 )
-"""Mappings of which no value is shown: of a config, and of the requests to SageMaker and
-CodeBuild.
+"""Mappings of which no value is shown: of a config,
+and of the requests to SageMaker and CodeBuild.
 """
 
 # HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer, max_tokens
@@ -101,15 +101,15 @@ _IS_A_NUMBER = (
     r"(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)"
     r"(?![^\s,;&\"'}\])])"
 )
-"""After "token": loss_per_token=0.5 and token: 17 are measurements; a number of ten digits and more
-may be a secret.
+"""After "token": loss_per_token=0.5 and token: 17 are measurements;
+a number of ten digits and more may be a secret.
 """
 
 _SHAPES = tuple(
     (re.compile(pattern), shown)
     for pattern, shown in (
-        # user:password@ of a URL; a password that holds a slash is known by its colon, which no
-        # port follows
+        # user:password@ of a URL; a password that holds a slash is known by its colon,
+        # which no port follows
         (r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@", f"{HIDDEN}@"),
         (r"https://hooks\.slack\.com/(?:services|workflows)/\S+", HIDDEN),
         (r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\S+", HIDDEN),
@@ -155,8 +155,8 @@ _SHAPES = tuple(
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\ \t\r\n"
 MAX_KEY_LINES = 256
-"""A private key of RSA with 16,384 bits has 200 lines of 64 characters. After so many a log is
-shown again.
+"""A private key of RSA with 16,384 bits has 200 lines of 64 characters.
+After so many a log is shown again.
 """
 
 
@@ -203,8 +203,8 @@ class LogHider:
         self._key_lines_left = 0
 
     def hide(self, lines: Iterable[str]) -> list[str]:
-        """The next lines; of a key that began before the first one ever given, those up to its last
-        line too.
+        """The next lines; of a key that began before the first one ever given,
+        those up to its last line too.
         """
         shown: list[str] = []
         for line in lines:
@@ -225,8 +225,8 @@ class LogHider:
 
 
 def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
-    """(the text with its private keys replaced, whether it ends within one), where it may begin
-    within one too.
+    """(the text with its private keys replaced, whether it ends within one),
+    where it may begin within one too.
 
     Of a key whose beginning was cut off, what could be a part of it goes, back to the last
     character that no key has.
@@ -263,8 +263,8 @@ def _entry(name: str, value: Any) -> Any:
 
 
 def _hide_all(value: Any) -> Any:
-    """Every text in the value replaced; of a mapping the names stay, and of CodeBuild's list of
-    variables too.
+    """Every text in the value replaced; of a mapping the names stay,
+    and of CodeBuild's list of variables too.
     """
     if isinstance(value, Mapping):
         return {

@@ -24,12 +24,12 @@ from tasks.errors import ForeignAnswer, PlatformSilent
 
 logger = logging.getLogger("nodesweep.platform")
 SAY_SECONDS = 120.0
-"""How long an endpoint may leave every call unanswered before the run says so, and how often it
-does.
+"""How long an endpoint may leave every call unanswered before the run says so,
+and how often it does.
 """
 GIVE_UP_SECONDS = 900.0
-"""After so long the call fails: longer than an outage of 10 minutes, and shorter than the reaper's
-least grace.
+"""After so long the call fails: longer than an outage of 10 minutes,
+and shorter than the reaper's least grace.
 """
 _FORGET_SECONDS = (
     120.0  # longer than any pause between two tries: who asks after that begins to wait
@@ -39,8 +39,8 @@ _EXCERPT_CHARACTERS = 80
 
 
 class Silence:
-    """How long an endpoint has left every call of this process unanswered; whoever asks it shares
-    one.
+    """How long an endpoint has left every call of this process unanswered;
+    whoever asks it shares one.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Silence:
             self._since = self._failed_at = None
 
     def note_failure(self, operation: str, reason: BaseException) -> None:
-        """A request got no answer. Says what is waited for; raises PlatformSilent once that has
-        taken too long.
+        """A request got no answer. Says what is waited for;
+        raises PlatformSilent once that has taken too long.
         """
         with self._lock:
             now = self._failed_at = self._monotonic()
@@ -97,8 +97,8 @@ _SILENCES: dict[str, Silence] = {}
 
 
 def heed_answers(client: Any) -> Any:
-    """The boto3 client, which from now on raises ForeignAnswer and PlatformSilent; they are
-    BotoCoreErrors.
+    """The boto3 client, which from now on raises ForeignAnswer and PlatformSilent;
+    they are BotoCoreErrors.
     """
     endpoint_url = str(client.meta.endpoint_url)
     silence = _SILENCES.setdefault(
@@ -126,8 +126,8 @@ def heed_answers(client: Any) -> Any:
 
     events = client.meta.events
     events.register("before-send", sent)
-    # With stars it comes before botocore's own for S3, which takes any page for an error 500 of
-    # AWS.
+    # With stars it comes before botocore's own for S3,
+    # which takes any page for an error 500 of AWS.
     events.register("before-parse.*.*", answered)
     events.register("needs-retry", tried)
     events.register("after-call-error", failed)
@@ -135,8 +135,8 @@ def heed_answers(client: Any) -> Any:
 
 
 def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) -> None:
-    """Raises ForeignAnswer. That of a gateway in trouble (5xx) becomes one that boto3 knows, and
-    tries again.
+    """Raises ForeignAnswer. That of a gateway in trouble (5xx) becomes one that boto3 knows,
+    and tries again.
     """
     problem = _problem(operation_model, response)
     if problem is None:

@@ -68,8 +68,8 @@ _PASSING_ERRORS = (
 
 
 class ForeignAnswer(BotoCoreError):
-    """What came back is not AWS's: a proxy's page, a login page, half an answer. It passes like a
-    lost connection.
+    """What came back is not AWS's: a proxy's page, a login page, half an answer.
+    It passes like a lost connection.
     """
 
     fmt = (
@@ -79,8 +79,8 @@ class ForeignAnswer(BotoCoreError):
 
 
 class PlatformSilent(BotoCoreError):
-    """Every call has stayed unanswered for so long that waiting on makes no sense; it does not pass
-    by itself.
+    """Every call has stayed unanswered for so long that waiting on makes no sense;
+    it does not pass by itself.
     """
 
     fmt = (
@@ -151,8 +151,8 @@ class PointsMissing(RunFailed):
     """The sweep ended, its report is made, and too few of its points have a completed run."""
 
     result: Any = None
-    """The flow's result (flows.scaling_benchmark.SweepResult), whose report a command still
-    shows.
+    """The flow's result (flows.scaling_benchmark.SweepResult),
+    whose report a command still shows.
     """
 
 
@@ -179,8 +179,8 @@ def error_code(error: BaseException) -> str | None:
 
 @contextmanager
 def best_effort(what: str) -> Iterator[None]:
-    """Inside, a failing AWS call is a warning that names `what`: for calls whose loss must not lose
-    the result.
+    """Inside, a failing AWS call is a warning that names `what`:
+    for calls whose loss must not lose the result.
     """
     try:
         yield
@@ -199,8 +199,8 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
-    """Prefect's retry_condition_fn: retry only what may pass (3.8 ignores anything but a plain
-    function).
+    """Prefect's retry_condition_fn: retry only what may pass
+    (3.8 ignores anything but a plain function).
     """
     try:
         state.result()

@@ -1,5 +1,5 @@
-"""The access key of a local platform: from its state folder, which it names and which only its user
-can read.
+"""The access key of a local platform: from its state folder,
+which it names and which only its user can read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class NoLocalKeys(NoCredentialsError):
 
 
 def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
-    """A session with the platform's key and nothing of the user's own set-up: no profile and no
-    config file.
+    """A session with the platform's key and nothing of the user's own set-up:
+    no profile and no config file.
 
     Raises EndpointConnectionError where nobody listens at the endpoint, ReadTimeoutError where no
     answer comes, ForeignAnswer where something else than a local platform answers, NoLocalKeys

@@ -1,5 +1,5 @@
-"""What the local platform says of itself: the page that tells it from any other program on its
-port.
+"""What the local platform says of itself:
+the page that tells it from any other program on its port.
 
 Imports nothing heavy: a command asks this before it imports boto3 or Prefect.
 """
@@ -24,8 +24,8 @@ class NotLocalPlatform(ValueError):
 
 
 def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
-    """The status of the local platform at the endpoint, also while it is stopping (503), within so
-    many seconds.
+    """The status of the local platform at the endpoint, also while it is stopping (503),
+    within so many seconds.
 
     Raises TimeoutError where no whole answer comes in time, another OSError where nobody listens,
     NotLocalPlatform where something else answers.
@@ -38,8 +38,8 @@ def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
         except (OSError, NotLocalPlatform) as error:
             said.append(error)
 
-    # A socket's own limit begins anew with every byte, so that an answer that drips would be read
-    # for ever.
+    # A socket's own limit begins anew with every byte,
+    # so that an answer that drips would be read for ever.
     asking = threading.Thread(target=ask, name="local-status", daemon=True)
     asking.start()
     asking.join(seconds)

@@ -1,5 +1,5 @@
-"""boto3 clients for one platform: the only difference between AWS and this machine is the endpoint
-URL.
+"""boto3 clients for one platform: the only difference between AWS and this machine
+is the endpoint URL.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TASK_OPTIONS: dict[str, Any] = {
     "retry_delay_seconds": exponential_backoff(backoff_factor=2),  # 2, 4, 8 s
     "retry_jitter_factor": 0.5,
     "retry_condition_fn": retry_transient,
-    # Names are computed from content, so doing it again finds what is there; Prefect's cache would
-    # only hide it.
+    # Names are computed from content, so doing it again finds what is there;
+    # Prefect's cache would only hide it.
     "cache_policy": NO_CACHE,
 }
 """Options of every task that calls a platform."""
@@ -53,8 +53,8 @@ PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
     "retries": len(OUTAGE_PAUSES_SECONDS),
     "retry_delay_seconds": list(OUTAGE_PAUSES_SECONDS),
 }
-"""Options of tasks that are called while jobs run, which cost money whether or not somebody looks
-at them.
+"""Options of tasks that are called while jobs run,
+which cost money whether or not somebody looks at them.
 
 An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.63 to 1.5), beside
 boto3's own tries.
@@ -65,8 +65,8 @@ _T = TypeVar("_T")
 
 
 def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a call that is made for every job of a sweep: it waits an outage out as a patient
-    task does.
+    """Decorate a call that is made for every job of a sweep:
+    it waits an outage out as a patient task does.
 
     But it is no task. A task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one
     that has only looked at something tells nobody anything. Raises what the last try raised, and at

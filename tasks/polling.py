@@ -1,5 +1,5 @@
-"""Waiting: the clock every wait reads, intervals that back off with jitter, and a budget of
-calls.
+"""Waiting: the clock every wait reads, intervals that back off with jitter,
+and a budget of calls.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 STOP = threading.Event()
-"""Set when the run is being cancelled; worker threads, which Prefect never interrupts, wait on
-it.
+"""Set when the run is being cancelled; worker threads,
+which Prefect never interrupts, wait on it.
 """
 
 
@@ -29,8 +29,8 @@ def utc_now() -> datetime:
 
 
 class Cancelled(BaseException):
-    """The run was cancelled while a worker thread waited; not an Exception, so that nothing retries
-    it.
+    """The run was cancelled while a worker thread waited;
+    not an Exception, so that nothing retries it.
     """
 
 
@@ -49,8 +49,8 @@ class Clock:
 
 
 class Progress:
-    """Says a state when it changes, and every 15 s that it is still so: a long wait must not look
-    like a hang.
+    """Says a state when it changes, and every 15 s that it is still so:
+    a long wait must not look like a hang.
     """
 
     STILL_SECONDS = 15.0
@@ -78,8 +78,8 @@ class Progress:
 def intervals(
     first_seconds: float, longest_seconds: float, factor: float = 1.3, jitter: float = 0.2
 ) -> Iterator[float]:
-    """first, then x factor up to longest, each ± jitter so that many watchers don't call in
-    step.
+    """first, then x factor up to longest,
+    each ± jitter so that many watchers don't call in step.
     """
     current = first_seconds
     while True:
@@ -88,8 +88,8 @@ def intervals(
 
 
 class CallBudget:
-    """A token bucket: over any t seconds at most `burst` + t x `calls_per_second` calls, whoever
-    shares it.
+    """A token bucket: over any t seconds at most `burst` + t x `calls_per_second` calls,
+    whoever shares it.
 
     With None any number of calls. Retries inside boto3 come on top; its adaptive mode slows those
     by itself.

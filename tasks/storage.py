@@ -38,8 +38,8 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool 
 
 
 def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
-    """put_bytes() for a key that is made of its content: nothing is sent where the object is there,
-    whole.
+    """put_bytes() for a key that is made of its content:
+    nothing is sent where the object is there, whole.
     """
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
@@ -84,8 +84,8 @@ def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
 
 
 def list_objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
-    """Every object whose key begins with the prefix, as S3 describes it; none where there is no
-    such bucket.
+    """Every object whose key begins with the prefix, as S3 describes it;
+    none where there is no such bucket.
     """
     return [
         item

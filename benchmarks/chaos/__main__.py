@@ -153,8 +153,8 @@ def _judge(
 
 
 def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
-    """A run, whole; stored where something did not hold. Its seed gives the rest of its plan:
-    draw_plan().
+    """A run, whole; stored where something did not hold.
+    Its seed gives the rest of its plan: draw_plan().
     """
     statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
     return {
@@ -187,8 +187,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts over all runs: disturbances that struck and faults, by kind, and tries that failed by
-    themselves.
+    """Counts over all runs: disturbances that struck and faults, by kind,
+    and tries that failed by themselves.
     """
     tries = [one for row in rows for one in row["tries"]]
     faults: Counter[str] = Counter()

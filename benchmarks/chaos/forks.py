@@ -1,5 +1,5 @@
-"""Commands that start without an interpreter's start: a process that has imported what they need
-forks for each.
+"""Commands that start without an interpreter's start:
+a process that has imported what they need forks for each.
 
 A command of a sweep imports Prefect, Great Expectations and the SageMaker SDK, 9 s of CPU time
 before its first call. A fork shares with others what was imported and nothing else: it has a
@@ -40,8 +40,8 @@ _ANSWER_SECONDS = 60.0
 
 
 class Forked:
-    """A command that was started; what subprocess.Popen has of it, except that its parent is the
-    forking process.
+    """A command that was started; what subprocess.Popen has of it,
+    except that its parent is the forking process.
     """
 
     def __init__(self, pid: int) -> None:
@@ -102,8 +102,8 @@ class Forks:
             self._process.wait()
 
     def _listen(self) -> None:
-        """Take in what the process says: that it is ready, that a fork has begun, that one has
-        ended.
+        """Take in what the process says: that it is ready, that a fork has begun,
+        that one has ended.
         """
         assert self._process.stdout is not None
         for line in self._process.stdout:

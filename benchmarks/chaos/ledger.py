@@ -18,12 +18,12 @@ from scaling import names
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
 """Uploads whose keys are made of their content: none is needed a second time."""
 _ENDING_KINDS = {"sigterm", "sigint", "sigint_then_sigterm", "stop", "detach_sigterm"}
-"""Somebody asked for the end and nothing kept it from being carried out: no job of the sweep runs
-on.
+"""Somebody asked for the end and nothing kept it from being carried out:
+no job of the sweep runs on.
 """
 _STOPPING_KINDS = {*_ENDING_KINDS, "sigint_twice", "outage_then_sigterm"}
-"""Somebody asked for the end, so jobs are stopped (sweep.on_cancel) and their points get another
-attempt.
+"""Somebody asked for the end, so jobs are stopped
+(sweep.on_cancel) and their points get another attempt.
 """
 _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times are in milliseconds
 _VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
@@ -33,8 +33,8 @@ _STOPPED_IN_HEADLINE = re.compile(r"; \d+ of \d+ jobs did not complete")
 
 
 def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None) -> list[str]:
-    """Every broken invariant in words, none for a run that kept the promise; `undisturbed`: the
-    report to equal.
+    """Every broken invariant in words, none for a run that kept the promise;
+    `undisturbed`: the report to equal.
     """
     if evidence.tries[-1].exit_code != 0:
         last = evidence.tries[-1]
@@ -123,8 +123,8 @@ def _load_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
-    """Content-addressed objects that were sent again, although an earlier upload had been accepted
-    and answered.
+    """Content-addressed objects that were sent again,
+    although an earlier upload had been accepted and answered.
 
     An upload whose answer was lost on its way excuses one more.
     """

@@ -39,8 +39,8 @@ CallFault = Literal[
     "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
     "page", "unanswered",
 ]  # fmt: skip
-"""What happens to one call on its way: see benchmarks/chaos/proxy.py. No plan draws the last
-two.
+"""What happens to one call on its way: see benchmarks/chaos/proxy.py.
+No plan draws the last two.
 """
 
 _WORKER_EVERY = (
@@ -80,8 +80,8 @@ _API_OPERATIONS = ("CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob"
 
 @dataclass(frozen=True)
 class Trigger:
-    """The `number`-th call of this label (from 1) within a try, and what has happened to it by
-    then.
+    """The `number`-th call of this label (from 1) within a try,
+    and what has happened to it by then.
     """
 
     label: str
@@ -109,8 +109,8 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Lag:
-    """Seconds from a job's acceptance until the platform's lists, its descriptions (and stops), its
-    tags know it.
+    """Seconds from a job's acceptance until the platform's lists, its descriptions (and stops),
+    its tags know it.
     """
 
     list_seconds: float = 0.0
@@ -134,8 +134,8 @@ class ChaosPlan:
     """Jobs keep warm pools; then the quota holds all of them, since they count in it."""
 
     def call_fault(self, label: str, number: int) -> CallFault | None:
-        """What happens to the `number`-th call of this label in the run, whichever thread makes
-        it.
+        """What happens to the `number`-th call of this label in the run,
+        whichever thread makes it.
         """
         draws = random.Random(f"{self.seed}:{label}:{number}")
         place = int(draws.random() / self.fault_share) if self.fault_share else len(CALL_FAULTS)
@@ -185,8 +185,8 @@ def _draw_disturbance(draws: random.Random) -> Disturbance:
 
 
 def _draw_api_faults(draws: random.Random) -> list[dict[str, Any]]:
-    """Up to three rules, each about one or two calls in a row: botocore and Prefect repeat
-    those.
+    """Up to three rules, each about one or two calls in a row:
+    botocore and Prefect repeat those.
     """
     rules: list[dict[str, Any]] = []
     for _ in range(draws.randint(0, 3)):

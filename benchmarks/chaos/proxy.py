@@ -1,5 +1,5 @@
-"""The network between a flow and the platform: forwards HTTP, counts and records the calls, and can
-spoil them.
+"""The network between a flow and the platform: forwards HTTP, counts and records the calls,
+and can spoil them.
 
 Every call has a label: the operation of a JSON or query API (`CreateTrainingJob`), or for S3 the
 method and what the key is about (`PUT datasets`).
@@ -37,8 +37,8 @@ _SWEEP_OBJECTS = (
 
 @dataclass(frozen=True)
 class Call:
-    """One call that reached the platform. `answered`: its answer was handed to the caller's
-    connection.
+    """One call that reached the platform. `answered`:
+    its answer was handed to the caller's connection.
 
     `service` is that of the signature, e.g. sagemaker; `began_at` is in unix seconds.
     """
@@ -57,8 +57,8 @@ Strike = Callable[[str, int, Moment], bool]
 
 
 class Proxy:
-    """Listens on loopback while it is entered. One platform, one run; every method may be called
-    from any thread.
+    """Listens on loopback while it is entered. One platform, one run;
+    every method may be called from any thread.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Proxy:
             self.calls.append(call)
 
     def late(self, label: str, body: bytes, answer: _Answer) -> _Answer:
-        """The answer as a platform gives it that knows a new job only after a while, by
-        plan.lag.
+        """The answer as a platform gives it that knows a new job only after a
+        while, by plan.lag.
         """
         now = time.monotonic()
         if label not in _LATE or answer.status != 200:
@@ -275,8 +275,8 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.close()
 
     def _send(self, answer: _Answer, times: int = 1) -> None:
-        """In one write, and no further answer after a doubled one: it must not be taken for the
-        next call's.
+        """In one write, and no further answer after a doubled one:
+        it must not be taken for the next call's.
         """
         lines = [
             f"{self.protocol_version} {answer.status} {answer.reason}",
@@ -315,8 +315,8 @@ def service_of(authorization: str) -> str:
 
 
 def _area(path: str) -> str:
-    """What an S3 path /bucket/prefix/… is about: datasets, contexts, code, history; of a sweep,
-    which object.
+    """What an S3 path /bucket/prefix/… is about: datasets, contexts, code, history;
+    of a sweep, which object.
     """
     parts = path.strip("/").split("/")
     if len(parts) < 3:

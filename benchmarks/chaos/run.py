@@ -1,5 +1,5 @@
-"""One chaos run: tries of the same sweep, each struck as planned, until one ends well; returns what
-can be judged.
+"""One chaos run: tries of the same sweep, each struck as planned, until one ends well;
+returns what can be judged.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from scaling import names
 Process = subprocess.Popen[bytes] | Forked
 TRY_SECONDS = 240.0
 _MORE_TRIES = 4
-"""Beyond the disturbed ones: a try that lost too many calls in a row may end by itself, and be
-resumed.
+"""Beyond the disturbed ones: a try that lost too many calls in a row may end by itself,
+and be resumed.
 """
 _SECOND_SIGNAL_SECONDS = 0.3
 _THEN_SIGTERM_SECONDS = 0.1
@@ -46,8 +46,8 @@ _KILLS: Sequence[Kind] = ("kill", "worker_kill", "detach_kill")
 
 @dataclass(frozen=True)
 class Try:
-    """One run of the command. `struck`: its disturbance's moment came; exit code None: still ran at
-    the deadline.
+    """One run of the command. `struck`: its disturbance's moment came;
+    exit code None: still ran at the deadline.
     """
 
     disturbance: str | None
@@ -78,8 +78,8 @@ class Evidence:
 
 
 class Saboteur:
-    """Strikes one try, once, when its trigger's call comes by; `command` starts a further command
-    beside it.
+    """Strikes one try, once, when its trigger's call comes by;
+    `command` starts a further command beside it.
     """
 
     def __init__(
@@ -139,15 +139,15 @@ class Saboteur:
         timer.start()
 
     def end(self) -> None:
-        """The try is over: what has not begun by now is left out, so that it does not strike the
-        next one.
+        """The try is over: what has not begun by now is left out,
+        so that it does not strike the next one.
         """
         for timer in self._timers:
             timer.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the process; SIGKILL to its whole session, so that a worker's flow run goes with
-        it.
+        """To the process; SIGKILL to its whole session,
+        so that a worker's flow run goes with it.
         """
         process = self.process
         if process is None or process.poll() is not None:
@@ -165,8 +165,8 @@ def _end_session(process: Process) -> None:
 
 
 def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
-    """Disturb and resume a sweep until it is done; `folder` is made and holds all that is
-    written.
+    """Disturb and resume a sweep until it is done;
+    `folder` is made and holds all that is written.
     """
     started = time.monotonic()
     write_benchmark(folder)
@@ -239,8 +239,8 @@ def _run_tries(
                 is_worker or process.poll() is None
             ):  # as a service manager ends what a worker leaves behind
                 _end_session(process)
-        # A worker ends well whatever becomes of its flow run, so that its sweep is resumed in any
-        # case.
+        # A worker ends well whatever becomes of its flow run,
+        # so that its sweep is resumed in any case.
         if tries[-1].exit_code is None or (
             tries[-1].exit_code == 0 and not is_worker and not is_detached
         ):
@@ -279,8 +279,8 @@ class _Beside:
 
 
 def _command(config: Path, platform: Platform) -> list[str]:
-    """The command that a person would give: a sweep that has begun is resumed, else it is
-    started.
+    """The command that a person would give: a sweep that has begun is resumed,
+    else it is started.
     """
     sweep = platform.sweep()
     resume = ["--resume", sweep] if sweep else []

@@ -26,8 +26,8 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def main(config_path: Path) -> None:
-    """Schedule the flow run, and become the worker. Pool and deployment are this run's own: others
-    run beside it.
+    """Schedule the flow run, and become the worker.
+    Pool and deployment are this run's own: others run beside it.
     """
     own = f"chaos-{config_path.resolve().parent.name}"
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):

@@ -34,8 +34,8 @@ INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
 QUOTA_WITH_POOLS = 100  # further attempts and their pools, too
 NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
 TIME_SCALE = 0.002
-# No noise: a job's name holds the sweep's time, so noise drawn by it would differ from sweep to
-# sweep.
+# No noise: a job's name holds the sweep's time,
+# so noise drawn by it would differ from sweep to sweep.
 _MODEL = {"noise_sigma": 0.0, "t_compute_seconds": 600.0}
 _SAMPLE_SECONDS = 0.2  # the shortest job takes several times that
 _SERVER_START_SECONDS = 180.0
@@ -60,8 +60,8 @@ def write_config(
     parallel_jobs: int = PARALLEL_JOBS,
     keep_alive_seconds: int | None = None,
 ) -> Path:
-    """The benchmark's config in `folder`: 6 points, 2 jobs at once, on a quota that holds only some
-    pairs of them.
+    """The benchmark's config in `folder`: 6 points, 2 jobs at once,
+    on a quota that holds only some pairs of them.
     """
     path, config = folder / file_name, _config(folder, endpoint)
     config["sweep"]["max_parallel_jobs"] = parallel_jobs

@@ -55,8 +55,8 @@ class BadArchive(Exception):
 
 
 def read_archive(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """(images of 3,072 bytes, labels) of the training batches, in their order. Raises
-    BadArchive.
+    """(images of 3,072 bytes, labels) of the training batches, in their order.
+    Raises BadArchive.
     """
     members = _read_members(path)
     batches = [_read_batch(name, members[name]) for name in BATCHES]

@@ -26,8 +26,8 @@ DEFAULT_DIRECTORY = Path(__file__).with_name("digits")
 
 
 def digits_tables() -> list[pa.Table]:
-    """The shards in order: columns pixel_0 to pixel_63 and label, all uint8; every shard holds all
-    ten classes.
+    """The shards in order: columns pixel_0 to pixel_63 and label, all uint8;
+    every shard holds all ten classes.
     """
     images, labels = load_digits(return_X_y=True)
     order = sorted(

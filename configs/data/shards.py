@@ -1,5 +1,5 @@
-"""Writes a dataset's tables as part-0.parquet, part-1.parquet, …: what the programs that make
-datasets share.
+"""Writes a dataset's tables as part-0.parquet, part-1.parquet, …:
+what the programs that make datasets share.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A config for an account with a deployed stack of infra/aws: a template's text with the outputs of
-the stack.
+"""A config for an account with a deployed stack of infra/aws:
+a template's text with the outputs of the stack.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Stack:
 
     @classmethod
     def from_outputs(cls, name: str, region: str, outputs: Mapping[str, str]) -> Self:
-        """From the outputs by their keys. Raises ConfigError where it is a stack of another
-        template.
+        """From the outputs by their keys. Raises ConfigError where it is a stack
+        of another template.
         """
         if missing := [key for key in REQUIRED_OUTPUTS if key not in outputs]:
             raise ConfigError(
@@ -126,8 +126,8 @@ def value_of(block: str, key: str) -> str:
 
 
 def with_value(block: str, key: str, value: str) -> str:
-    """The section's text with another scalar for one of its own keys; what stands behind it
-    stays.
+    """The section's text with another scalar for one of its own keys;
+    what stands behind it stays.
     """
     found = _line(block, key)
     return f"{block[: found.start('value')]}{_scalar(value)}{block[found.end('value') :]}"

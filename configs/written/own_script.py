@@ -14,16 +14,16 @@ _NAME_CHARACTERS = 20
 
 
 def name_of(script: Path) -> str:
-    """A benchmark's name out of the script's, e.g. `train-resnet` of Train_ResNet.py; `script` if
-    nothing is left.
+    """A benchmark's name out of the script's, e.g. `train-resnet` of Train_ResNet.py;
+    `script` if nothing is left.
     """
     words = re.findall("[a-z0-9]+", script.stem.lower())
     return "-".join(words)[:_NAME_CHARACTERS].rstrip("-") or "script"
 
 
 def fill_script(template: str, name: str, script: Path, template_folder: Path, folder: Path) -> str:
-    """The template's text for this script, its relative paths right for a file in `folder`; all
-    paths absolute.
+    """The template's text for this script, its relative paths right for a file in `folder`;
+    all paths absolute.
 
     The template has its sections in block style. Comments stay.
     """

@@ -1,5 +1,5 @@
-"""The entry point: `accelerate launch` on this node, with what SageMaker says of the others. No
-training code.
+"""The entry point: `accelerate launch` on this node, with what SageMaker says of the others.
+No training code.
 """
 
 import json

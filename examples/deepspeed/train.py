@@ -1,5 +1,5 @@
-"""A small convolutional network on made-up images with DeepSpeed (ZeRO 1), started by DeepSpeed's
-own launcher.
+"""A small convolutional network on made-up images with DeepSpeed (ZeRO 1),
+started by DeepSpeed's own launcher.
 
     nodesweep run examples/deepspeed/nodesweep.yaml                   # 1 and 2 nodes
     deepspeed train.py --epochs 3                                     # by hand, nodesweep_clock.py

@@ -46,8 +46,8 @@ class ClockCallback(TrainerCallback):
 
 
 class MadeUpSentences(torch.utils.data.Dataset):
-    """Words at random; the class is whether the first one is of the upper half of the
-    vocabulary.
+    """Words at random; the class is whether the first one is of the upper half
+    of the vocabulary.
     """
 
     def __init__(self, rows, seed, words=128, length=31):

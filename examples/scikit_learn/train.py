@@ -1,5 +1,5 @@
-"""A random forest on scikit-learn's handwritten digits: one node, since scikit-learn knows no
-other.
+"""A random forest on scikit-learn's handwritten digits: one node,
+since scikit-learn knows no other.
 
     nodesweep run examples/scikit_learn/nodesweep.yaml
     python train.py --trees 300                                       # by hand, nodesweep_clock.py

@@ -1,5 +1,5 @@
-"""What becomes of the running jobs when a sweep is ended from outside: docs/ending.md holds the
-table.
+"""What becomes of the running jobs when a sweep is ended from outside:
+docs/ending.md holds the table.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def end_sweep(
     error: BaseException,
     owner: SweepOwner,
 ) -> None:
-    """Stop all running jobs of a sweep that was cancelled, or leave them where the policy or a
-    crash says so.
+    """Stop all running jobs of a sweep that was cancelled,
+    or leave them where the policy or a crash says so.
 
     `job_names` are those that this run has under way; they are stopped first.
     """
@@ -84,8 +84,8 @@ def _is_being_cancelled() -> bool:
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
-    """on_cancellation: stop what the run's own process could not. It runs elsewhere and knows only
-    the run.
+    """on_cancellation: stop what the run's own process could not.
+    It runs elsewhere and knows only the run.
     """
     config = config_of_run(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:

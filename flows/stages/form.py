@@ -1,5 +1,5 @@
-"""What a flow is given: the form of a deployment, over the configs of configs/, or the config of a
-command.
+"""What a flow is given: the form of a deployment, over the configs of configs/,
+or the config of a command.
 
 Each flow has one parameter for both, `preset`: in the form the name of a config, with the few
 fields that change from run to run beside it; from the command line a whole config, which Prefect
@@ -34,8 +34,8 @@ _KINDS = [
 ]
 _INSTANCE_TYPES = sorted(load_catalogue().names())
 
-# Annotated, since Prefect takes no bounds from a parameter's default; enumerations are choices in
-# the form.
+# Annotated, since Prefect takes no bounds from a parameter's default;
+# enumerations are choices in the form.
 Preset = Annotated[
     BenchmarkConfig | str, WithJsonSchema({"type": "string", "enum": preset_names()})
 ]
@@ -49,15 +49,15 @@ Share = Annotated[float, Field(ge=0)]
 
 
 EMPTY: Any = MISSING
-"""Default of a field that the form shows empty and does not send; a default of None it would send,
-and refuse.
+"""Default of a field that the form shows empty and does not send;
+a default of None it would send, and refuse.
 """
 
 
 @dataclass(frozen=True)
 class MayBeEmpty:
-    """The form shows a field of `kind`, not a choice between it and None; left empty, the flow gets
-    None.
+    """The form shows a field of `kind`, not a choice between it and None;
+    left empty, the flow gets None.
     """
 
     kind: Any

@@ -1,5 +1,5 @@
-"""What came back from a job: its description, metrics, utilisation and last log lines as one
-outcome.
+"""What came back from a job: its description, metrics,
+utilisation and last log lines as one outcome.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def collect_outcome(
     attempt: int,
     description: Mapping[str, Any],
 ) -> JobOutcome:
-    """Metrics and utilisation of a job that ended and, where it did not complete, its last log
-    lines.
+    """Metrics and utilisation of a job that ended and, where it did not complete,
+    its last log lines.
 
     Where its program wrote no metrics.json, or one without train time or world size, the log is
     asked for them, and where the platform has no value of a metric definition, for that. The whole
@@ -55,8 +55,8 @@ def collect_outcome(
 
 
 def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
-    """The outcome, its reason put right where the job was stopped because it did not begin to train
-    in time.
+    """The outcome, its reason put right where the job was stopped because it did not begin
+    to train in time.
 
     The platform knows only that it was stopped; told by its times, a report that is made anew says
     the same.
@@ -89,8 +89,8 @@ def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict
 
 
 def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
-    """The outcome with what became of the instances it kept, which is known only after the next job
-    or the release.
+    """The outcome with what became of the instances it kept,
+    which is known only after the next job or the release.
     """
     description = describe_training_job(config.platform, outcome.job_name)
     return outcome if description is None else replace(outcome, **warm_pool_facts(description))

@@ -1,5 +1,5 @@
-"""The preflight: the rules that need no account, then those that ask it; nothing is spent by
-either.
+"""The preflight: the rules that need no account, then those that ask it;
+nothing is spent by either.
 
 `nodesweep plan`, `plan --online` and every run read the same two tables: OFFLINE_RULES
 (scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/ask.py).
@@ -59,16 +59,16 @@ def preflight(config: BenchmarkConfig) -> SweepPlan:
 
 
 def check_offline(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Checked:
-    """What the config shows, and the files that image and code are made of. `variables`: the run's
-    environment.
+    """What the config shows, and the files that image and code are made of.
+    `variables`: the run's environment.
     """
     facts = read_facts(config, variables)
     return Checked(facts, check(facts))
 
 
 def check_requests(checked: Checked) -> Checked:
-    """With what is wrong with the shape of the points' requests, where no other problem explains
-    it.
+    """With what is wrong with the shape of the points' requests,
+    where no other problem explains it.
 
     What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on
     it.

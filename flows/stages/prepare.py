@@ -1,5 +1,5 @@
-"""What a sweep needs before its first job: a dataset that holds what it promises, in S3, and an
-image in ECR.
+"""What a sweep needs before its first job: a dataset that holds what it promises, in S3,
+and an image in ECR.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _SentDataset:
 
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Validate, then upload beside building: nothing is spent on a dataset that breaks an
-    expectation.
+    """Validate, then upload beside building:
+    nothing is spent on a dataset that breaks an expectation.
     """
     packages = _packages(config)
     layer = packages if packages is not None and packages.at_start is None else None
@@ -195,8 +195,8 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
 def _validated_dataset(
     config: BenchmarkConfig, sweep: str, scratch: Path
 ) -> Callable[[], _SentDataset]:
-    """Check the dataset; returns the call that brings it to S3 (for a remote one there is nothing
-    to bring).
+    """Check the dataset; returns the call that brings it to S3
+    (for a remote one there is nothing to bring).
     """
     section = config.dataset
     if section is None:
@@ -337,8 +337,8 @@ def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFutur
 
 @contextmanager
 def _ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
-    """What ends the code inside by an exception ends the build, too, and is raised once the build
-    has stopped.
+    """What ends the code inside by an exception ends the build, too,
+    and is raised once the build has stopped.
     """
     try:
         yield

@@ -1,5 +1,5 @@
-"""A sweep against the last good one of the same config: an established regression is an event and a
-failure.
+"""A sweep against the last good one of the same config:
+an established regression is an event and a failure.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ALLOWED = frozenset({"image_uri", "code"})
 def alarm_on_regression(
     config: BenchmarkConfig, report: ScalingReport, tolerance: float
 ) -> Comparison | None:
-    """Compare with the last good sweep, keep the comparison in the bucket; None where there is no
-    good one yet.
+    """Compare with the last good sweep, keep the comparison in the bucket;
+    None where there is no good one yet.
 
     Raises RegressionEstablished, once the event is sent.
     """
@@ -59,8 +59,8 @@ def alarm_on_regression(
 
 
 def last_good_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:
-    """The report of the youngest earlier sweep of this config that completed every point and was no
-    regression.
+    """The report of the youngest earlier sweep of this config that completed every point
+    and was no regression.
     """
     earlier = [name for name in list_sweeps_of(config) if name < sweep]
     for name in reversed(earlier[-_LOOK_BACK:]):

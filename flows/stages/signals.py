@@ -1,5 +1,5 @@
-"""What SIGTERM and Ctrl-C do to a run: the first ends it in order, and none that follows cuts that
-off by accident.
+"""What SIGTERM and Ctrl-C do to a run: the first ends it in order,
+and none that follows cuts that off by accident.
 
 CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and to
 its leader). Where the second one raised, it did so in the middle of stopping the jobs. So a further
@@ -48,8 +48,8 @@ class EndSignals:
 
 @contextmanager
 def ended_once() -> Iterator[None]:
-    """Inside a flow, where Prefect has a SIGTERM handler of its own: only the first SIGTERM gets
-    through to it.
+    """Inside a flow, where Prefect has a SIGTERM handler of its own:
+    only the first SIGTERM gets through to it.
 
     None does after a Ctrl-C. Outside the main thread, which gets no signals, this does nothing.
     """
@@ -98,8 +98,8 @@ def _handle_sigterm(handler: Any, instead_of: Any) -> None:
 
 
 def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
-    """What the first SIGTERM does: what it would have done; where that is the system's default, it
-    raises.
+    """What the first SIGTERM does: what it would have done;
+    where that is the system's default, it raises.
     """
     if callable(previous):
         return previous

@@ -1,5 +1,5 @@
-"""The sweep: one training job per point, in the planned order; a failed point does not lose the
-others.
+"""The sweep: one training job per point, in the planned order;
+a failed point does not lose the others.
 
 What is decided stands in scaling/planning/queue.py; here it is carried out.
 """
@@ -47,8 +47,8 @@ _LONGEST_QUOTA_PAUSE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One outcome per attempt, and why the sweep was given up before its last point; None: it was
-    not.
+    """One outcome per attempt, and why the sweep was given up before its last point;
+    None: it was not.
     """
 
     outcomes: list[JobOutcome]
@@ -196,8 +196,8 @@ class _Sweep:
         return answer
 
     def _refuse(self, order: Refuse) -> None:
-        """An attempt that isn't made is an outcome, too. The first one that the budget refuses is
-        an event.
+        """An attempt that isn't made is an outcome, too.
+        The first one that the budget refuses is an event.
         """
         if order.is_over_budget and not self._is_budget_told:
             announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
@@ -217,8 +217,8 @@ class _Sweep:
         )
 
     def _settle_ended(self) -> None:
-        """Wait for the next job to end, or for a first step where others wait for that, and collect
-        what ended.
+        """Wait for the next job to end, or for a first step where others wait for that,
+        and collect what ended.
         """
         queue = self.queue
         followed = self._followed_until
@@ -248,8 +248,8 @@ class _Sweep:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Where the program can't run, start nothing more and stop what runs; what has ended is
-        kept.
+        """Where the program can't run, start nothing more and stop what runs;
+        what has ended is kept.
         """
         given_up = self.queue.give_up()
         if given_up is None:
@@ -304,8 +304,8 @@ def submit_point(
 def _submit(
     config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Start or adopt the attempt's job; says its point's place among the points, whatever the
-    attempt.
+    """Start or adopt the attempt's job; says its point's place among the points,
+    whatever the attempt.
     """
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""

@@ -1,5 +1,5 @@
-"""Times a training program and writes the metrics.json that nodesweep reads. Copy this file beside
-your script.
+"""Times a training program and writes the metrics.json that nodesweep reads.
+Copy this file beside your script.
 
     from nodesweep_clock import clock
 
@@ -38,8 +38,8 @@ class Clock:
         self._reset()
 
     def __call__(self, output_folder=None):
-        """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR, on SageMaker always
-        set, else here.
+        """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR,
+        on SageMaker always set, else here.
         """
         self._folder = output_folder
         self._reset()
@@ -71,8 +71,8 @@ class Clock:
             self._look()
 
     def metric(self, name, value, goal=None):
-        """The validation metric at the end; the last call counts. `goal`: "maximize", "minimize",
-        None: not known.
+        """The validation metric at the end; the last call counts.
+        `goal`: "maximize", "minimize", None: not known.
         """
         if goal not in ("maximize", "minimize", None):
             raise ValueError(f"goal: got {goal!r}; allowed: 'maximize', 'minimize' or None")
@@ -84,8 +84,8 @@ class Clock:
         self._metric = self._group = None
 
     def _look(self):
-        """Ask for the process group while it is there: a program may end it before the clock
-        stops.
+        """Ask for the process group while it is there:
+        a program may end it before the clock stops.
         """
         self._group = _group() or self._group
 
@@ -110,8 +110,8 @@ class Clock:
             _write(self._folder or os.environ.get("SM_OUTPUT_DATA_DIR") or ".", metrics)
 
     def _alone(self):
-        """1 where this process is known to have trained by itself, None where that can't be
-        told.
+        """1 where this process is known to have trained by itself,
+        None where that can't be told.
         """
         asked = (
             os.environ.get("WORLD_SIZE")
@@ -158,8 +158,8 @@ clock = Clock()
 
 
 def _group():
-    """(world size, rank) of the process group that is up: torch.distributed's, else Horovod's, else
-    MPI's; or None.
+    """(world size, rank) of the process group that is up: torch.distributed's, else Horovod's,
+    else MPI's; or None.
     """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
@@ -190,8 +190,8 @@ def _hosts():
 
 
 def _synchronize():
-    """A GPU runs behind the program: wait for it, so that its work is on the right side of the
-    clock.
+    """A GPU runs behind the program: wait for it,
+    so that its work is on the right side of the clock.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():

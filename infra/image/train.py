@@ -1,5 +1,5 @@
-"""Entry point of the image: `python train.py --data DIR` by hand, or by the SageMaker toolkit with
-its variables.
+"""Entry point of the image: `python train.py --data DIR` by hand,
+or by the SageMaker toolkit with its variables.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def main(argv: list[str]) -> int:
         from training.run import run
 
         run(arguments)
-        # DDP is a cycle that holds gloo's threads; ending with them alive may abort (pytorch
-        # #190489)
+        # DDP is a cycle that holds gloo's threads;
+        # ending with them alive may abort (pytorch #190489)
         gc.collect()
     except UserError as error:
-        # The toolkit copies stderr into the failure file from the first line that names a Python
-        # exception.
+        # The toolkit copies stderr into the failure file from the first line
+        # that names a Python exception.
         print(f"ValueError: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

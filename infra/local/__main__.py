@@ -122,8 +122,8 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
 
 
 def _engine(options: argparse.Namespace, state_dir: Path) -> str:
-    """The engine that is asked for; for auto the one that works here, said on stderr. Raises
-    SettingsError.
+    """The engine that is asked for; for auto the one that works here, said on stderr.
+    Raises SettingsError.
     """
     if options.registry and options.engine not in ("container", "auto"):
         raise SettingsError("--registry is for --engine container: leave it out, or add that")

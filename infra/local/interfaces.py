@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class AccessKey:
-    """One key pair, as AWS clients take it. `expires_at` is in unix seconds; None of both for a key
-    that stays.
+    """One key pair, as AWS clients take it. `expires_at` is in unix seconds;
+    None of both for a key that stays.
     """
 
     id: str
@@ -80,8 +80,8 @@ class NodeExit:
 
 @dataclass(frozen=True)
 class NodeAttainment:
-    """What a node got of the CPU that it asked for, while its job measured (docs/method.md,
-    "Attainment").
+    """What a node got of the CPU that it asked for,
+    while its job measured (docs/method.md, "Attainment").
     """
 
     seconds: float  # from `go` to `done`
@@ -105,8 +105,8 @@ class NodeAttainment:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How the run of all nodes ended. `failed_host` is the root cause, None when every node exited
-    0.
+    """How the run of all nodes ended. `failed_host` is the root cause,
+    None when every node exited 0.
     """
 
     exits: Sequence[NodeExit]
@@ -120,8 +120,8 @@ class RunResult:
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """What a running node has used of its machine. The CPU time may fall a little when processes
-    end unnoticed.
+    """What a running node has used of its machine.
+    The CPU time may fall a little when processes end unnoticed.
     """
 
     cpu_seconds: float  # since its start
@@ -134,13 +134,13 @@ LineSink = Callable[[str, str, int], None]
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once where its backend has room for
-    them.
+    """Runs the nodes of one job at a time, or of several at once
+    where its backend has room for them.
     """
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or
-        None.
+        """Why this machine can't hold that many nodes
+        (the text after "CapacityError: "), or None.
         """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
@@ -152,8 +152,8 @@ class Engine(Protocol):
         """
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist,
-        still empty.
+        """Make the nodes' /opt/ml trees and their input/config/*.json;
+        channels' folders exist, still empty.
         """
 
     def turn(
@@ -172,13 +172,13 @@ class Engine(Protocol):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended. Never leaves a process behind, whatever
-        happens.
+        """Run `train` on every node until all have ended.
+        Never leaves a process behind, whatever happens.
         """
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """SIGKILL every process of a running node, as a broken machine would end them; nothing
-        where none runs.
+        """SIGKILL every process of a running node, as a broken machine would end them;
+        nothing where none runs.
         """
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
@@ -189,8 +189,8 @@ class Engine(Protocol):
 
 
 class Room(Protocol):
-    """What running jobs leave of the machine. A job takes its room before it begins, and gives it
-    back in the end.
+    """What running jobs leave of the machine. A job takes its room before it begins,
+    and gives it back in the end.
     """
 
     @property
@@ -209,8 +209,8 @@ class Room(Protocol):
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image in the local store. `digest` is content-derived and identical for identical
-    inputs.
+    """An image in the local store. `digest` is content-derived and identical
+    for identical inputs.
     """
 
     digest: str  # sha256:<64 hex>
@@ -235,13 +235,13 @@ class ImageStore(Protocol):
         """Build `context` (a folder with a Dockerfile) and tag it. Raises ImageBuildError."""
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The image's folder for a full URI (…/repository:tag or …/repository@digest), or None if
-        it isn't here.
+        """The image's folder for a full URI (…/repository:tag or …/repository@digest),
+        or None if it isn't here.
         """
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Every (repository, tag, digest) in the store: the ECR face is filled from it when the
-        platform starts.
+        """Every (repository, tag, digest) in the store:
+        the ECR face is filled from it when the platform starts.
         """
 
 

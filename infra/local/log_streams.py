@@ -76,8 +76,8 @@ class LogStreams:
                 self._put(host, batch)
 
     def _put(self, host: str, batch: list[Event]) -> None:
-        """A batch that is refused is reported and dropped: the log must not stop the job it tells
-        of.
+        """A batch that is refused is reported and dropped:
+        the log must not stop the job it tells of.
         """
         try:
             self._logs.put_log_events(

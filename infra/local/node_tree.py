@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 def open_file(root: Path, name: str) -> IO[bytes]:
-    """The regular file `name` below the node's tree `root`. Raises FileNotFoundError for anything
-    else.
+    """The regular file `name` below the node's tree `root`.
+    Raises FileNotFoundError for anything else.
     """
     descriptor = _open(root, name, _FILE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 
 class PeriodicThread:
-    """Calls `work` after each of the pauses (seconds) from `start` to `stop`, which waits for a
-    call that is on.
+    """Calls `work` after each of the pauses (seconds) from `start` to `stop`,
+    which waits for a call that is on.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""YAML without aliases and within limits: what fault plans, performance models and buildspecs are
-written in.
+"""YAML without aliases and within limits: what fault plans,
+performance models and buildspecs are written in.
 
 Without aliases a document is as large as it looks, and its limits are those of its text.
 configs/strict_yaml.py does more for configs; the platform shares no code with them.
@@ -21,8 +21,8 @@ MAX_NUMBER_CHARACTERS = 40
 
 
 def parse_plain_yaml(text: str) -> Any:
-    """The document as plain Python values. Raises yaml.YAMLError, which mostly names line and
-    column.
+    """The document as plain Python values. Raises yaml.YAMLError,
+    which mostly names line and column.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
@@ -30,8 +30,8 @@ def parse_plain_yaml(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML or JSON file. Raises SettingsError where it is neither, or can't be
-    read.
+    """The value in a YAML or JSON file. Raises SettingsError where it is neither,
+    or can't be read.
     """
     text = read_text(path)
     try:

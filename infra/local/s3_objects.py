@@ -23,8 +23,8 @@ class S3Location:
 
     @classmethod
     def parse(cls, uri: str) -> S3Location:
-        """s3://bucket/key; also https://s3.<region>.amazonaws.com/bucket/key, which SageMaker
-        accepts.
+        """s3://bucket/key; also https://s3.<region>.amazonaws.com/bucket/key,
+        which SageMaker accepts.
         """
         parts = urlsplit(uri)
         if parts.scheme == "s3":
@@ -37,8 +37,8 @@ class S3Location:
 
 
 def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[str]:
-    """Keys of objects under a prefix in S3's order (UTF-8), without the empty "folder/" markers
-    consoles make.
+    """Keys of objects under a prefix in S3's order (UTF-8),
+    without the empty "folder/" markers consoles make.
     """
     pages = s3.get_paginator("list_objects_v2").paginate(
         Bucket=prefix.bucket, Prefix=prefix.key, PaginationConfig={"PageSize": page_size}

@@ -1,5 +1,5 @@
-"""What a user gives the platform in files beside the command line: quotas, and the errors of all
-such files.
+"""What a user gives the platform in files beside the command line: quotas,
+and the errors of all such files.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A file can't be used; the message names the file, the entry, what it holds and what is
-    allowed.
+    """A file can't be used; the message names the file, the entry,
+    what it holds and what is allowed.
     """
 
 

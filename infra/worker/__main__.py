@@ -50,8 +50,8 @@ def main() -> int:
         return _automations(arguments.notify, arguments.remove)
     if arguments.verb in ("deploy", "server", "worker"):
         return _by_environment(arguments.verb, arguments.host, arguments.port)
-    # From the environment: on a command line every process of the machine could read the password
-    # in it.
+    # From the environment: on a command line every process
+    # of the machine could read the password in it.
     database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
     try:
@@ -89,8 +89,8 @@ def _automations(notification_block: str | None, remove: bool) -> int:
 
 
 def _by_environment(verb: str, host: str, port: int) -> int:
-    """Wherever the environment says: compose.yaml gives these verbs to containers of the worker's
-    image.
+    """Wherever the environment says: compose.yaml gives these verbs to containers
+    of the worker's image.
     """
     try:
         if verb == "server":

@@ -38,8 +38,8 @@ class AutomationError(Exception):
 
 
 def set_up(notification_block: str | None) -> list[str]:
-    """Make the automations anew, in place of those of an earlier call; their names. Raises
-    AutomationError.
+    """Make the automations anew, in place of those of an earlier call; their names.
+    Raises AutomationError.
     """
     wanted = [gone_runs()]
     if notification_block is not None:
@@ -64,8 +64,8 @@ def remove() -> list[str]:
 
 
 def gone_runs() -> Automation:
-    """Prefect does not notice when a flow's process ends together with its worker; the missing
-    heartbeat tells.
+    """Prefect does not notice when a flow's process ends together with its worker;
+    the missing heartbeat tells.
     """
     return Automation(
         name=f"{PREFIX}runs whose process is gone",
@@ -90,8 +90,8 @@ def gone_runs() -> Automation:
 
 
 def notifications(block_id: UUID) -> list[Automation]:
-    """A message on an established regression, a budget that kept something from starting, and a run
-    that failed.
+    """A message on an established regression, a budget that kept something from starting,
+    and a run that failed.
     """
     regression = _on("nodesweep.regression", "nodesweep.sweep.*")
     budget = _on("nodesweep.budget", "nodesweep.benchmark.*")

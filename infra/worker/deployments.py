@@ -1,5 +1,5 @@
-"""The work pool and the deployments of prefect.yaml at a Prefect server: for `make up` and for
-compose.yaml.
+"""The work pool and the deployments of prefect.yaml at a Prefect server:
+for `make up` and for compose.yaml.
 
 python -m infra.worker deploy     # at the server of PREFECT_API_URL, for which it waits
 """

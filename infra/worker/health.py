@@ -1,5 +1,5 @@
-"""Whether a service of this container answers: python infra/worker/health.py PORT PATH. The image's
-health check.
+"""Whether a service of this container answers: python infra/worker/health.py PORT PATH.
+The image's health check.
 
 Imports nothing of the house: it runs every few seconds. No proxy is asked, whatever the environment
 names.

@@ -41,8 +41,8 @@ class MachineError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it all lies: state in `folder`, the server on `port` (the worker on the next), the
-    platform.
+    """Where it all lies: state in `folder`, the server on `port`
+    (the worker on the next), the platform.
 
     `platform_options` are further options of `nodesweep local start`, e.g. ("--engine",
     "simulated").
@@ -180,8 +180,8 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
 
 
 def _pid(machine: Machine, name: str) -> int | None:
-    """The process of that name, if it still runs; a number that was given to another process does
-    not count.
+    """The process of that name, if it still runs;
+    a number that was given to another process does not count.
     """
     try:
         record = json.loads((machine.folder / f"{name}.json").read_text())

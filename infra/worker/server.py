@@ -37,8 +37,8 @@ class SecretError(Exception):
 
 
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """With each secret in place of its file; unchanged where no file is named. Raises
-    SecretError.
+    """With each secret in place of its file; unchanged where no file is named.
+    Raises SecretError.
     """
     named = dict(environment)
     for secret in SECRETS:

@@ -1,5 +1,5 @@
-"""One clock over the node counts: medians, intervals, speedup, efficiency, doubling ratio,
-Karp-Flatt.
+"""One clock over the node counts: medians, intervals, speedup, efficiency,
+doubling ratio, Karp-Flatt.
 
 docs/method.md, "Clocks", "Speedup" and "Repeats and intervals".
 
@@ -71,8 +71,8 @@ class RowClocks(Part):
 def clock_statistics(
     seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None
 ) -> dict[int, ClockStatistics]:
-    """Statistics at every key of `seconds_by_nodes` (node count -> seconds of its runs, all above
-    zero).
+    """Statistics at every key of `seconds_by_nodes`
+    (node count -> seconds of its runs, all above zero).
 
     `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
     """
@@ -80,8 +80,8 @@ def clock_statistics(
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
-    """Experimentally determined serial fraction at `times_nodes` = N/N0; None at the baseline
-    itself.
+    """Experimentally determined serial fraction at `times_nodes` = N/N0;
+    None at the baseline itself.
 
     Karp and Flatt, CACM 33(5), 1990, with N/N0 in place of N where the baseline is not one node.
     """

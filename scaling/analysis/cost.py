@@ -1,5 +1,5 @@
-"""Billable time -> money: node-seconds x price, with the price's source and date, or the reason why
-there is none.
+"""Billable time -> money: node-seconds x price, with the price's source and date,
+or the reason why there is none.
 
 BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so
 node-seconds are billable seconds x nodes. On
@@ -19,8 +19,8 @@ _SECONDS_PER_HOUR = 3600
 
 
 class Price(Part):
-    """What one node costs per hour. `usd_per_hour` None means unknown, and `reason` then says
-    why.
+    """What one node costs per hour. `usd_per_hour` None means unknown,
+    and `reason` then says why.
     """
 
     instance_type: str | None = Field(
@@ -39,8 +39,8 @@ class Price(Part):
 
 
 class RunCosts(Part):
-    """What one run cost, in USD; over several runs the median of each. Null where time or price is
-    unknown.
+    """What one run cost, in USD; over several runs the median of each.
+    Null where time or price is unknown.
     """
 
     run_usd: float | None = Field(
@@ -69,8 +69,8 @@ class RunCosts(Part):
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
-    """The catalogue's on-demand price of one node in `region`; another region's price is no
-    price.
+    """The catalogue's on-demand price of one node in `region`;
+    another region's price is no price.
     """
     usd = instance.on_demand_usd_per_hour
     if usd is None:
@@ -106,8 +106,8 @@ def run_costs(
     train_seconds: float | None,
     seconds_to_target: float | None,
 ) -> RunCosts:
-    """One attempt's costs; `train_seconds` is on the report's clock. A cost that a table gave beats
-    the price.
+    """One attempt's costs; `train_seconds` is on the report's clock.
+    A cost that a table gave beats the price.
     """
     nodes, billable = outcome.nodes, outcome.clocks.billable_seconds
     given = outcome.given_cost_usd
@@ -134,8 +134,8 @@ def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | Non
 
 
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:
-    """Train seconds until the first validation that reached the target; None where none did, or
-    without a goal.
+    """Train seconds until the first validation that reached the target;
+    None where none did, or without a goal.
     """
     metric = outcome.final_metric
     if metric is None:

@@ -13,8 +13,8 @@ _WARM_POOL = "warm pool included"
 
 @dataclass(frozen=True)
 class MeasuredCount:
-    """A measured count. Its bounds are those of the 95 % intervals, or the values themselves where
-    there is none.
+    """A measured count. Its bounds are those of the 95 % intervals,
+    or the values themselves where there is none.
 
     `doubling_ratio` is None where half the count was not measured, or measured throughput only.
     """
@@ -37,8 +37,8 @@ class MeasuredCount:
 
     @property
     def is_same_model(self) -> bool:
-        """Whether the final metric shows that it trained the baseline's model: its time is a time
-        to train.
+        """Whether the final metric shows that it trained the baseline's model:
+        its time is a time to train.
         """
         return "throughput_only" not in self.row.flags
 
@@ -75,8 +75,8 @@ def faster_text(speedup: float | None) -> str:
 
 
 def rounded(number: float) -> float:
-    """To nine digits, so that a tie or a limit met exactly is not decided by floating-point
-    rounding.
+    """To nine digits, so that a tie or a limit met exactly is not decided
+    by floating-point rounding.
     """
     return float(f"{number:.9g}")
 

@@ -35,15 +35,15 @@ EXTRAPOLATION_FACTOR = 2
 AGREEMENT = 0.10
 MAX_LEFT_OUT = 100
 _DIGITS = 12  # of every number: the last four of a double depend on the processor's linear algebra
-# A term that adds less than this share of the node-time everywhere is rounding: its coefficient is
-# 0.
+# A term that adds less than this share of the node-time everywhere is rounding:
+# its coefficient is 0.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """The points: node counts ascending, N·T(N) in node-seconds, r(N) (all 1 where no fitted law
-    uses it).
+    """The points: node counts ascending, N·T(N) in node-seconds,
+    r(N) (all 1 where no fitted law uses it).
 
     `per_sample`: the seconds are of a sample, not of a run.
     """
@@ -74,8 +74,8 @@ class _Symbol:
 
 @dataclass(frozen=True)
 class _LawSpec:
-    """`columns(N, r)` are the curve's terms, one per coefficient; `to_parameters` makes parameters
-    of coefficients.
+    """`columns(N, r)` are the curve's terms, one per coefficient;
+    `to_parameters` makes parameters of coefficients.
     """
 
     law: Law
@@ -347,8 +347,8 @@ def _leave_one_out_error(spec: _LawSpec, sample: _Sample) -> float | None:
 
 
 def _left_out(points: int) -> Sequence[int]:
-    """The points that are left out in turn: all, or evenly spaced ones where a refit for each would
-    take seconds.
+    """The points that are left out in turn: all,
+    or evenly spaced ones where a refit for each would take seconds.
     """
     if points <= MAX_LEFT_OUT:
         return range(points)
@@ -438,8 +438,8 @@ def _judge_extrapolation(
     refits: tuple[float, float] | None,
     nodes: int,
 ) -> Verdict:
-    """Whether the points support a prediction at `nodes`: what the laws and their refits say there
-    must agree.
+    """Whether the points support a prediction at `nodes`:
+    what the laws and their refits say there must agree.
     """
 
     def unsupported(reason: str) -> Verdict:
@@ -478,8 +478,8 @@ def _judge_extrapolation(
 
 
 def _same_curve(ranked: tuple[LawFit, ...]) -> bool:
-    """Whether usl is on its bound beta = 0, with an alpha that amdahl's sigma may have: then it is
-    amdahl's curve.
+    """Whether usl is on its bound beta = 0, with an alpha that amdahl's sigma may have:
+    then it is amdahl's curve.
     """
     usl = next((fit.parameters for fit in ranked if fit.law == "usl"), None)
     return usl is not None and usl[2].on_bound and usl[1].value <= 1 + _ROUNDING

@@ -49,8 +49,8 @@ class Interval(Part):
         return self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:
-        """The interval of the value times `factor` > 0: N0/N makes a speedup's that of the
-        efficiency.
+        """The interval of the value times `factor` > 0:
+        N0/N makes a speedup's that of the efficiency.
         """
         return Interval(low=self.low * factor, high=self.high * factor, level=self.level)
 
@@ -118,8 +118,8 @@ def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
 
 @lru_cache(maxsize=16)
 def _resampled_middles(count: int, stream: int) -> tuple[Ranks, Ranks]:
-    """0-based ranks of the two middle values of each resample; both the same where `count` is
-    odd.
+    """0-based ranks of the two middle values of each resample;
+    both the same where `count` is odd.
     """
     generator = np.random.default_rng(np.random.SeedSequence(SEED).spawn(2)[stream])
     middle = (count + 1) // 2
@@ -138,8 +138,8 @@ def _rank(uniform: Floats, count: int) -> Ranks:
 
 @lru_cache(maxsize=16)
 def _median_bounds(count: int) -> tuple[int, float, float]:
-    """(k, weight of the next value inwards, level) of the median's interval for that many
-    values.
+    """(k, weight of the next value inwards, level) of the median's interval for
+    that many values.
     """
     covered = 1 - 2 * bdtr(
         np.arange((count + 1) // 2), count, 0.5

@@ -123,8 +123,8 @@ def _described(metric: FinalMetric) -> str:
 
 
 def _shortfall(difference: float, goal: str | None) -> float:
-    """How much worse than the baseline, from base - value; without a goal every difference is
-    one.
+    """How much worse than the baseline, from base - value;
+    without a goal every difference is one.
     """
     if goal == "maximize":
         return difference
@@ -157,14 +157,14 @@ def _test(
 def _p_not_worse(
     worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float
 ) -> float:
-    """P of a mean this close if it were truly worse by the tolerance; 0 or 1 where the runs do not
-    vary at all.
+    """P of a mean this close if it were truly worse by the tolerance;
+    0 or 1 where the runs do not vary at all.
     """
     error = math.hypot(*errors)
     if error == 0:
         return 0.0 if _within(worse_by, tolerance) else 1.0
-    # Welch-Satterthwaite, by shares of the variance: squares of tiny or huge deviations would be 0
-    # or overflow.
+    # Welch-Satterthwaite, by shares of the variance:
+    # squares of tiny or huge deviations would be 0 or overflow.
     shares = [(each / error) ** 2 for each in errors]
     freedom = 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
     return float(stdtr(freedom, (worse_by - tolerance) / error))

@@ -113,8 +113,8 @@ class _Deadline:
 
 
 def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
-    """Choose among the measured counts; None for fewer than two. A deadline needs times of whole
-    runs, not rates.
+    """Choose among the measured counts; None for fewer than two.
+    A deadline needs times of whole runs, not rates.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -216,8 +216,8 @@ def _below_limits(count: MeasuredCount, goals: RecommendationConfig) -> list[str
 def _next_efficient(
     measured: Sequence[MeasuredCount], eligible: Sequence[MeasuredCount]
 ) -> MeasuredCount | None:
-    """The next largest that passes, else the one nearest to eligible by efficiency; None where
-    nothing passes.
+    """The next largest that passes, else the one nearest to eligible by efficiency;
+    None where nothing passes.
     """
     if len(eligible) != 1:
         return eligible[-2] if eligible else None
@@ -292,8 +292,8 @@ def _by_deadline(
 
 
 def _deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
-    """What a person waits, where every used run knows it, else the train time: the two are never
-    mixed.
+    """What a person waits, where every used run knows it, else the train time:
+    the two are never mixed.
     """
     known = all(count.row.clocks.submit_to_end.n == count.row.n for count in measured)
     return "submit_to_end" if known else "train"

@@ -34,8 +34,8 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """An attempt's train time on that clock; None where it was not read, never another clock's
-    number.
+    """An attempt's train time on that clock;
+    None where it was not read, never another clock's number.
     """
     if clock is None or not outcome.completed:
         return None
@@ -57,8 +57,8 @@ def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
 
 
 def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
-    """Whether at each of the node counts some run has a value; `values` has one for each outcome,
-    or None.
+    """Whether at each of the node counts some run has a value;
+    `values` has one for each outcome, or None.
     """
     known = {
         outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None
@@ -69,8 +69,8 @@ def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bo
 def choose_source(
     outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
 ) -> Source:
-    """The log where it has that number at every node count and metrics.json has not; else
-    metrics.json.
+    """The log where it has that number at every node count and metrics.json has not;
+    else metrics.json.
     """
     measured = _measured(outcomes)
     by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])

@@ -40,8 +40,8 @@ from scaling.parts import Part
 
 T = TypeVar("T")
 Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
-# T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is larger by many orders
-# of magnitude.
+# T0/T/N of perfectly scaled times is 1 only up to rounding;
+# a real effect is larger by many orders of magnitude.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
 # Steady step time by source.
@@ -121,8 +121,8 @@ class SummaryRow(Part):
 
     @property
     def superlinear_by_noise(self) -> bool:
-        """Flagged superlinear, but the interval of the efficiency holds 1: the runs vary as
-        much.
+        """Flagged superlinear, but the interval of the efficiency holds 1:
+        the runs vary as much.
         """
         interval = self.clocks.train.efficiency_interval
         return "superlinear" in self.flags and interval is not None and interval.low <= 1
@@ -140,8 +140,8 @@ _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
 
 
 class Run(NamedTuple):
-    """One attempt as the report counts it: computed once, for its row of the summary and for its
-    point.
+    """One attempt as the report counts it: computed once,
+    for its row of the summary and for its point.
 
     `train_seconds` is on the report's clock. What follows `metric` is known only once all attempts
     at the node count are, since they decide which target holds.
@@ -315,8 +315,8 @@ def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -
 def _row_clocks(
     groups: Sequence[_Group], baseline: int | None, clock: TrainClock | None, steps: Source
 ) -> dict[int, RowClocks]:
-    """The statistics on each clock. Train times that hold start-up are compared with nothing, so
-    they have no N0.
+    """The statistics on each clock. Train times that hold start-up are compared with nothing,
+    so they have no N0.
     """
     readers: dict[ClockName, Callable[[_Group], list[float]]] = {
         "train": lambda group: group.train_seconds,
@@ -339,8 +339,8 @@ def _row_clocks(
 
 
 def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
-    """Steady step time over the global batch, so that counts of different batch sizes compare; None
-    without a batch.
+    """Steady step time over the global batch, so that counts of different batch sizes compare;
+    None without a batch.
     """
     step = _STEP_SECONDS[source](outcome)
     return (
@@ -442,8 +442,8 @@ def _costs(each: Sequence[RunCosts]) -> RunCosts:
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
-    """T of one process on one node, the yardstick of an accelerator's efficiency; None where it was
-    not measured.
+    """T of one process on one node, the yardstick of an accelerator's efficiency;
+    None where it was not measured.
     """
     for group in groups:
         if (

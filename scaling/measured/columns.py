@@ -23,8 +23,8 @@ _MAX_SAMPLES = 1_000_000_000_000
 _MAX_TEXT = 64
 _STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
 _POLICIES = ("fixed_global", "fixed_per_replica")
-# float() also takes "1_0", other scripts' digits and "infinity"; a measured number is none of
-# these.
+# float() also takes "1_0", other scripts' digits and "infinity";
+# a measured number is none of these.
 _BLANKS = " \t\r\n\u00a0"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -140,8 +140,8 @@ def header_problems(names: Sequence[str]) -> list[str]:
 
 
 def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
-    """The reader for a table whose decimal mark is the comma, first seen in `comma_line`; a dot may
-    be either there.
+    """The reader for a table whose decimal mark is the comma, first seen in `comma_line`;
+    a dot may be either there.
     """
 
     def read_comma(cell: str) -> Any:

@@ -58,8 +58,8 @@ def read_measured(
 
 
 def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutcome]:
-    """One outcome for each row whose cells are good; what is wrong with any row goes to
-    `problems`.
+    """One outcome for each row whose cells are good;
+    what is wrong with any row goes to `problems`.
     """
     readers = _readers(grid)
     outcomes: list[JobOutcome] = []
@@ -80,8 +80,8 @@ def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutc
 
 
 def _readers(grid: Grid) -> list[tuple[str, Reader]]:
-    """Each column's reader, in the header's order; where a number has a decimal comma, all numbers
-    are read so.
+    """Each column's reader, in the header's order;
+    where a number has a decimal comma, all numbers are read so.
     """
     comma_line = _first_decimal_comma(grid) if grid.separator == ";" else None
     return [
@@ -108,8 +108,8 @@ def _first_decimal_comma(grid: Grid) -> int | None:
 def _read_cells(
     cells: Sequence[str], readers: Sequence[tuple[str, Reader]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """(value of each column, why the row can't be read: its number of cells, or each bad one of
-    them).
+    """(value of each column, why the row can't be read: its number of cells,
+    or each bad one of them).
     """
     if len(cells) != len(readers):
         return {}, [f"{len(cells)} fields, but the header has {len(readers)}"]
@@ -125,8 +125,8 @@ def _read_cells(
 def _row_problems(
     outcome: JobOutcome, line: int, first_line: int, values: Mapping[str, Any]
 ) -> list[str]:
-    """What is wrong with a row whose cells are good each by itself; `first_line` has the first row
-    of its name.
+    """What is wrong with a row whose cells are good each by itself;
+    `first_line` has the first row of its name.
     """
     problems = []
     nodes, world_size = outcome.nodes, outcome.world_size
@@ -219,8 +219,8 @@ def _gaps(column: str, values: Sequence[object]) -> list[str]:
 
 
 def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """Where the batch and world sizes contradict each other, or the policy (docs/method.md, "Batch
-    policy").
+    """Where the batch and world sizes contradict each other,
+    or the policy (docs/method.md, "Batch policy").
     """
     points = {(o.batch_policy, o.nodes, o.world_size, o.global_batch_size) for o in outcomes}
     worlds: dict[int, set[float]] = defaultdict(set)

@@ -1,5 +1,5 @@
-"""The bytes of a table of measured times -> its header and rows, still as text, or the reason why
-they are no CSV.
+"""The bytes of a table of measured times -> its header and rows, still as text,
+or the reason why they are no CSV.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def refuse_other_files(head: bytes) -> None:
 
 
 def read_grid(table: bytes, origin: str) -> Grid:
-    """Split the table into cells; raises MeasuredTableError where it is not one, or larger than the
-    limits.
+    """Split the table into cells; raises MeasuredTableError where it is not one,
+    or larger than the limits.
 
     `origin` names the table to whoever gave it too many rows.
     """

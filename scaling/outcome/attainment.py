@@ -1,5 +1,5 @@
-"""Whether the nodes of an emulated job got the CPU that they asked for (docs/method.md,
-"Attainment").
+"""Whether the nodes of an emulated job got the CPU that they asked for
+(docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 ATTAINED = "attained_percent"
-"""In a run's utilisation: of the CPU it asked for, what the node got that got least. AWS has
-none.
+"""In a run's utilisation: of the CPU it asked for,
+what the node got that got least. AWS has none.
 """
 LEAST_ATTAINED = 0.95
 """Below this share a time is no measurement: 5 % can carry an efficiency over a limit it misses."""

@@ -1,5 +1,5 @@
-"""Which node of a failed job failed first, and whether it lacked memory, as far as reason and logs
-tell.
+"""Which node of a failed job failed first, and whether it lacked memory,
+as far as reason and logs tell.
 
 FailureReason names the node sometimes only. A node that fails takes the others with it: they lose
 their connection and fail too, so what comes first counts, and a lost connection names nobody.
@@ -66,8 +66,8 @@ class MemoryShortage(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of a job's log, taken apart: its node (None: no node is named) and what that node
-    said.
+    """A line of a job's log, taken apart: its node
+    (None: no node is named) and what that node said.
     """
 
     host: str | None
@@ -77,8 +77,8 @@ class _Line(NamedTuple):
 
 @dataclass(frozen=True)
 class FailureLog:
-    """The last log lines of a job that did not complete; `host` is the node that failed first,
-    None: not known.
+    """The last log lines of a job that did not complete;
+    `host` is the node that failed first, None: not known.
 
     They are the program's, where a node's program wrote any, else whatever its log ends with.
     `rank` is the one that torchrun says failed first. `error` is read from all that the program
@@ -93,8 +93,8 @@ class FailureLog:
 
 
 def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
-    """Split a job's log ("algo-N: text" in time order) into the failed node's last lines and the
-    others'.
+    """Split a job's log ("algo-N: text" in time order) into the failed node's last lines
+    and the others'.
 
     The node is the one that `reason` begins with, else the one with the first line that tells of a
     failure of its own. Where it is not known, or the job did not fail but was stopped, the lines

@@ -35,8 +35,8 @@ _PER_RANK = (
 )  # the slowest rank's; of the others the latest line's
 _MOST_LINE_CHARACTERS = 10_000
 _WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
-# How launchers and frameworks say how many processes found each other; a program's own line is
-# `world_size=N;`.
+# How launchers and frameworks say how many processes found each other;
+# a program's own line is `world_size=N;`.
 _FRAMEWORKS = (
     re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
     re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
@@ -68,8 +68,8 @@ class UnmatchedMetric(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """What the log says. `world_sizes` are all numbers of processes in it; a time is None where no
-    line tells it.
+    """What the log says. `world_sizes` are all numbers of processes in it;
+    a time is None where no line tells it.
 
     `unmatched` are the metric definitions that found nothing, neither for the platform nor here;
     none where no line of the log could be read.
@@ -166,8 +166,8 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
-    """Why a job did not run as one of `planned` processes, by what the sources in `said` say; None
-    where it did.
+    """Why a job did not run as one of `planned` processes, by what the sources in `said` say;
+    None where it did.
     """
     others = [
         (number, source)
@@ -198,15 +198,15 @@ _FIELD = re.compile(rf"(?:^|[\s;,])({_NAMES})=([-+0-9.eE]+)(?=[;,\s]|$)")
 
 
 def searchable(line: str) -> str:
-    """What is searched of a line: its first 10,000 characters, and of those nothing that UTF-8 has
-    no bytes for.
+    """What is searched of a line: its first 10,000 characters,
+    and of those nothing that UTF-8 has no bytes for.
     """
     return line[:_MOST_LINE_CHARACTERS].rstrip().encode(errors="replace").decode()
 
 
 class _Nearest:
-    """Of the lines it was shown the latest one that has most of a metric definition's words, and a
-    number.
+    """Of the lines it was shown the latest one that has most
+    of a metric definition's words, and a number.
     """
 
     def __init__(self, name: str, regex: str) -> None:

@@ -1,5 +1,5 @@
-"""DescribeTrainingJob + metrics.json + log -> JobOutcome: what came back from one attempt at one
-point.
+"""DescribeTrainingJob + metrics.json + log -> JobOutcome:
+what came back from one attempt at one point.
 
 The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and
 one that is not known is None.
@@ -24,8 +24,8 @@ from scaling.parts import Part
 from scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
-"""`measured`: the numbers were given by the user as a table; who ran them, and on what, is not
-known here.
+"""`measured`: the numbers were given by the user as a table;
+who ran them, and on what, is not known here.
 """
 TrainClock = Literal[
     "program",
@@ -144,8 +144,8 @@ class JobOutcome:
 
     @property
     def final_metric(self) -> FinalMetric | None:
-        """The metric that the program ended with, or None; a user's own file may give the bare
-        number.
+        """The metric that the program ended with, or None;
+        a user's own file may give the bare number.
         """
         given = _dig(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
@@ -162,15 +162,15 @@ class JobOutcome:
         return _dig(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
-        """A number of metrics.json by its keys; None where a key is missing or holds something
-        else.
+        """A number of metrics.json by its keys;
+        None where a key is missing or holds something else.
         """
         return _finite(_dig(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:
-        """(seconds on the program's train clock, final metric) of every validation, in time
-        order.
+        """(seconds on the program's train clock, final metric) of every validation,
+        in time order.
         """
         given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
         entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
@@ -184,8 +184,8 @@ class JobOutcome:
 
     @property
     def failure_is_transient(self) -> bool:
-        """Whether another attempt could end differently: lack of capacity or an internal error of
-        the platform.
+        """Whether another attempt could end differently:
+        lack of capacity or an internal error of the platform.
         """
         return self.status == "Failed" and (self.reason or "").startswith(_TRANSIENT_FAILURES)
 
@@ -264,8 +264,8 @@ def read_outcome(
 
 
 def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
-    """What the program says it used, by the name it was planned under; only a learning rate may be
-    a fraction.
+    """What the program says it used, by the name it was planned under;
+    only a learning rate may be a fraction.
     """
     found = {name: _positive(_dig(metrics, path)) for name, path in _REPORTED.items()}
     rate = {"learning_rate": found.pop("learning_rate")}
@@ -325,15 +325,15 @@ def platform_kind(arn: str) -> PlatformKind:
 
 
 def isolation(description: Mapping[str, Any]) -> str | None:
-    """How an emulated platform kept its nodes apart ("0.2 vCPU per node by …", "not isolated (…)");
-    None on AWS.
+    """How an emulated platform kept its nodes apart
+    ("0.2 vCPU per node by …", "not isolated (…)"); None on AWS.
     """
     return _said(description, _ISOLATION)
 
 
 def launch_path_only(description: Mapping[str, Any]) -> str | None:
-    """Why an emulated platform could do no more than launch the job (a library that exists on AWS
-    only), or None.
+    """Why an emulated platform could do no more than launch the job
+    (a library that exists on AWS only), or None.
     """
     return _said(description, _LAUNCH_PATH_ONLY)
 
@@ -347,8 +347,8 @@ def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | Non
 
 
 def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds in each secondary status, summed over its visits; the open and the terminal ones are
-    left out.
+    """Seconds in each secondary status, summed over its visits;
+    the open and the terminal ones are left out.
     """
     phases: dict[str, float] = {}
     for transition in transitions:
@@ -378,8 +378,8 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
 
 
 def _submit_to_end(description: Mapping[str, Any]) -> float | None:
-    """CreationTime -> start of the terminal status; both are the platform's clock, so an adopted
-    job has it too.
+    """CreationTime -> start of the terminal status;
+    both are the platform's clock, so an adopted job has it too.
     """
     created: datetime = description["CreationTime"]
     ends = [
@@ -413,8 +413,8 @@ def _train_seconds_by(
 
 
 def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
-    """The Training phase without what came before that moment; None where the moment is not within
-    the one phase.
+    """The Training phase without what came before that moment;
+    None where the moment is not within the one phase.
     """
     visits = [
         (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())
@@ -428,8 +428,8 @@ def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None
 
 
 def _dig(metrics: Any, path: Sequence[str]) -> Any:
-    """metrics[a][b]… of a file that a user's own program may have written, so any part may be
-    missing or odd.
+    """metrics[a][b]… of a file that a user's own program may have written,
+    so any part may be missing or odd.
     """
     for key in path:
         metrics = metrics.get(key) if isinstance(metrics, dict) else None

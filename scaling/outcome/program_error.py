@@ -1,5 +1,5 @@
-"""The error that ended a program: what it said, the file and line of the user's own code, and what
-to do about it.
+"""The error that ended a program: what it said, the file and line of the user's own code,
+and what to do about it.
 
 Also the cause by which two failures count as the same one: what was said without what differs from
 run to run.
@@ -144,8 +144,8 @@ def find_program_error(
     exit_code: int | None = None,
     program: str | None = None,
 ) -> ProgramError | None:
-    """The error in the program's own lines (scaling/outcome/program_log.py), without their node's
-    name.
+    """The error in the program's own lines (scaling/outcome/program_log.py),
+    without their node's name.
 
     The last one that is no consequence of another rank's end; else what the launcher says of the
     rank (`exit_code`; a negative one is a signal's), or the last consequence. None where nothing
@@ -185,8 +185,8 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
 
 
 def _where(texts: Sequence[str], index: int) -> str | None:
-    """The last frame of the user's own code above the error; of a parser's error, the program that
-    it names.
+    """The last frame of the user's own code above the error;
+    of a parser's error, the program that it names.
     """
     for text in reversed(texts[:index]):
         frame = _FRAME.match(text)
@@ -212,8 +212,8 @@ def _advice(said: str) -> str | None:
 
 
 def _signal(reason: str | None, exit_code: int | None) -> str | None:
-    """The signal that ended a process: by torchrun's exit code (-9), else by the reason's (-9, or
-    137 of a shell).
+    """The signal that ended a process: by torchrun's exit code (-9),
+    else by the reason's (-9, or 137 of a shell).
     """
     given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0

@@ -1,5 +1,5 @@
-"""Which lines of a node's log its program wrote: not the SageMaker toolkit's, and not torchrun's
-own frame.
+"""Which lines of a node's log its program wrote: not the SageMaker toolkit's,
+and not torchrun's own frame.
 
 A node's log holds what the toolkit says and the environment that it dumps with the launcher's
 command, the program's lines (standard output and standard error in one stream), what torchrun says
@@ -49,8 +49,8 @@ _RANK_TAG = re.compile(
 
 @dataclass(frozen=True)
 class ProgramLog:
-    """The indices of a node's lines that its program wrote, and the rank that torchrun says failed
-    first.
+    """The indices of a node's lines that its program wrote,
+    and the rank that torchrun says failed first.
 
     `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that
     torchrun started. None where there is no torchrun, or it says nothing.

@@ -17,8 +17,8 @@ from scaling.analysis.cost import price_of
 from scaling.outcome.outcome import TERMINAL
 
 STOPPING_SECONDS = 120
-"""Between SIGTERM and SIGKILL of a job past its max runtime (StoppingCondition in SageMaker's API
-reference).
+"""Between SIGTERM and SIGKILL of a job past its max runtime
+(StoppingCondition in SageMaker's API reference).
 """
 _SECONDS_PER_HOUR = 3600
 _POOL_OVER = frozenset(
@@ -28,8 +28,8 @@ _ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
 
 
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
-    """(most one run of the sweep can cost in USD, how that was worked out); None where the price is
-    unknown.
+    """(most one run of the sweep can cost in USD, how that was worked out);
+    None where the price is unknown.
 
     Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run
     to its limit, be given 120 s to end, and leave a warm pool that nothing reuses (docs/method.md,
@@ -99,8 +99,8 @@ class Allowance:
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """A job that is about to start, runs, or ended in a way not known yet: it counts in
-        full.
+        """A job that is about to start, runs, or ended in a way not known yet:
+        it counts in full.
         """
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
@@ -151,8 +151,8 @@ class Allowance:
 
 
 def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
-    """Nodes x (billed + kept warm) of a job that ended; None where it runs or its times are
-    missing.
+    """Nodes x (billed + kept warm) of a job that ended;
+    None where it runs or its times are missing.
 
     A job is billed from TrainingStartTime to TrainingEndTime (API reference of
     DescribeTrainingJob), less on spot: BillableTimeInSeconds. One that failed or was stopped before

@@ -1,5 +1,5 @@
-"""What a sweep starts next and when it gives up, decided from what is known; flows/stages/sweep.py
-carries it out.
+"""What a sweep starts next and when it gives up, decided from what is known;
+flows/stages/sweep.py carries it out.
 
 Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a
 point is tried at a small size: until one job has reached its first step or completed, jobs run one
@@ -29,8 +29,8 @@ _STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
 
 
 class Candidate(NamedTuple):
-    """An attempt that waits: its node count, and whether its job is there already, started by an
-    earlier run.
+    """An attempt that waits: its node count, and whether its job is there already,
+    started by an earlier run.
     """
 
     nodes: int
@@ -38,8 +38,8 @@ class Candidate(NamedTuple):
 
 
 def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
-    """What runs: image, code, entry point, the arguments' names and the launcher; new where any of
-    them is.
+    """What runs: image, code, entry point, the arguments' names and the launcher;
+    new where any of them is.
 
     Values of arguments are left out: a learning rate does not keep a program from starting.
     """
@@ -56,8 +56,8 @@ def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
 
 
 def needs_smoke(config: BenchmarkConfig) -> bool:
-    """Whether the sweep is one that a small job can spare a larger one, and the config wants it
-    to.
+    """Whether the sweep is one that a small job can spare a larger one,
+    and the config wants it to.
     """
     return config.sweep.smoke == "auto" and len(config.sweep.node_counts) > 1
 
@@ -80,8 +80,8 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
 
 
 def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
-    """Whether a log line tells of a step: a metric definition finds something in it, or it names a
-    step's number.
+    """Whether a log line tells of a step: a metric definition finds something in it,
+    or it names a step's number.
     """
     text = searchable(line)
     return bool(_STEP.search(text)) or any(
@@ -90,8 +90,8 @@ def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
 
 
 def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
-    """Why a sweep goes no further, from the outcomes of this run in the order in which its jobs
-    ended.
+    """Why a sweep goes no further, from the outcomes of this run in the order in
+    which its jobs ended.
 
     Only failures of the program count, and a completed job begins the count anew; lack of capacity,
     an internal error and a stop say nothing of the program and are passed over. A lack of memory is
@@ -113,8 +113,8 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
 def given_up_caveat(
     planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]
 ) -> str | None:
-    """What a report says of a sweep that was given up: which of the (nodes, repeat) were never
-    tried, and why.
+    """What a report says of a sweep that was given up:
+    which of the (nodes, repeat) were never tried, and why.
     """
     tried = {(outcome.nodes, outcome.repeat) for outcome in outcomes}
     left = sum(point not in tried for point in planned)

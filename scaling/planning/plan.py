@@ -1,5 +1,5 @@
-"""BenchmarkConfig -> SweepPlan: which jobs to run, with which batch and learning rate, and their
-cost bound.
+"""BenchmarkConfig -> SweepPlan: which jobs to run, with which batch and learning rate,
+and their cost bound.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ POLICY_LABELS = {
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One job to run. `order` counts the sweep's jobs from 0; batch sizes in samples per optimiser
-    step.
+    """One job to run. `order` counts the sweep's jobs from 0;
+    batch sizes in samples per optimiser step.
 
     Batch sizes and learning rate are None where the config leaves them to the program.
     """
@@ -83,8 +83,8 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
 def _batch_and_rate(
     training: TrainingConfig, world: int, base_world: int, shared: int
 ) -> dict[str, Any]:
-    """Batch sizes and learning rate of a point under PlannedPoint's names; None where the config
-    has none.
+    """Batch sizes and learning rate of a point under PlannedPoint's names;
+    None where the config has none.
     """
     batch, rate = training.batch, training.learning_rate
     if batch is None:
@@ -105,8 +105,8 @@ def _batch_and_rate(
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else
-    one.
+    """Ranks per node: what the config says,
+    else one per GPU or NeuronCore under a launcher, else one.
     """
     return distribution.processes_per_node(config.training.distribution, instance)
 
@@ -156,8 +156,8 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
 
 
 def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
-    """(nodes, repeat) pairs; each repeat is a pass over all node counts, shuffled with the recorded
-    seed.
+    """(nodes, repeat) pairs; each repeat is a pass over all node counts,
+    shuffled with the recorded seed.
     """
     generator = random.Random(config.sweep.order_seed)
     order: list[tuple[int, int]] = []

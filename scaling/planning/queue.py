@@ -93,8 +93,8 @@ class SweepQueue:
         self.outcomes: list[JobOutcome] = []
         self.given_up: str | None = None
         self.is_proven = not needs_smoke(config)
-        """Whether the code is known to reach a first step; until then one small job runs at a
-        time.
+        """Whether the code is known to reach a first step;
+        until then one small job runs at a time.
         """
         self._waiting = deque(
             Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points
@@ -210,14 +210,14 @@ class SweepQueue:
         return Refuse(order.attempt, name, reason)
 
     def was_ended_before(self, order: Submit, status: str) -> bool:
-        """Whether an earlier run of this sweep ended the job; one that ended since it was started
-        here is watched.
+        """Whether an earlier run of this sweep ended the job;
+        one that ended since it was started here is watched.
         """
         return status in TERMINAL and order.job_name in self._earlier
 
     def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
-        """A job that an earlier run ended: a completed one is the result, any other one gets a
-        further attempt.
+        """A job that an earlier run ended: a completed one is the result,
+        any other one gets a further attempt.
         """
         attempt = self.active.pop(outcome.job_name)
         self._allowance.settle(description)
@@ -240,8 +240,8 @@ class SweepQueue:
             )
 
     def lose(self, job_name: str) -> Attempt:
-        """A job that is watched no longer though it may still run: it counts in full. Returns its
-        attempt.
+        """A job that is watched no longer though it may still run: it counts in full.
+        Returns its attempt.
         """
         return self.active.pop(job_name)
 
@@ -265,8 +265,8 @@ class SweepQueue:
         return reason, left
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Jobs that another run of this sweep has claimed since this one began: one sweep has one
-        budget.
+        """Jobs that another run of this sweep has claimed since this one began:
+        one sweep has one budget.
         """
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():

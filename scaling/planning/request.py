@@ -1,5 +1,5 @@
-"""PlannedPoint -> CreateTrainingJob request, in the wire format of the SageMaker training toolkit
-(SDK v2).
+"""PlannedPoint -> CreateTrainingJob request,
+in the wire format of the SageMaker training toolkit (SDK v2).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ResolvedInputs:
 def build_request(
     config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs, attempt: int = 1
 ) -> dict[str, Any]:
-    """The whole CreateTrainingJob request of one attempt at one point. Raises ValueError where a
-    limit is passed.
+    """The whole CreateTrainingJob request of one attempt at one point.
+    Raises ValueError where a limit is passed.
     """
     training, platform = config.training, config.platform
     jobs_uri = (
@@ -94,8 +94,8 @@ def _named(
     inputs: ResolvedInputs,
     attempt: int,
 ) -> dict[str, Any]:
-    """The request with what its own digest names: the job, its tags, and the S3 prefix of its
-    checkpoints.
+    """The request with what its own digest names: the job, its tags,
+    and the S3 prefix of its checkpoints.
     """
     platform, digest = config.platform, names.request_digest(request)
     job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest)
@@ -190,8 +190,8 @@ def _s3_channel(name: str, uri: str, distribution: str, input_mode: str) -> dict
 
 
 def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]:
-    """InputMode File, whatever the other channels': the file system is mounted, nothing is
-    copied.
+    """InputMode File, whatever the other channels': the file system is mounted,
+    nothing is copied.
     """
     source = {
         "FileSystemId": channel.id,

@@ -1,5 +1,5 @@
-"""JobOutcomes -> ScalingReport. Pure: the time and everything that was looked up comes in as an
-argument.
+"""JobOutcomes -> ScalingReport. Pure: the time and everything that was looked up comes in
+as an argument.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
 DUTY_CYCLE = "duty cycle"
-# Above these a reader should know: a loader-bound job "scales" perfectly; more filler is other work
-# at other N.
+# Above these a reader should know: a loader-bound job "scales" perfectly;
+# more filler is other work at other N.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
@@ -41,8 +41,8 @@ def find_caveats(evidence: Evidence) -> tuple[str, ...]:
 
 
 def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """One caveat for each metric definition that found nothing in the log of a job, with the
-    jobs.
+    """One caveat for each metric definition that found nothing in the log of a job,
+    with the jobs.
     """
     jobs: dict[tuple[str, str], list[JobOutcome]] = {}
     nearest: dict[tuple[str, str], str] = {}
@@ -296,8 +296,8 @@ def _interruptions(evidence: Evidence) -> Iterator[str]:
 
 
 def _lost_seconds(point: Point) -> float | None:
-    """Interrupted, or training beyond the train clock: steps done twice, and starting the program
-    (so: at most).
+    """Interrupted, or training beyond the train clock: steps done twice,
+    and starting the program (so: at most).
     """
     trained, phase = point.clocks.train_seconds, point.phases.get("Training")
     if point.train_clock != "program" or trained is None or phase is None:
@@ -357,8 +357,8 @@ def _work(evidence: Evidence) -> Iterator[str]:
 
 
 def _samples(evidence: Evidence) -> Iterator[str]:
-    """Every used run's samples against the baseline's median, and against what it was asked to
-    process.
+    """Every used run's samples against the baseline's median,
+    and against what it was asked to process.
     """
     base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
     at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]

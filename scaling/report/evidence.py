@@ -11,8 +11,8 @@ from scaling.report.model import Point, SampleCounts, ScalingReport
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a caveat may rest on: the report, still without its caveats, and what it was judged
-    by.
+    """All that a caveat may rest on: the report, still without its caveats,
+    and what it was judged by.
 
     `planned` holds the (nodes, repeat) of every planned point.
     """

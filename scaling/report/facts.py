@@ -1,5 +1,5 @@
-"""What a report says beside its tables: where it comes from, what it was measured under, what the
-sweep cost.
+"""What a report says beside its tables: where it comes from, what it was measured under,
+what the sweep cost.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The runs of a sweep that did not complete, in lines for a terminal and an exit message: each
-cause once.
+"""The runs of a sweep that did not complete, in lines for a terminal and an exit message:
+each cause once.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """What ran out in a failed run, by which words, and the steps to try, in their order, all of
-    one source.
+    """What ran out in a failed run, by which words, and the steps to try, in their order,
+    all of one source.
     """
 
     finding: str
@@ -49,8 +49,8 @@ class OutOfMemory(NamedTuple):
 
 
 def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
-    """For a run that failed because memory ran out, as far as its reason and log tell; None for any
-    other.
+    """For a run that failed because memory ran out, as far as its reason and log tell;
+    None for any other.
     """
     if point.status != "Failed":
         return None
@@ -83,8 +83,8 @@ def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
 
 
 def out_of_memory_line(report: ScalingReport) -> str | None:
-    """One line for a terminal: where memory ran out, and the steps of the first such run in few
-    words.
+    """One line for a terminal: where memory ran out,
+    and the steps of the first such run in few words.
     """
     found = out_of_memory_by_index(report)
     if not found:
@@ -155,8 +155,8 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
 
 
 def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
-    """The model lies in an accelerator, so the guide's steps, which make the model's share smaller,
-    do not help.
+    """The model lies in an accelerator, so the guide's steps,
+    which make the model's share smaller, do not help.
     """
     size = (
         f" ({instance.memory_gib:g} GiB)"

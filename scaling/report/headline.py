@@ -1,5 +1,5 @@
-"""The result in one sentence: how many nodes to run on, how much faster, how much dearer, and what
-that rests on.
+"""The result in one sentence: how many nodes to run on, how much faster, how much dearer,
+and what that rests on.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class PlatformFacts(Part):
 
 
 class Conditions(Part):
-    """What a sweep was measured under; two sweeps compare only where these are the same. Null: not
-    known.
+    """What a sweep was measured under; two sweeps compare only where these are the same.
+    Null: not known.
     """
 
     platform: PlatformKind = Field(description="Kind of platform.")
@@ -285,8 +285,8 @@ class ScalingReport(Part):
         return config
 
     def train_seconds(self, point: Point) -> float | None:
-        """A point's train time on the clock of the summary; None where the summary does not use
-        it.
+        """A point's train time on the clock of the summary;
+        None where the summary does not use it.
         """
         if not point.used:
             return None

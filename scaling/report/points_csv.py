@@ -1,5 +1,5 @@
-"""points.csv: one row per attempt, every clock and fact in its own column; unknown is an empty
-field.
+"""points.csv: one row per attempt, every clock and fact in its own column;
+unknown is an empty field.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scaling.outcome.outcome import Clocks
 from scaling.outcome.program_error import ProgramError
 from scaling.report.model import DeviceFacts, Point, SampleCounts, ScalingReport, SteadyWindow
 
-# Fields that are models of their own, and the prefix of their columns: samples.padded becomes
-# samples_padded.
+# Fields that are models of their own, and the prefix of their columns:
+# samples.padded becomes samples_padded.
 _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
     "clocks": (Clocks, ""),
     "costs": (RunCosts, ""),
@@ -37,8 +37,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def render_csv(report: ScalingReport) -> str:
-    """The attempts as CSV. A text that a spreadsheet would run as a formula gets a leading
-    apostrophe.
+    """The attempts as CSV. A text that a spreadsheet would run
+    as a formula gets a leading apostrophe.
     """
     columns = [
         column

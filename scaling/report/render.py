@@ -1,5 +1,5 @@
-"""ScalingReport -> report.json, points.csv, report.md, report.html and its plots as files of their
-own.
+"""ScalingReport -> report.json, points.csv, report.md,
+report.html and its plots as files of their own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Where the train times of a report are from, in words, and what a time holds that is not the
-program's own.
+"""Where the train times of a report are from, in words,
+and what a time holds that is not the program's own.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _KIND_LABELS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A value; `note` stands smaller below it, `href` is where it links to, `hover` shows under the
-    mouse on a page.
+    """A value; `note` stands smaller below it, `href` is where it links to,
+    `hover` shows under the mouse on a page.
     """
 
     text: str

@@ -36,8 +36,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class SpeedupBars:
-    """One bar per node count: full blocks up to S, light ones up to the ideal; as wide as the
-    terminal allows.
+    """One bar per node count: full blocks up to S, light ones up to the ideal;
+    as wide as the terminal allows.
     """
 
     title: str

@@ -53,8 +53,8 @@ def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
 
 @refuses
 def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
-    """The service refuses VolumeKmsKeyId where the storage is the instance's own, encrypted by its
-    hardware.
+    """The service refuses VolumeKmsKeyId where the storage is the instance's own,
+    encrypted by its hardware.
     """
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store:
         yield (
@@ -79,8 +79,8 @@ def channels_have_one_name(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_reads_files(facts: Facts) -> list[str]:
-    """The program in infra/image reads Parquet and CSV files; under Pipe the channel's folder holds
-    none.
+    """The program in infra/image reads Parquet and CSV files;
+    under Pipe the channel's folder holds none.
     """
     dataset = facts.config.dataset
     if not facts.ships_program:
@@ -101,8 +101,8 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_splits_no_model(facts: Facts) -> list[str]:
-    """It shards states under SMP v2; it calls no tensor or context parallelism, and nothing of SMP
-    v1.
+    """It shards states under SMP v2; it calls no tensor or context parallelism,
+    and nothing of SMP v1.
     """
     chosen = facts.training.distribution
     if not facts.ships_program:
@@ -147,8 +147,8 @@ def volume_key_is_checked(facts: Facts) -> Iterator[str]:
 
 @advises
 def retries_are_in_one_clock(facts: Facts) -> list[str]:
-    """RetryStrategy repeats inside one job, after InternalServerError alone; both limits cover all
-    its attempts.
+    """RetryStrategy repeats inside one job, after InternalServerError alone;
+    both limits cover all its attempts.
     """
     attempts, spot = facts.training.retry_attempts, facts.training.spot
     if attempts is None:

@@ -1,5 +1,5 @@
-"""What an image's name tells of its content: AWS's containers carry framework, version and device
-in their tag.
+"""What an image's name tells of its content: AWS's containers carry framework,
+version and device in their tag.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LAST_PATCH = {
 """
 _ON_DLC = "requirements-on-dlc"
 NEW_FAMILY = (2, 11)
-"""From this PyTorch on the repository is `pytorch`, not `pytorch-training`, and a container has one
-Python.
+"""From this PyTorch on the repository is `pytorch`, not `pytorch-training`,
+and a container has one Python.
 """
 _URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"

@@ -1,5 +1,5 @@
-"""Hints about what a larger job does to learning, and about a larger instance in place of more of
-them.
+"""Hints about what a larger job does to learning,
+and about a larger instance in place of more of them.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def batch_normalisation_has_samples(facts: Facts) -> list[str]:
 
 @advises
 def larger_instance_first(facts: Facts) -> list[str]:
-    """Accelerators of one node need no network between them (AWS: choose a larger instance before
-    more instances).
+    """Accelerators of one node need no network between them
+    (AWS: choose a larger instance before more instances).
     """
     found = one_instance_instead(facts.instance, facts.node_counts)
     if found is None:
@@ -96,8 +96,8 @@ def larger_instance_first(facts: Facts) -> list[str]:
 def one_instance_instead(
     instance: InstanceType, node_counts: Sequence[int]
 ) -> tuple[int, InstanceType] | None:
-    """(largest node count whose accelerators one node of the same family holds, the smallest such
-    type), or None.
+    """(largest node count whose accelerators one node of the same family holds,
+    the smallest such type), or None.
     """
     devices = instance.devices
     if not devices:  # none, or unknown how many

@@ -1,5 +1,5 @@
-"""Lengths and patterns of the request's fields (botocore 1.44.5 holds them and checks none of the
-maxima).
+"""Lengths and patterns of the request's fields
+(botocore 1.44.5 holds them and checks none of the maxima).
 
 tests/scaling/rules compares every number here with botocore's model. What a config's own bounds
 hold already (channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are looked
@@ -63,8 +63,8 @@ def metric_definitions_fit(facts: Facts) -> Iterator[str]:
 
 @refuses
 def image_uri_fits(facts: Facts) -> list[str]:
-    """The URI an image of our own gets: account and region's registry, the repository, its
-    digest.
+    """The URI an image of our own gets: account and region's registry,
+    the repository, its digest.
     """
     image, platform = facts.config.image, facts.config.platform
     if image.uri is not None:
@@ -82,8 +82,8 @@ def image_uri_fits(facts: Facts) -> list[str]:
 
 @refuses
 def entry_point_fits(facts: Facts) -> Iterator[str]:
-    """With code of one's own the program is a file in it, and its name is sent as an environment
-    variable too.
+    """With code of one's own the program is a file in it,
+    and its name is sent as an environment variable too.
     """
     entry_point = facts.training.entry_point
     if facts.training.source_dir is None:
@@ -100,8 +100,8 @@ def entry_point_fits(facts: Facts) -> Iterator[str]:
 
 @refuses
 def variables_are_set(facts: Facts) -> list[str]:
-    """Each variable that training.environment refers to is set where the flow runs, and SageMaker
-    takes its value.
+    """Each variable that training.environment refers to is set where the flow runs,
+    and SageMaker takes its value.
     """
     return (
         []
@@ -117,8 +117,8 @@ def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
-    """Which references can't be replaced, by the lengths of the variables that are set; nothing of
-    what these hold.
+    """Which references can't be replaced, by the lengths of the variables that are set;
+    nothing of what these hold.
     """
     problems = []
     for name, variable in variables_of(environment).items():

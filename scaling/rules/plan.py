@@ -16,8 +16,8 @@ from scaling.rules.rule import Facts, refuses
 MAX_HYPERPARAMETERS = 100
 MAX_HYPERPARAMETER_CHARS = 2500
 MAX_HYPERPARAMETER_KEY_CHARS = 256
-# What scaling/planning/request.py sends whatever the distribution; the code's place only where code
-# is sent.
+# What scaling/planning/request.py sends whatever the distribution;
+# the code's place only where code is sent.
 COMMON_HYPERPARAMETERS = (
     "sagemaker_program",
     "sagemaker_container_log_level",
@@ -73,8 +73,8 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
 
 @refuses
 def hyperparameters_fit(facts: Facts) -> list[str]:
-    """Each hyperparameter at the point where it is longest, with those of the launch; the common
-    ones are short.
+    """Each hyperparameter at the point where it is longest, with those of the launch;
+    the common ones are short.
     """
     longest = {
         key: max(

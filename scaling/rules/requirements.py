@@ -24,8 +24,8 @@ def files_are_there(facts: Facts) -> tuple[str, ...]:
 
 @refuses
 def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
-    """The problem of a build that can't have mpi4py; none where a base may hold it, which is a
-    hint's matter.
+    """The problem of a build that can't have mpi4py;
+    none where a base may hold it, which is a hint's matter.
 
     The toolkit's mpirun starts `python -m mpi4py`, and the nodes would end with "No module named
     mpi4py".
@@ -75,8 +75,8 @@ def own_code_is_unpacked(facts: Facts) -> list[str]:
 
 
 def _code_line(dockerfile: str) -> str | None:
-    """The instruction that puts a file into /opt/ml/code of the last stage, or of one that it is
-    built on.
+    """The instruction that puts a file into /opt/ml/code of the last stage,
+    or of one that it is built on.
     """
     joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^\s*#.*\n", "", dockerfile, flags=re.MULTILINE))
     line_of: dict[str, str | None] = {}  # of every stage

@@ -73,8 +73,8 @@ class Files:
 
     @property
     def has_layer(self) -> bool:
-        """Whether jobs run in an image with a layer of the code's packages, as far as config and
-        files tell.
+        """Whether jobs run in an image with a layer of the code's packages,
+        as far as config and files tell.
         """
         return self.requirements is not None and self.requirements.at_start is None
 
@@ -115,8 +115,8 @@ class Facts:
 
     @property
     def peak_nodes(self) -> int:
-        """The most nodes in use at once: those of the largest jobs, as many as run beside each
-        other.
+        """The most nodes in use at once: those of the largest jobs,
+        as many as run beside each other.
         """
         at_once = self.config.sweep.max_parallel_jobs
         return sum(heapq.nlargest(at_once, (point.nodes for point in self.plan.points)))

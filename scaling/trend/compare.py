@@ -27,8 +27,8 @@ from scaling.report.model import Conditions, PlatformFacts, ScalingReport
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05
 SIGNIFICANCE = 0.05
-# The exact test counts all orders of the runs; beyond this many per sweep the normal approximation
-# is as good.
+# The exact test counts all orders of the runs;
+# beyond this many per sweep the normal approximation is as good.
 MOST_RUNS_OF_THE_EXACT_TEST = 50
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
@@ -42,8 +42,8 @@ class ComparisonError(ValueError):
 
 
 class IncomparableError(ComparisonError):
-    """They were measured under different conditions; `differences` names every one that was not
-    accepted.
+    """They were measured under different conditions;
+    `differences` names every one that was not accepted.
     """
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
@@ -232,8 +232,8 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
 
 
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
-    """Every condition that is not known to be the same on both sides; not known on both sides is no
-    difference.
+    """Every condition that is not known to be the same on both sides;
+    not known on both sides is no difference.
     """
     in_a, in_b = measured_under(a), measured_under(b)
     if (a.config is None) != (b.config is None):

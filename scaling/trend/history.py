@@ -1,5 +1,5 @@
-"""ScalingReports <-> the history: one Parquet file per sweep, a row per attempt, and the trend over
-the sweeps.
+"""ScalingReports <-> the history: one Parquet file per sweep, a row per attempt,
+and the trend over the sweeps.
 
 The benchmark's name is the Hive partition of the path (names.history_key) and not a column of the
 file: Athena refuses a table that has it twice. docs/history.md documents the columns.
@@ -149,15 +149,15 @@ class TrendPoint:
     total_usd: float | None
     image_uri: str | None
     throughput_only: bool
-    """It missed the baseline's final metric: T is no time-to-train, S no speedup of the same
-    training.
+    """It missed the baseline's final metric: T is no time-to-train,
+    S no speedup of the same training.
     """
 
 
 @dataclass(frozen=True)
 class Trend:
-    """Sweeps that compare: same conditions, image and code apart, and same N0. Points by nodes,
-    then date.
+    """Sweeps that compare: same conditions, image and code apart, and same N0.
+    Points by nodes, then date.
     """
 
     platform: PlatformFacts
@@ -199,8 +199,8 @@ def write_history(table: pa.Table) -> bytes:
 
 
 def parse_history(body: bytes, origin: str) -> pa.Table:
-    """A file's bytes. Raises HistoryError naming `origin` where it is none of this schema
-    version.
+    """A file's bytes. Raises HistoryError naming `origin` where it is none
+    of this schema version.
     """
     try:
         table = pq.read_table(io.BytesIO(body))
@@ -323,8 +323,8 @@ def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
 
 
 def _train_seconds(report: ScalingReport, point: Point) -> float | None:
-    """On the sweep's clock, of runs that the summary leaves out (spot) too; None where only another
-    clock was read.
+    """On the sweep's clock, of runs that the summary leaves out (spot) too;
+    None where only another clock was read.
     """
     if point.used:
         return report.train_seconds(point)

@@ -1,5 +1,5 @@
-"""Trends of a benchmark -> the terminal's tables and one plot: S, E and cost over the sweeps, a row
-per trend.
+"""Trends of a benchmark -> the terminal's tables and one plot: S, E and cost over the sweeps,
+a row per trend.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DOTS_PER_INCH = 160
 
 
 def render_history_terminal(benchmark: str, trends: Sequence[Trend]) -> Group:
-    """One table per trend, for rich's Console.print; sweeps of different conditions never share
-    one.
+    """One table per trend, for rich's Console.print;
+    sweeps of different conditions never share one.
     """
     parts: list[Any] = [_table(trend_title(benchmark, trend), trend) for trend in trends]
     return Group(

@@ -17,8 +17,8 @@ from configs.dataset import ExpectationConfig
 from tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
-"""Rows in the table of files; failing files come first, so a dataset of thousands still makes a
-small page.
+"""Rows in the table of files; failing files come first,
+so a dataset of thousands still makes a small page.
 """
 
 _PAGE = """<!doctype html>

@@ -43,8 +43,8 @@ MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its name below the dataset, size and SHA-256 (hex); `path` is where it lies on this
-    machine.
+    """One file: its name below the dataset, size and SHA-256 (hex);
+    `path` is where it lies on this machine.
     """
 
     name: str
@@ -76,8 +76,8 @@ class UploadResult:
 
 
 def scan_directory(config: DatasetConfig) -> Dataset:
-    """Every file of the format below a local source, sorted by name. Raises DatasetMissing where
-    there is none.
+    """Every file of the format below a local source, sorted by name.
+    Raises DatasetMissing where there is none.
     """
     source = Path(config.source)
     if not source.is_dir():
@@ -99,8 +99,8 @@ def scan_directory(config: DatasetConfig) -> Dataset:
 def upload(
     s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
 ) -> UploadResult:
-    """Bring every file under the dataset's prefix and write its manifest; what is already there is
-    not sent again.
+    """Bring every file under the dataset's prefix and write its manifest;
+    what is already there is not sent again.
     """
     prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
     manifest_key = names.dataset_manifest_key(platform.prefix, config.name, dataset.digest)
@@ -137,8 +137,8 @@ def upload(
 
 
 def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[str, ...]:
-    """The folders directly under the source, which become channels where dataset.channel is null;
-    else none.
+    """The folders directly under the source, which become channels where dataset.channel
+    is null; else none.
 
     Raises DatasetRefused for a file beside them, for a folder whose name no channel may have, and
     for too many.
@@ -212,8 +212,8 @@ def _send_file(s3: Any, bucket: str, key: str, file: DataFile) -> int:
 
 
 def _is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
-    """Size, our SHA-256 and the service's checksum agree; without a service checksum the object is
-    read back.
+    """Size, our SHA-256 and the service's checksum agree;
+    without a service checksum the object is read back.
     """
     try:
         head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
@@ -268,8 +268,8 @@ def _sha256(path: Path) -> str:
 def download_remote(
     s3: Any, source: str, objects: Mapping[str, datetime], directory: Path
 ) -> list[Path]:
-    """Fetch an s3:// source's files for validation; names and modification times stay those of the
-    origin.
+    """Fetch an s3:// source's files for validation;
+    names and modification times stay those of the origin.
 
     Raises DatasetRefused, before anything is fetched, for a key that names no file below
     `directory`.

@@ -39,8 +39,8 @@ from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import browser_url, put_bytes
 from tasks.sweeps.folder import write_atomic
 
-# great_expectations takes 4 s to import and pandas half a second; `nodesweep --help` must not pay
-# for them
+# great_expectations takes 4 s to import and pandas half a second;
+# `nodesweep --help` must not pay for them
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.core import ExpectationValidationResult
@@ -52,8 +52,8 @@ SECONDS_PER_DAY = 86_400.0
 def validate_dataset(
     files: Sequence[Path], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
-    """Check local `files`; broken data is reported, not raised. Raises InvalidExpectations or
-    NoFiles.
+    """Check local `files`; broken data is reported, not raised.
+    Raises InvalidExpectations or NoFiles.
 
     Freshness goes by the files' modification times: who downloads them has to keep the times of the
     origin.
@@ -198,16 +198,16 @@ def _check_file(
 
 
 _FILE = "nodesweep file name"
-"""Column that carries each row's file through the check across files; spaces keep it apart from
-real columns.
+"""Column that carries each row's file through the check across files;
+spaces keep it apart from real columns.
 """
 
 
 def _run_expectations(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig]
 ) -> dict[int, ExpectationValidationResult]:
-    """Results by index of their spec, since Great Expectations gives them in an order of its
-    own.
+    """Results by index of their spec, since Great Expectations gives them
+    in an order of its own.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
@@ -334,8 +334,8 @@ def _uniqueness_failures(dataset: DatasetConfig, keys: Sequence[pd.DataFrame]) -
 
 
 def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
-    """Whether files that are no tables, {name: modification, unix seconds}, are new enough. Raises
-    DatasetRefused.
+    """Whether files that are no tables, {name: modification, unix seconds}, are new enough.
+    Raises DatasetRefused.
     """
     for failure in _age_failures(dataset, modified, datetime.now(UTC)):
         raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")

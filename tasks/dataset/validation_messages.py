@@ -68,8 +68,8 @@ def _could_not_evaluate(spec: ExpectationConfig, raised: str) -> str:
 
 
 def _rule(spec: ExpectationConfig, verdict: str) -> str:
-    """What is not so: `not between 0 and 9`; `verdict` and the expectation's own name where we have
-    no words for it.
+    """What is not so: `not between 0 and 9`; `verdict` and the expectation's own name
+    where we have no words for it.
     """
     words = _RULES.get(spec.type)
     if words is not None:

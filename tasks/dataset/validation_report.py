@@ -18,8 +18,8 @@ from tasks.dataset.validation_messages import MAX_EXAMPLES
 from tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
-"""Lines in ValidationFailed's message: one wrong column in a thousand files must not drown the
-terminal.
+"""Lines in ValidationFailed's message: one wrong column in a thousand files must
+not drown the terminal.
 """
 
 

@@ -1,5 +1,5 @@
-"""Base images: which ones a Dockerfile builds on, which one a framework version means, and their
-digests in ECR.
+"""Base images: which ones a Dockerfile builds on, which one a framework version means,
+and their digests in ECR.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tasks.preflight.storage import EcrImage, parse_ecr_image
 
 logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
-# A type per device that sagemaker.core knows: it knows fewer types than the catalogue, and emulated
-# ones not at all.
+# A type per device that sagemaker.core knows: it knows fewer types than the catalogue,
+# and emulated ones not at all.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
 """PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's
@@ -39,8 +39,8 @@ _SMP_ARGUMENT = {
 
 @dataclass(frozen=True)
 class Base:
-    """An image that a build starts from. `argument` is the build argument that names it, None where
-    none does.
+    """An image that a build starts from. `argument` is the build argument that names it,
+    None where none does.
     """
 
     reference: str
@@ -48,8 +48,8 @@ class Base:
 
 
 def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ...]:
-    """Every image that FROM and COPY --from name, in order; neither earlier stages nor
-    `scratch`.
+    """Every image that FROM and COPY --from name, in order;
+    neither earlier stages nor `scratch`.
     """
     arguments: dict[str, str] = {}
     stages: set[str] = set()
@@ -207,8 +207,8 @@ def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConf
 
 
 def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
-    """<repository>@<digest> of a base in ECR, by the right to pull it. Raises ClientError,
-    LookupError.
+    """<repository>@<digest> of a base in ECR, by the right to pull it.
+    Raises ClientError, LookupError.
     """
     answer = ecr.batch_get_image(
         registryId=image.account, repositoryName=image.repository, imageIds=[dict(image.image_id)]
@@ -222,8 +222,8 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
 
 
 def by_digest(platform: PlatformConfig, reference: str) -> str | None:
-    """The same image by its digest, None with a warning where that is not to be had: not in ECR, or
-    no right to ask.
+    """The same image by its digest, None with a warning where that is not to be had: not in ECR,
+    or no right to ask.
 
     Raises the ClientError of a call that may succeed in a while: a name must not depend on a
     throttled call.
@@ -274,7 +274,7 @@ def pin_base_images(
 
 @task(name="pin-container", **TASK_OPTIONS)
 def pin_container(platform: PlatformConfig, uri: str) -> str:
-    """ECR: the container that jobs run as it is, by its digest where that can be asked for; its
-    tags may move.
+    """ECR: the container that jobs run as it is, by its digest where that can be asked for;
+    its tags may move.
     """
     return by_digest(platform, uri) or uri

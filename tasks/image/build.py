@@ -19,15 +19,15 @@ class Builder(Protocol):
     """Builds a context and pushes the result as <repository>:<the context's tag>."""
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Check that it can build, and begin or find it running; returns its id, for the same token
-        the same one.
+        """Check that it can build, and begin or find it running;
+        returns its id, for the same token the same one.
         """
 
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
     ) -> Image:
-        """The image, once it is in ECR; only a build that was started with this token is ever
-        stopped.
+        """The image, once it is in ECR; only a build that was started with this token
+        is ever stopped.
 
         Raises ImageBuildFailed with the failing step and its last lines.
         """
@@ -35,8 +35,8 @@ class Builder(Protocol):
 
 @dataclass(frozen=True)
 class StartedBuild:
-    """A build by its id, the URI of the repository that it pushes to, and the token of the run that
-    asked for it.
+    """A build by its id, the URI of the repository that it pushes to,
+    and the token of the run that asked for it.
     """
 
     id: str

@@ -37,8 +37,8 @@ class CodeBuildBuilder:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Take over a build of this image that runs, else send the context and start one; returns
-        the build id.
+        """Take over a build of this image that runs, else send the context and start one;
+        returns the build id.
         """
         codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
         return start(codebuild, s3, self._config, self._platform, context, repository, token)
@@ -73,8 +73,8 @@ def start(
     repository: str,
     token: str,
 ) -> str:
-    """Find a running build of the image, or put the context into S3 and call StartBuild; returns
-    the build id.
+    """Find a running build of the image, or put the context into S3 and call StartBuild;
+    returns the build id.
     """
     image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
     if running := running_build(codebuild, config.codebuild_project, image):
@@ -134,8 +134,8 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 
 
 def _parsed(buildspec: str) -> Any:
-    """What a buildspec says, whatever its comments and line breaks; the text itself where it is no
-    YAML.
+    """What a buildspec says, whatever its comments and line breaks;
+    the text itself where it is no YAML.
     """
     try:
         return yaml.safe_load(buildspec)

@@ -66,8 +66,8 @@ class DockerBuilder:
     def _build(
         self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path
     ) -> str | None:
-        """Build, log in and push; returns the digest that was pushed, None where the engine does
-        not say it.
+        """Build, log in and push; returns the digest that was pushed,
+        None where the engine does not say it.
         """
         folder = scratch / "context"
         _stage(context, folder)
@@ -113,8 +113,8 @@ class DockerBuilder:
 
 
 def find_engine() -> str:
-    """Path of the first engine on PATH that answers. Raises PreflightRefused with what each one
-    said.
+    """Path of the first engine on PATH that answers.
+    Raises PreflightRefused with what each one said.
     """
     problems = []
     for name in _ENGINES:
@@ -149,16 +149,16 @@ def _is_podman(engine: str) -> bool:
 
 
 def _command(engine: str, action: str, name: str) -> list[str]:
-    """The command's start. Docker speaks plain HTTP to a registry on loopback by itself, podman has
-    to be told.
+    """The command's start. Docker speaks plain HTTP to a registry on loopback by itself,
+    podman has to be told.
     """
     plain = _is_podman(engine) and name.startswith(_LOOPBACK)
     return [engine, action, *(["--tls-verify=false"] if plain else [])]
 
 
 def _stage(context: BuildContext, folder: Path) -> None:
-    """Copy the context's files as they are named by the tag: no other file, and modes by
-    content.
+    """Copy the context's files as they are named by the tag: no other file,
+    and modes by content.
     """
     for name in context.files:
         content, mode = context_file(context, name)
@@ -169,8 +169,8 @@ def _stage(context: BuildContext, folder: Path) -> None:
 
 
 def _private_environment(folder: Path) -> dict[str, str]:
-    """The engine's environment with `folder` for its logins: what is logged in to here is known
-    nowhere else.
+    """The engine's environment with `folder` for its logins:
+    what is logged in to here is known nowhere else.
 
     The user's own Docker settings and contexts stay in force; credential helpers do not, they would
     keep the password.

@@ -1,5 +1,5 @@
-"""The training image: named by what it is built from, found in ECR by that name and used by its
-digest.
+"""The training image: named by what it is built from,
+found in ECR by that name and used by its digest.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def build_arguments(config: ImageConfig) -> dict[str, str]:
 
 
 def arguments_to_send(context: BuildContext) -> dict[str, str]:
-    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label, no part
-    of the identity.
+    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label,
+    no part of the identity.
     """
     if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
         (context.root / "Dockerfile").read_text(errors="replace")
@@ -107,8 +107,8 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 
 
 def source_revision(folder: Path) -> str | None:
-    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes; None
-    where unknown.
+    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes;
+    None where unknown.
     """
     command = [
         "git",
@@ -130,8 +130,8 @@ def source_revision(folder: Path) -> str | None:
 
 
 def _included(root: Path) -> list[str]:
-    """Paths of the context's files in order, less those that .dockerignore excludes; the Dockerfile
-    is always there.
+    """Paths of the context's files in order, less those that .dockerignore excludes;
+    the Dockerfile is always there.
 
     As Docker reads it: every pattern begins at the root of the context, and the last one that
     matches decides.
@@ -226,8 +226,8 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
 
 
 def _create_repository(ecr: Any, name: str) -> Mapping[str, Any]:
-    """Its description; of one that is there by now, too: botocore sends a call again whose answer
-    was lost.
+    """Its description; of one that is there by now, too:
+    botocore sends a call again whose answer was lost.
     """
     try:
         return dict(
@@ -251,8 +251,8 @@ def pushed_image(
     what: str,
     build: Callable[[], str | None],
 ) -> Image:
-    """The image that ECR has once `build` has ended; a failed build is forgiven where the tag is
-    there by then.
+    """The image that ECR has once `build` has ended;
+    a failed build is forgiven where the tag is there by then.
 
     `build` returns the digest that it pushed, None where it doesn't know. Raises ImageBuildFailed.
     """

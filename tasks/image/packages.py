@@ -63,8 +63,8 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
 def write_layer(
     requirements: Requirements, base: str, image: ImageConfig, folder: Path
 ) -> ImageConfig:
-    """Write the build context of the layer on `base` into `folder`; returns the section that builds
-    it.
+    """Write the build context of the layer on `base` into `folder`;
+    returns the section that builds it.
 
     pip's settings among image.build_args count here, too.
     """
@@ -106,8 +106,8 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
 
 
 def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """(requirements.txt and, through -r and -c, what it includes; the problem of each that is not
-    in the folder).
+    """(requirements.txt and, through -r and -c, what it includes;
+    the problem of each that is not in the folder).
 
     Each path is relative to the file that names it.
     """

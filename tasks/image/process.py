@@ -1,5 +1,5 @@
-"""The steps of an image build as processes: followed line by line, one deadline for all, ended with
-their group.
+"""The steps of an image build as processes: followed line by line, one deadline for all,
+ended with their group.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _INSTRUCTION = re.compile(
 
 
 class BuildProcess:
-    """Runs the steps of one build. `deadline` is a value of the clock's monotonic time, the same
-    for every step.
+    """Runs the steps of one build. `deadline` is a value of the clock's monotonic time,
+    the same for every step.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class BuildProcess:
 def _started(
     command: Sequence[str], environment: Mapping[str, str], secret: str | None
 ) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
-    """A process in a group of its own, and its output's lines as they arrive; on leaving the group
-    is ended.
+    """A process in a group of its own, and its output's lines as they arrive;
+    on leaving the group is ended.
     """
     try:
         process = subprocess.Popen(

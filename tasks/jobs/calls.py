@@ -24,8 +24,8 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
 
 
 def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
-    """Ask each job to stop; returns those that still ran. Idempotent; one failure does not spare
-    the rest.
+    """Ask each job to stop; returns those that still ran. Idempotent;
+    one failure does not spare the rest.
     """
     asked, failures = [], []
     for name in job_names:

@@ -1,5 +1,5 @@
-"""The logs of running jobs, followed: new lines of all nodes, merged by time, into the run's own
-log.
+"""The logs of running jobs, followed: new lines of all nodes, merged by time,
+into the run's own log.
 
 Of each job at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a line
 says how many were left out, and the first of those where the whole log is. A chatty job fills
@@ -27,15 +27,15 @@ LINES_PER_MINUTE = 60.0
 BURST_LINES = 20
 MAX_LINE_CHARACTERS = 1000
 _LATE_MILLISECONDS = 10_000
-"""Nodes send their lines each at its own time: what may still come is asked for again, and said
-once.
+"""Nodes send their lines each at its own time: what may still come is asked for again,
+and said once.
 """
 
 
 @dataclass
 class _Place:
-    """How far a job's log was read; `said` has the time of each line from `since_milliseconds` on,
-    by its id.
+    """How far a job's log was read; `said` has the time of each line from `since_milliseconds`
+    on, by its id.
     """
 
     since_milliseconds: int
@@ -120,8 +120,8 @@ class LogFollower:
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
-        """(time, "host: text") of each line of the next page that was not said yet, without its
-        secrets.
+        """(time, "host: text") of each line of the next page that was not said yet,
+        without its secrets.
         """
         place, prefix = self._places[job_name], f"{job_name}/"
         streams: dict[str, list[dict[str, Any]]] = {}

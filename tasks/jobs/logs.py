@@ -29,8 +29,8 @@ from tasks.sweeps.folder import written_atomically
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = 500
-"""Of each node: what toolkit and launcher say after a program's last words is up to a hundred
-lines.
+"""Of each node: what toolkit and launcher say after a program's last words is up
+to a hundred lines.
 """
 MAX_FIRST_BYTES = 8 * 1024 * 1024
 """Of a node's log: what is kept of its beginning. A page of GetLogEvents has 1 MiB, so that it
@@ -67,8 +67,8 @@ def read_job_log(
 
 
 def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
-    """Write the log of every node of a job that has ended; returns the files. A node without a log
-    gets none.
+    """Write the log of every node of a job that has ended; returns the files.
+    A node without a log gets none.
     """
     paths = []
     for host, streams in _streams_by_host(logs, job_name).items():

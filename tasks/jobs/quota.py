@@ -1,5 +1,5 @@
-"""Nodes as slots of a Prefect global concurrency limit: several sweeps together stay within one
-quota.
+"""Nodes as slots of a Prefect global concurrency limit:
+several sweeps together stay within one quota.
 
 Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and
 SageMaker's own quota, which refuses a job too many, is what then stands. The limit is made with
@@ -25,8 +25,8 @@ _LOCKED = 423
 
 
 class NodeSlots:
-    """The slots that the running jobs of one sweep hold; without a limit's name, none and no
-    waiting.
+    """The slots that the running jobs of one sweep hold;
+    without a limit's name, none and no waiting.
     """
 
     def __init__(self, limit: str | None) -> None:
@@ -34,8 +34,8 @@ class NodeSlots:
         self._held: dict[str, ExitStack] = {}
 
     def take(self, job_name: str, nodes: int) -> None:
-        """One slot per node, held until given back. Raises QuotaReached where they are not free
-        now.
+        """One slot per node, held until given back.
+        Raises QuotaReached where they are not free now.
         """
         if self._limit is None or job_name in self._held:
             return

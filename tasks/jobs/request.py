@@ -38,8 +38,8 @@ _MODULE = "sagemaker.core.resources"
 
 
 def begin_import() -> None:
-    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import, as does the
-    process's end.
+    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import,
+    as does the process's end.
     """
     threading.Thread(target=_import_core, name="import-sagemaker-core").start()
 
@@ -60,8 +60,8 @@ def _import_core() -> Any:
 
 
 def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
-    """CreateTrainingJob. Raises what the client `sagemaker` raises, and JobRefused for a request of
-    a wrong shape.
+    """CreateTrainingJob. Raises what the client `sagemaker` raises,
+    and JobRefused for a request of a wrong shape.
     """
     if problems := _create(request, sagemaker.create_training_job):
         raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
@@ -91,8 +91,8 @@ def _service_shape() -> Any:
 
 
 def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, ...]:
-    """TrainingJob.create() with `send` for the call; what sagemaker-core finds wrong, before any
-    call.
+    """TrainingJob.create() with `send` for the call;
+    what sagemaker-core finds wrong, before any call.
     """
     resources = _import_core()
     logging.getLogger(_MODULE).setLevel(logging.WARNING)
@@ -177,8 +177,8 @@ def _filled(value: Any) -> Any:
 
 
 def _problems(error: ValidationError) -> Iterator[str]:
-    """One line per member, in sagemaker-core's spelling. No value: the job's environment may hold a
-    secret.
+    """One line per member, in sagemaker-core's spelling.
+    No value: the job's environment may hold a secret.
     """
     for detail in error.errors(include_url=False, include_input=True):
         kinds = (

@@ -22,15 +22,15 @@ multiple of its size.
 """
 _MAX_METRICS_DEPTH = 32
 _MAX_UNPACKED_BYTES = 16 * 1024**3
-"""Of the archive, up to where metrics.json lies in it: minutes of reading, and a stop for one of
-zeros.
+"""Of the archive, up to where metrics.json lies in it: minutes of reading,
+and a stop for one of zeros.
 """
 _TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} deep"
 
 
 def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
-    """metrics.json out of a job's output.tar.gz; None where the program wrote none, or none that
-    can be used.
+    """metrics.json out of a job's output.tar.gz;
+    None where the program wrote none, or none that can be used.
 
     The archive is read as a stream and never held: a job may put its whole model into it.
     """

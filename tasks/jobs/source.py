@@ -1,5 +1,5 @@
-"""The user's own training code: packed with fixed bytes, named by content, put where the toolkit
-fetches it.
+"""The user's own training code: packed with fixed bytes, named by content,
+put where the toolkit fetches it.
 
 Also which code has ever completed a point.
 """
@@ -28,8 +28,8 @@ MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
 
 def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
-    """The packed code of a config that has some, without what may lie in the same folder and is
-    none.
+    """The packed code of a config that has some,
+    without what may lie in the same folder and is none.
 
     Reports and a local dataset are left out, and so is the config that `nodesweep init` writes:
     else a sweep's own report, or a larger budget, would make other code of it. `with_requirements`:
@@ -47,8 +47,8 @@ def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
 
 
 def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> bytes:
-    """sourcedir.tar.gz of the directory (no caches, no hidden files), equal bytes for equal
-    contents.
+    """sourcedir.tar.gz of the directory (no caches, no hidden files),
+    equal bytes for equal contents.
 
     `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point,
     or for too much.

@@ -43,16 +43,16 @@ MIN_HIDDEN_CHARACTERS = 4
 
 
 class QuotaReached(JobRefused):
-    """The account's quota holds no further instances now; waiting may help, repeating at once does
-    not.
+    """The account's quota holds no further instances now;
+    waiting may help, repeating at once does not.
     """
 
 
 def submit(
     sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
 ) -> dict[str, Any]:
-    """Start the job or adopt the one of that name; returns its description. Raises JobRefused,
-    QuotaReached.
+    """Start the job or adopt the one of that name; returns its description.
+    Raises JobRefused, QuotaReached.
 
     What SageMaker has accepted from us is not doubted: nothing is asked of a job that this call
     created, since neither its description nor its tags may be known yet. Those of a job that
@@ -114,8 +114,8 @@ def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
 
 
 def _without(text: str, values: Sequence[str]) -> str:
-    """The text with each value of 4 characters or more replaced, as it is and as JSON and Python
-    write it.
+    """The text with each value of 4 characters or more replaced,
+    as it is and as JSON and Python write it.
     """
     for value in values:
         for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
@@ -200,8 +200,8 @@ def watch_training_jobs(
     earlier_mark: str | None = None,
     first_step: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them; S3: is the
-    sweep stopped?
+    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them;
+    S3: is the sweep stopped?
 
     With `first_step`, the metric definitions, only until one has ended or its log tells of a step:
     then none is returned.
@@ -257,8 +257,8 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 
 @task(name="list-training-jobs", **TASK_OPTIONS)
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """SageMaker and S3: the names of a sweep's jobs, oldest first; claimed ones that the list does
-    not show, last.
+    """SageMaker and S3: the names of a sweep's jobs, oldest first;
+    claimed ones that the list does not show, last.
 
     A claimed job may be one that SageMaker never accepted.
     """

@@ -1,5 +1,5 @@
-"""How busy a job's nodes were: CloudWatch's instance metrics of SageMaker training jobs, one number
-per resource.
+"""How busy a job's nodes were: CloudWatch's instance metrics of SageMaker training jobs,
+one number per resource.
 
 Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" of the developer guide.
 CPUUtilization is the sum over cores and GPUUtilization over GPUs, so 400 is four of them fully
@@ -35,8 +35,8 @@ EMULATED_METRICS = {
 }
 """What only emulated nodes have, and AWS is not asked for (docs/method.md, "Attainment")."""
 PERIOD_SECONDS = 60
-# 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500. More nodes would hardly
-# change the mean.
+# 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500.
+# More nodes would hardly change the mean.
 MAX_NODES = 64
 
 
@@ -48,8 +48,8 @@ def read_utilisation(
     ended: datetime,
     metrics: Mapping[str, str] = METRICS,
 ) -> dict[str, float]:
-    """Mean of each metric over nodes and time, in percent; empty where there is none or it can't be
-    read.
+    """Mean of each metric over nodes and time, in percent;
+    empty where there is none or it can't be read.
 
     Of what the nodes attained it is the least: they wait for one another, so the slowest one's
     counts.

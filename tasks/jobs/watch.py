@@ -38,8 +38,8 @@ _WRITES_LOG = ("Training", "Uploading")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds that a job may wait from its creation until it trains, and take from then to its
-    end.
+    """Seconds that a job may wait from its creation until it trains,
+    and take from then to its end.
     """
 
     queue_seconds: float
@@ -48,8 +48,8 @@ class JobLimits:
 
 @dataclass
 class JobWait:
-    """Since when an end is waited for, by the watcher's clock; it outlives a watch, which ends with
-    any job's end.
+    """Since when an end is waited for, by the watcher's clock;
+    it outlives a watch, which ends with any job's end.
     """
 
     stopped_at: float | None = None
@@ -217,8 +217,8 @@ class _Watcher:
         self._ask_to_stop(job)
 
     def _ask_to_stop(self, job: _Job) -> None:
-        """Where it is not accepted the job has ended, is not known yet, or the call failed: then it
-        is asked again.
+        """Where it is not accepted the job has ended, is not known yet, or the call failed:
+        then it is asked again.
         """
         self._budget.take()
         try:
@@ -240,8 +240,8 @@ class _Watcher:
         )
 
     def follow_logs(self, all_of_them: bool) -> None:
-        """Of the jobs that train, the longest unread first: that one always, the others where calls
-        are to spare.
+        """Of the jobs that train, the longest unread first: that one always,
+        the others where calls are to spare.
         """
         training = [job for job in self._jobs if job.state in _WRITES_LOG]
         for place, job in enumerate(sorted(training, key=lambda job: job.followed_at)):

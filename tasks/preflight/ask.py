@@ -37,8 +37,8 @@ def _mounts(kind: str, facts: Facts) -> bool:
 
 
 def _pushes(facts: Facts) -> bool:
-    """An image or a layer on one may have to be built, into a repository that is not made for
-    it.
+    """An image or a layer on one may have to be built,
+    into a repository that is not made for it.
     """
     return not facts.config.platform.create_missing and (
         facts.config.image.uri is None or facts.files.has_layer
@@ -255,8 +255,8 @@ def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RU
 
 
 def check_online(facts: Facts) -> Findings:
-    """The findings for a sweep on its platform. Raises what boto3 does where there are no valid
-    credentials.
+    """The findings for a sweep on its platform.
+    Raises what boto3 does where there are no valid credentials.
     """
     return ask_rules(Question(facts, _clients(facts.config.platform)))
 

@@ -1,5 +1,5 @@
-"""The one call that gets what the rules look at that need no account: the plan, and files on this
-machine.
+"""The one call that gets what the rules look at that need no account: the plan,
+and files on this machine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
 
 
 def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Facts:
-    """The facts at the catalogue's price. `variables`: the environment of the run, None where it
-    runs elsewhere.
+    """The facts at the catalogue's price. `variables`: the environment of the run,
+    None where it runs elsewhere.
     """
     instance = load_catalogue().get(config.training.instance_type)
     try:
@@ -38,8 +38,8 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
 
 
 def read_files(config: BenchmarkConfig) -> Files:
-    """The Dockerfile's bases, every file of context and code that names packages, and what the code
-    asks for.
+    """The Dockerfile's bases, every file of context and code that names packages,
+    and what the code asks for.
     """
     image, requirements = config.image, read_requirements(config)
     bases: tuple[str, ...] = ()

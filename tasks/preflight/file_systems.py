@@ -1,5 +1,5 @@
-"""Online rules on channels of a file system: it is there and usable, near the nodes, and mounted by
-its own name.
+"""Online rules on channels of a file system: it is there and usable, near the nodes,
+and mounted by its own name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SUBNETS = "training.vpc.subnets"
 Subnets = Mapping[str, Mapping[str, Any]]
 """DescribeSubnets' rows by subnet id; what could not be asked for is left out."""
 FsxAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
-"""The job's subnets, and of each channel (field, channel, DescribeFileSystems' row, its own
-subnets).
+"""The job's subnets, and of each channel
+(field, channel, DescribeFileSystems' row, its own subnets).
 
 The row is None where there is no such file system, and empty where the endpoint knows nothing of
 it.
 """
 EfsAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, list[Mapping[str, Any]] | None]]]
-"""The job's subnets, and of each channel (field, channel, DescribeMountTargets' rows; None: no such
-file system).
+"""The job's subnets, and of each channel
+(field, channel, DescribeMountTargets' rows; None: no such file system).
 """
 
 
@@ -45,8 +45,8 @@ def channels_of(facts: Facts, kind: str) -> Iterator[tuple[str, FileSystemConfig
 def judge_fsx(
     field: str, channel: FileSystemConfig, system: Mapping[str, Any], nodes: Subnets, own: Subnets
 ) -> Findings:
-    """DescribeFileSystems' row against the channel; `nodes` are the job's subnets, `own` those of
-    the file system.
+    """DescribeFileSystems' row against the channel;
+    `nodes` are the job's subnets, `own` those of the file system.
 
     The zone: "the file system uses a single Availability Zone, and you need to specify a VPC subnet
     which maps to this Availability Zone ID when running the training job" (SageMaker developer
@@ -161,8 +161,8 @@ def ask_fsx(question: Question) -> FsxAnswer:
 
 
 def ask_efs(question: Question) -> EfsAnswer:
-    """EFS: the mount targets of every file system of the kind EFS; EC2: the zones of the job's
-    subnets.
+    """EFS: the mount targets of every file system of the kind EFS;
+    EC2: the zones of the job's subnets.
     """
     efs, mounts = question.client("efs"), []
     for field, channel in channels_of(question.facts, "EFS"):
@@ -217,8 +217,8 @@ def _job_subnets(question: Question) -> Subnets:
 
 
 def _subnets(question: Question, ids: tuple[str, ...]) -> Subnets:
-    """Nothing where there are none of that id, or they may not be asked for: that is the subnets'
-    own rule.
+    """Nothing where there are none of that id, or they may not be asked for:
+    that is the subnets' own rule.
     """
     if not ids:
         return {}

@@ -1,5 +1,5 @@
-"""Online rules on platform.role_arn: the role exists, SageMaker may assume it, and it may do what a
-job does.
+"""Online rules on platform.role_arn: the role exists, SageMaker may assume it,
+and it may do what a job does.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Need:
 
 
 Simulated = tuple[Need, list[Mapping[str, Any]], bool]
-"""(what a job does, SimulatePrincipalPolicy's results, whether the resource's own policy may allow
-it).
+"""(what a job does, SimulatePrincipalPolicy's results,
+whether the resource's own policy may allow it).
 """
 KeyAnswer = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
 """(DescribeKey's metadata, SimulatePrincipalPolicy's results)."""
@@ -110,8 +110,8 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
         resource = (
             f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
         )
-        # Across accounts both sides must allow: there the repository's policy does not stand in for
-        # the role's.
+        # Across accounts both sides must allow: there the repository's policy does not stand in
+        # for the role's.
         owner = image.repository if image.account == _account(config) else None
         needs.append(Need(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), resource, owner))
     if config.training.vpc is not None:
@@ -183,8 +183,8 @@ def ask_trust(question: Question) -> Mapping[str, Any]:
 
 
 def ask_permissions(question: Question) -> list[Simulated]:
-    """IAM: simulate what a job does, one call per resource; a role that does not exist is the other
-    rule's.
+    """IAM: simulate what a job does, one call per resource;
+    a role that does not exist is the other rule's.
     """
     simulated = []
     for need in needs_of(question.config, _runs_in_a_layer(question)):
@@ -246,8 +246,8 @@ def key_of(facts: Facts, field: str) -> str | None:
 
 
 def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
-    """The key, and what the role may do with it, whose own policy may allow what the role's
-    don't.
+    """The key, and what the role may do with it,
+    whose own policy may allow what the role's don't.
     """
     metadata, results = answer
     found = judge_key(field, str(key_of(facts, field)), metadata)
@@ -258,8 +258,8 @@ def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
 
 
 def ask_key(question: Question, field: str) -> KeyAnswer:
-    """KMS: the key, whose ARN the simulation needs; IAM: that. Where IAM has no answer the other
-    rule says so.
+    """KMS: the key, whose ARN the simulation needs; IAM: that.
+    Where IAM has no answer the other rule says so.
     """
     try:
         metadata = question.client("kms").describe_key(KeyId=key_of(question.facts, field))[
@@ -280,8 +280,8 @@ def ask_key(question: Question, field: str) -> KeyAnswer:
 
 
 def _owner_has_policy(question: Question, need: Need) -> bool:
-    """Whether the bucket or the repository has a policy of its own, which may allow what the role's
-    don't.
+    """Whether the bucket or the repository has a policy of its own,
+    which may allow what the role's don't.
     """
     if need.owner is None:
         return False
@@ -351,8 +351,8 @@ def _account(config: BenchmarkConfig) -> str:
 
 
 def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
-    """The place in ECR of what the jobs run: the given image's, else that of the repository it is
-    built into.
+    """The place in ECR of what the jobs run: the given image's,
+    else that of the repository it is built into.
     """
     if config.image.uri is not None and not in_a_layer:
         return parse_ecr_image(config.image.uri)

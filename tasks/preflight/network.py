@@ -1,5 +1,5 @@
-"""Online rules on training.vpc: subnets with room in one zone, security groups that let nodes talk
-to each other.
+"""Online rules on training.vpc: subnets with room in one zone,
+security groups that let nodes talk to each other.
 """
 
 from __future__ import annotations

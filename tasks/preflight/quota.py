@@ -27,8 +27,8 @@ def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
 def judge_quotas(
     config: BenchmarkConfig, quotas: Mapping[str, float], peak: int, most: int
 ) -> Findings:
-    """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`: nodes of the largest
-    job.
+    """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`:
+    nodes of the largest job.
     """
     problems, notices = [], []
     for name in quota_names(config):

@@ -1,5 +1,5 @@
-"""What every rule that asks the account is made of: its call, what it judges, and when it stays
-unanswered.
+"""What every rule that asks the account is made of: its call, what it judges,
+and when it stays unanswered.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Online rules on where things lie: the bucket is there and in the region, and so is an image that
-is not built.
+"""Online rules on where things lie: the bucket is there and in the region,
+and so is an image that is not built.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
 
 @dataclass(frozen=True)
 class EcrImage:
-    """An image's place in ECR; `image_id` as ECR's calls take it (imageTag, imageDigest), {} where
-    it isn't known.
+    """An image's place in ECR; `image_id` as ECR's calls take it (imageTag, imageDigest),
+    {} where it isn't known.
     """
 
     account: str
@@ -37,8 +37,8 @@ class EcrImage:
 
 
 def parse_ecr_image(uri: str) -> EcrImage | None:
-    """None for an image of another kind of registry. Without tag and digest it is `latest`, as for
-    Docker.
+    """None for an image of another kind of registry.
+    Without tag and digest it is `latest`, as for Docker.
     """
     found = _ECR_URI.match(uri)
     if found is None:
@@ -111,8 +111,8 @@ def no_repository(name: str) -> str:
 
 
 def ask_bucket(question: Question) -> str | None:
-    """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing, and may spell
-    eu-west-1 EU.
+    """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing,
+    and may spell eu-west-1 EU.
     """
     try:
         place = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
@@ -168,8 +168,8 @@ def has_repository(ecr: Any, name: str) -> bool:
 
 
 def why_no_push(ecr: Any, repository: str) -> str | None:
-    """Why a layer can't be pushed to image.repository, which may be the field's default; None: it
-    can.
+    """Why a layer can't be pushed to image.repository,
+    which may be the field's default; None: it can.
     """
     try:
         return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)

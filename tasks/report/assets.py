@@ -19,8 +19,8 @@ logger = logging.getLogger("nodesweep.assets")
 
 
 def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping[str, Any]) -> None:
-    """Dataset, image and report of a sweep, the last one derived from the first two; a failure is
-    only a warning.
+    """Dataset, image and report of a sweep, the last one derived from the first two;
+    a failure is only a warning.
     """
     report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     try:

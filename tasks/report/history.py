@@ -1,5 +1,5 @@
-"""The history in the bucket: a finished sweep's Parquet file into it, a benchmark's files out of
-it.
+"""The history in the bucket: a finished sweep's Parquet file into it,
+a benchmark's files out of it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def put_history(s3: Any, platform: PlatformConfig, report: ScalingReport, benchm
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
-    """Every file of the benchmark by its s3:// URI, in order of the key; empty where there is
-    none.
+    """Every file of the benchmark by its s3:// URI, in order of the key;
+    empty where there is none.
     """
     key = names.history_key(platform.prefix, benchmark, "", HISTORY_SCHEMA_VERSION)
     partition, _, ending = key.rpartition("/")

@@ -1,5 +1,5 @@
-"""Today's on-demand price of a training instance from the AWS Price List, kept for a week; else the
-catalogue's.
+"""Today's on-demand price of a training instance from the AWS Price List, kept for a week;
+else the catalogue's.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def cache_file() -> Path:
 
 
 def read_price(products: Sequence[str], instance_type: str) -> float:
-    """USD per node-hour of training from GetProducts' PriceList, each a product as JSON. Raises
-    NoPrice.
+    """USD per node-hour of training from GetProducts' PriceList, each a product as JSON.
+    Raises NoPrice.
 
     Only the plain usage type counts (USE1-Train:ml.m5.large): the list holds other components of
     the same instance.
@@ -102,8 +102,8 @@ def with_price(
 
 
 def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
-    """(USD per hour, day it was read) where it is kept and not older than KEPT. A damaged file
-    holds nothing.
+    """(USD per hour, day it was read) where it is kept and not older than KEPT.
+    A damaged file holds nothing.
     """
     try:
         row = _rows(path)[key]
@@ -125,8 +125,8 @@ def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None
 def price_instance(
     platform: PlatformConfig, instance: InstanceType, path: Path, today: date
 ) -> tuple[InstanceType, tuple[str, ...]]:
-    """The instance type at its current price, or as it was with a notice why. An emulated one has
-    no price to ask.
+    """The instance type at its current price, or as it was with a notice why.
+    An emulated one has no price to ask.
     """
     if instance.emulated:
         return instance, ()

@@ -1,5 +1,5 @@
-"""What a person sees of a running sweep in Prefect's UI: how far it is, and a table that fills as
-points end.
+"""What a person sees of a running sweep in Prefect's UI: how far it is,
+and a table that fills as points end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from prefect.artifacts import (
 from scaling.outcome.outcome import JobOutcome
 
 logger = logging.getLogger("nodesweep.board")
-# Between two versions of the table, at least, and for each of its rows: Prefect keeps every version
-# three times.
+# Between two versions of the table, at least, and for each of its rows:
+# Prefect keeps every version three times.
 _TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
 
 
 class SweepBoard:
-    """A progress artifact and versions of a table artifact; a server that does not answer costs no
-    job.
+    """A progress artifact and versions of a table artifact;
+    a server that does not answer costs no job.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class SweepBoard:
         self._shown_per_cent = 0
 
     def show(self, outcomes: Sequence[JobOutcome], last: bool = False) -> None:
-        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row, and
-        the `last` time.
+        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row,
+        and the `last` time.
         """
         try:
             self._show(outcomes, last)

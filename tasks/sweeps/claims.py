@@ -1,5 +1,5 @@
-"""Which jobs a sweep has and whether it was stopped: objects in the bucket, a job's written before
-the job is sent.
+"""Which jobs a sweep has and whether it was stopped: objects in the bucket,
+a job's written before the job is sent.
 
 SageMaker's own list is eventually consistent, S3's is not. So whoever stops, resumes or counts a
 sweep knows every job that anybody may have had accepted. And of two runs of one sweep that claim at
@@ -24,8 +24,8 @@ from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 
 @dataclass(frozen=True)
 class Claim:
-    """What was in the bucket once a job was claimed: it, others' jobs where asked for, and the last
-    stop's mark.
+    """What was in the bucket once a job was claimed: it, others' jobs where asked for,
+    and the last stop's mark.
     """
 
     jobs: frozenset[str]
@@ -54,8 +54,8 @@ def _read_claims_of_others(
 
 
 def withdraw_claim(platform: PlatformConfig, sweep: str, job_name: str, claimant: str) -> None:
-    """The job was not sent, or was refused; best effort, since a claim of no job costs only a
-    look.
+    """The job was not sent, or was refused;
+    best effort, since a claim of no job costs only a look.
     """
     with best_effort(f"the claim of {job_name} can't be withdrawn"):
         key = names.claim_key(platform.prefix, sweep, job_name, claimant)

@@ -1,5 +1,5 @@
-"""A sweep's folder on this machine: what is known about the sweep, and its report. Every write is
-atomic.
+"""A sweep's folder on this machine: what is known about the sweep, and its report.
+Every write is atomic.
 
 Plain functions, so that commands that run no flow need no Prefect.
 """
@@ -22,8 +22,8 @@ logger = logging.getLogger("nodesweep.report")
 
 
 def write_atomic(path: Path, body: bytes) -> None:
-    """Write to a temporary file in the same folder, then replace: a reader sees the old file or the
-    new one.
+    """Write to a temporary file in the same folder, then replace:
+    a reader sees the old file or the new one.
 
     An OSError names `path`: that of a write which finds the disk full names no file.
     """
@@ -33,8 +33,8 @@ def write_atomic(path: Path, body: bytes) -> None:
 
 @contextmanager
 def written_atomically(path: Path) -> Iterator[BinaryIO]:
-    """write_atomic() of what is written to the stream inside; left by an exception, it changes
-    nothing.
+    """write_atomic() of what is written to the stream inside;
+    left by an exception, it changes nothing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 def point_latest(directory: Path, name: str) -> None:
-    """Make <directory>/latest a link to <directory>/<name>, in one step; what is no link is left
-    alone.
+    """Make <directory>/latest a link to <directory>/<name>, in one step;
+    what is no link is left alone.
     """
     latest = directory / names.LATEST
     if latest.exists() and not latest.is_symlink():
@@ -70,8 +70,8 @@ def point_latest(directory: Path, name: str) -> None:
 
 
 def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
-    """Write a report's files to <directory>/<name>/ and point `latest` at it; returns that
-    folder.
+    """Write a report's files to <directory>/<name>/ and point `latest` at it;
+    returns that folder.
     """
     folder = directory / name
     for file_name, body in files.items():

@@ -1,5 +1,5 @@
-"""Whose a sweep id is: an object in the bucket that the first run to ask for the id writes, and no
-other one can.
+"""Whose a sweep id is: an object in the bucket that the first run to ask for the id writes,
+and no other one can.
 
 An id is made of the config and of a second. Runs that begin in the same second are told apart by
 taking the seconds one by one: each writes its own name where nothing is yet (S3's If-None-Match),
@@ -42,8 +42,8 @@ def claimed_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: s
 def take_sweep_id(
     s3: Any, config: BenchmarkConfig, started: datetime, run: str, clock: Clock | None = None
 ) -> str:
-    """The id of this run's sweep, which no other run has or gets. Raises RunFailed where there is
-    none left.
+    """The id of this run's sweep, which no other run has or gets.
+    Raises RunFailed where there is none left.
     """
     for sweep in _candidates(config, started):
         if _take(s3, config.platform, sweep, run, clock or Clock()):

@@ -20,8 +20,8 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """Jobs of sweeps in this bucket that cost money for nobody: they run or keep a warm pool;
-    oldest first.
+    """Jobs of sweeps in this bucket that cost money for nobody:
+    they run or keep a warm pool; oldest first.
 
     A sweep's owner has given no sign for longer than the grace. Ages are differences of the
     platform's own times. A sweep without any sign counts from its youngest job's creation. One that

@@ -1,5 +1,5 @@
-"""Who runs a sweep: an object in the bucket, written anew every minute, tells a running sweep from
-one left behind.
+"""Who runs a sweep: an object in the bucket, written anew every minute,
+tells a running sweep from one left behind.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class OwnerSign:
 
 
 class SweepOwner:
-    """Whoever runs a sweep. `left_running` is final: no beat, not even one under way, makes it
-    undone.
+    """Whoever runs a sweep. `left_running` is final: no beat, not even one under way,
+    makes it undone.
     """
 
     def __init__(self, platform: PlatformConfig, sweep: str) -> None:
@@ -69,8 +69,8 @@ class SweepOwner:
 
 @contextmanager
 def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
-    """Inside, the bucket says every minute that somebody runs this sweep; a beat that fails is only
-    a warning.
+    """Inside, the bucket says every minute that somebody runs this sweep;
+    a beat that fails is only a warning.
     """
     over = threading.Event()
     owner = SweepOwner(platform, sweep)

@@ -1,5 +1,5 @@
-"""Which sweeps the bucket has, and what was written down of each as it began and as it was
-reported.
+"""Which sweeps the bucket has, and what was written down of each as it began and
+as it was reported.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tasks.sweeps.folder import parse_record
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
-    """The youngest sweep of exactly this config, which --resume goes on with where no other is
-    named.
+    """The youngest sweep of exactly this config,
+    which --resume goes on with where no other is named.
 
     Raises SweepNotFound where there is none, SweepNotNamed where it has nothing left to do, or was
     never recorded: then the run that is meant may be another one.
@@ -58,8 +58,8 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
-    """Whether a sweep's report.json has a completed run of every point; False where there is none
-    to be read.
+    """Whether a sweep's report.json has a completed run of every point;
+    False where there is none to be read.
     """
     from scaling.trend.report_file import (
         ReportUnreadable,
@@ -108,8 +108,8 @@ def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
 
 @task(name="read-sweep-record", **TASK_OPTIONS)
 def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
-    """S3: what was written when the sweep started (config, image, dataset). Raises
-    SweepNotFound.
+    """S3: what was written when the sweep started (config, image, dataset).
+    Raises SweepNotFound.
     """
     key = names.sweep_config_key(platform.prefix, sweep)
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)

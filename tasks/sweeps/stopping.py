@@ -32,8 +32,8 @@ logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
 """How long a name that SageMaker does not know may still be a job that was just accepted."""
 STOPPING_SECONDS = 300.0
-"""A stopped job has 120 s before it is killed, and uploads its output then (StopTrainingJob in the
-API reference).
+"""A stopped job has 120 s before it is killed,
+and uploads its output then (StopTrainingJob in the API reference).
 """
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # a job that stops: the list may be behind
@@ -76,8 +76,8 @@ def end_jobs(
     listed: Summaries = list,
     claimed: Callable[[], Iterable[str]] = list,
 ) -> list[str]:
-    """Stop these jobs and those that `claimed` and `listed` add; returns the names of those that
-    had not ended.
+    """Stop these jobs and those that `claimed` and `listed` add;
+    returns the names of those that had not ended.
 
     Waits until each is known to be stopping, and where it keeps a warm pool until it has stopped
     and the pool is released; at most STOPPING_SECONDS and what the release takes. Raises, once all
@@ -135,22 +135,22 @@ class _Ending:
 
     @property
     def is_late(self) -> bool:
-        """Looked at before every call: a platform that does not answer takes minutes to say so of
-        each job.
+        """Looked at before every call: a platform that does not answer takes minutes to say
+        so of each job.
         """
         return self._clock.monotonic() >= self._deadline
 
     @property
     def is_settled(self) -> bool:
-        """Whether lists, descriptions and tags have had the time to know every job that was ever
-        accepted.
+        """Whether lists, descriptions and tags have had the time to know every job
+        that was ever accepted.
         """
         return self._clock.monotonic() >= self._settled
 
     @property
     def is_guessing(self) -> bool:
-        """Whether there may be further jobs: one that is not known yet, or nobody has told which
-        there are.
+        """Whether there may be further jobs: one that is not known yet,
+        or nobody has told which there are.
         """
         return bool(self.unknown) or self.lost is not None
 
@@ -221,8 +221,8 @@ class _Ending:
             self.failures.pop(name, None)
 
     def look(self) -> None:
-        """Describe each whose state decides whether there is more to wait for; the end of one that
-        stops is listed.
+        """Describe each whose state decides whether there is more to wait for;
+        the end of one that stops is listed.
         """
         for name in sorted(
             self._names - self._over - self._refused - (self._stopping - self.with_pool)
@@ -255,8 +255,8 @@ class _Ending:
 def stop_sweep_jobs_now(
     platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()
 ) -> list[str]:
-    """End these jobs first, then all others of the sweep; returns the names of those that had not
-    ended.
+    """End these jobs first, then all others of the sweep;
+    returns the names of those that had not ended.
 
     Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks.
     Raises what end_jobs() does.
@@ -314,8 +314,8 @@ def release_warm_pools(platform: PlatformConfig, sweep: str, job_names: Sequence
 def release_pools(
     sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float = SETTLE_SECONDS
 ) -> list[str]:
-    """End the warm pools of those of the jobs that have ended; best effort, returns the names of
-    these.
+    """End the warm pools of those of the jobs that have ended;
+    best effort, returns the names of these.
 
     A description may be behind: where it says neither that the pool is there nor that it is over,
     it is asked again until `settle_seconds` have passed.

@@ -1,5 +1,5 @@
-"""A small residual network on CIFAR-10 with PyTorch Lightning, in the style of its CIFAR-10
-tutorial.
+"""A small residual network on CIFAR-10 with PyTorch Lightning,
+in the style of its CIFAR-10 tutorial.
 
     python lightning_cifar.py --data-dir cifar-10-batches-bin --max_epochs 5
 

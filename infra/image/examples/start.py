@@ -1,5 +1,5 @@
-"""Starts plain_ddp.py where no torchrun does (kinds none, mpi, horovod); both, and the wrapper, lie
-beside it.
+"""Starts plain_ddp.py where no torchrun does (kinds none, mpi, horovod);
+both, and the wrapper, lie beside it.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""The command line of the training program: SageMaker turns every hyperparameter into
-`--key value`.
+"""The command line of the training program:
+SageMaker turns every hyperparameter into `--key value`.
 
 python train.py --data DIR --model ranking_mlp --epochs 5
 """
@@ -26,8 +26,8 @@ BACKENDS = ("auto", "gloo", "nccl", "smddp", "xla")
 STRATEGIES = ("ddp", "fsdp", "smp")
 NO_FOLDER = "none"
 SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-"""Parameters of SageMaker's model parallelism 2.x under which ranks share layers, sequences or
-experts.
+"""Parameters of SageMaker's model parallelism 2.x under which ranks share layers,
+sequences or experts.
 """
 
 
@@ -115,8 +115,8 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
 
 
 def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where SageMaker keeps checkpoints over an interruption: as its configuration says, else where
-    the folder is.
+    """Where SageMaker keeps checkpoints over an interruption: as its configuration says,
+    else where the folder is.
 
     A redirected /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) has the folder always; the
     configuration counts.
@@ -150,8 +150,8 @@ _MEASUREMENT = "measurement and output"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """Every argument, parsed and checked on its own; `training.data.batching` checks what needs the
-    world size.
+    """Every argument, parsed and checked on its own;
+    `training.data.batching` checks what needs the world size.
 
     A field is the option of its name (`max_steps`: --max-steps), in the order of `--help`.
     """

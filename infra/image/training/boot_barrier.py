@@ -40,7 +40,7 @@ def wait_at_boot_barrier(
 
 
 def tell_end_of_measurement(folder: Path) -> None:
-    """Create `folder`/done: what follows, the end of the process, takes seconds under a fifth of a
-    core.
+    """Create `folder`/done: what follows, the end of the process,
+    takes seconds under a fifth of a core.
     """
     write_text_atomically(folder / "done", "")

@@ -1,5 +1,5 @@
-"""Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`, whole or
-not there.
+"""Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`,
+whole or not there.
 
 Lightning's own form of weights, optimiser, schedule and callbacks, without its loop counters: a
 resumed run starts a new fit whose data begin at the step that was reached.
@@ -100,8 +100,8 @@ class ResumeCheckpoints(pl.Callback):
 def find_last_checkpoint(
     folder: Path | None, cluster: Cluster, scratch: Path
 ) -> tuple[bool, Path | None]:
-    """(whether checkpoints are written, what this rank resumes from), both as rank 0 sees it; every
-    rank calls it.
+    """(whether checkpoints are written, what this rank resumes from), both as rank 0 sees it;
+    every rank calls it.
 
     Nodes without rank 0 get its file under `scratch`: what lies in their own folder may be older.
     """

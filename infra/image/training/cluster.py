@@ -1,5 +1,5 @@
-"""Who is in the cluster and which process this is, from what SageMaker and the launcher put into
-the environment.
+"""Who is in the cluster and which process this is,
+from what SageMaker and the launcher put into the environment.
 
 plain     one process per node; nodes are SM_HOSTS in sorted order
 torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE

@@ -7,16 +7,16 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_quota_cores(process_root: Path = Path("/proc/self")) -> float | None:
-    """Cores per second of wall time that the tightest enclosing group allows; None where no group
-    sets a quota.
+    """Cores per second of wall time that the tightest enclosing group allows;
+    None where no group sets a quota.
     """
     quotas = [quota for group in _groups(process_root) if (quota := _read_quota(group)) is not None]
     return min(quotas, default=None)
 
 
 def _groups(process_root: Path) -> Iterator[Path]:
-    """Every group folder from the process's own up to the mount's root, for each hierarchy that
-    limits CPU time.
+    """Every group folder from the process's own up to the mount's root,
+    for each hierarchy that limits CPU time.
     """
     try:
         memberships = (process_root / "cgroup").read_text().splitlines()
@@ -44,8 +44,8 @@ def _groups(process_root: Path) -> Iterator[Path]:
 
 
 def _cpu_mount(line: str, *, version_1: bool) -> tuple[PurePosixPath, Path] | None:
-    """(root within the hierarchy, mount point) of a mountinfo line, where it mounts the wanted
-    hierarchy.
+    """(root within the hierarchy, mount point) of a mountinfo line,
+    where it mounts the wanted hierarchy.
     """
     left, _, right = line.partition(" - ")
     file_system, _, super_options = right.split(" ", 2)

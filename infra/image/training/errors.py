@@ -8,8 +8,8 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """A request this program can't carry out; the message says which thing, what it got and what to
-    do.
+    """A request this program can't carry out;
+    the message says which thing, what it got and what to do.
     """
 
 

@@ -1,5 +1,5 @@
-"""What this node has, and what follows from it: threads, precision, the device section of
-metrics.json.
+"""What this node has, and what follows from it: threads, precision,
+the device section of metrics.json.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FULL_PRECISION = "32-true"
 
 
 def supported_precisions() -> list[str]:
-    """Mixed precisions the GPU has units for: fp16 from compute capability 7.0 (Volta), bf16 from
-    8.0 (Ampere).
+    """Mixed precisions the GPU has units for: fp16 from compute capability 7.0 (Volta),
+    bf16 from 8.0 (Ampere).
     """
     if not torch.cuda.is_available():
         return []
@@ -44,8 +44,8 @@ def choose_precision(asked: str) -> str:
 
 
 def set_thread_count(processes_per_node: int) -> None:
-    """As many threads per process as it has whole cores; OMP_NUM_THREADS, where set, has already
-    decided.
+    """As many threads per process as it has whole cores;
+    OMP_NUM_THREADS, where set, has already decided.
     """
     if "OMP_NUM_THREADS" in os.environ:
         return

@@ -209,8 +209,8 @@ def _build_trainer(
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        # A resumed run's first epoch is a shorter one: the loader's length is asked for again at
-        # the next.
+        # A resumed run's first epoch is a shorter one:
+        # the loader's length is asked for again at the next.
         reload_dataloaders_every_n_epochs=1 if resumes else 0,
     )
     # Lightning 2.6 broadcasts "was rank 0 told to stop?" before every batch and waits for the

@@ -15,8 +15,8 @@ OLDEST = (2, 1)  # pytorch-lightning 2.6 asks for it
 FSDP2 = "torch.distributed.fsdp.fully_shard"
 FSDP2_ON_CPUS = "torch.cpu.Stream.record_event"
 FUSED_OPTIMIZERS = "torch.optim's fused kernels"
-# The first release that has it; a name of torch is imported where it is needed, never at the top of
-# a module.
+# The first release that has it; a name of torch is imported where it is needed,
+# never at the top of a module.
 FIRST_RELEASE = {
     FSDP2: (2, 6),  # 2.4 and 2.5 have it elsewhere, and for GPUs alone
     FSDP2_ON_CPUS: (

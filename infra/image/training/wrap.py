@@ -53,8 +53,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, lis
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script here, or in processes of this node where nothing else started them; its exit
-    code.
+    """Run the script here, or in processes of this node where nothing else started them;
+    its exit code.
     """
     try:
         processes, script = parse(argv, os.environ)

@@ -1,5 +1,5 @@
-"""Who may call the platform: two access keys per state folder, in a file that only their owner can
-read.
+"""Who may call the platform: two access keys per state folder,
+in a file that only their owner can read.
 
 The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to
 show that it can read the state folder, by a signature with a key from the file `aws-credentials` in
@@ -54,8 +54,8 @@ class AccessKeys:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a request says of its sender. Region, headers and date are those of Signature
-    Version 4.
+    """What a request says of its sender. Region,
+    headers and date are those of Signature Version 4.
     """
 
     key_id: str
@@ -92,8 +92,8 @@ def access_keys(state_dir: Path) -> AccessKeys:
 
 
 class Gate:
-    """Refuses requests without a key of the platform, in the words that the called service has for
-    it.
+    """Refuses requests without a key of the platform,
+    in the words that the called service has for it.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class Gate:
         own_key_id: str,
         issued: Callable[[str], AccessKey | None] = lambda key_id: None,
     ) -> None:
-        """`own_key_id` is that of the platform's own clients, which call no socket: it leaves the
-        process nowhere.
+        """`own_key_id` is that of the platform's own clients, which call no socket:
+        it leaves the process nowhere.
 
         `issued` finds a key that the platform itself gave out, by its id.
         """
@@ -254,8 +254,8 @@ def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
 
 
 def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
-    """S3 Control has the account's settings and is signed as S3 is; moto tells it from S3 by path
-    or host.
+    """S3 Control has the account's settings and is signed as S3 is;
+    moto tells it from S3 by path or host.
 
     The first part of the host may become the first part of the path (virtual-hosted buckets, in the
     front).

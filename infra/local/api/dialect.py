@@ -1,5 +1,5 @@
-"""The protocol that a request speaks, and an error in it: as the service that was asked would word
-and wrap it.
+"""The protocol that a request speaks, and an error in it:
+as the service that was asked would word and wrap it.
 
 A client parses an answer by its service's protocol, so an error in any other is no error to it but
 an answer that it can't read. botocore's models name each service's protocol; of its operation a
@@ -87,8 +87,8 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
 
 @functools.cache
 def _speaks_xml(signing_name: str) -> bool:
-    """Whether a service without target or action in its requests answers in XML, by botocore's
-    model.
+    """Whether a service without target or action in its requests answers in XML,
+    by botocore's model.
     """
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
@@ -131,8 +131,8 @@ def unknown_operation(environ: dict[str, Any], message: str | None = None) -> Re
 
 
 def internal_error(environ: dict[str, Any]) -> Response:
-    """The answer to a call that the platform has failed at. The reason is in its log, by the
-    request's id.
+    """The answer to a call that the platform has failed at.
+    The reason is in its log, by the request's id.
     """
     protocol = protocol_of(environ)
     code = _INTERNAL_ERROR.get(protocol, _INTERNAL_FAILURE)
@@ -171,8 +171,8 @@ def content_type_of(environ: Mapping[str, Any]) -> str:
 
 
 def operation_name(environ: dict[str, Any]) -> str:
-    """service.Operation, as far as the request names it; method and path of one that has only
-    these.
+    """service.Operation, as far as the request names it;
+    method and path of one that has only these.
     """
     if found := CBOR_PATH.match(str(environ.get("PATH_INFO", ""))):
         return f"{found['target']}.{found['action']}"

@@ -48,8 +48,8 @@ _INSUFFICIENT_STORAGE = 507
 
 
 class Front:
-    """Routes a request by its target and credential scope; observers learn what moto's state may
-    have changed.
+    """Routes a request by its target and credential scope;
+    observers learn what moto's state may have changed.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class Front:
     def _by_path(
         self, environ: Mapping[str, Any], signing_name: str
     ) -> tuple[JsonService | None, str]:
-        """The service and the action that a request without a target names by its method and
-        path.
+        """The service and the action that a request without a target names
+        by its method and path.
         """
         called = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
         for service in self._services.values():
@@ -144,8 +144,8 @@ class Front:
     def _pass_to_moto(
         self, environ: dict[str, Any], start_response: StartResponse
     ) -> Iterable[bytes]:
-        """moto's answer, which is given once what it has changed is kept. Raises NotKept where it
-        can't be.
+        """moto's answer, which is given once what it has changed is kept.
+        Raises NotKept where it can't be.
         """
         _use_path_style(environ)
         is_unknowable = self._is_simulated and _is_unknowable(environ)
@@ -159,8 +159,8 @@ class Front:
         if is_conditional:
             read_body(environ)  # before the turn: nobody waits for a client that is slow to send
         try:
-            # moto looks and writes in two steps: of two that ask for a key that is not there, one
-            # must be refused.
+            # moto looks and writes in two steps: of two that ask for a key that is not there,
+            # one must be refused.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, hold_back)
         except NotImplementedError:
@@ -208,8 +208,8 @@ def _is_unknowable(environ: dict[str, Any]) -> bool:
 
 
 def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str, str]]:
-    """An error's headers: where they call it a web page, which is what moto calls whatever it gives
-    no type.
+    """An error's headers: where they call it a web page,
+    which is what moto calls whatever it gives no type.
     """
     return [
         (
@@ -244,8 +244,8 @@ def _json(status: int, body: dict[str, Any]) -> Response:
 
 
 def _use_path_style(environ: dict[str, Any]) -> None:
-    """Turn bucket.localhost/key into localhost/bucket/key, the one form moto and the S3 snapshot
-    read.
+    """Turn bucket.localhost/key into localhost/bucket/key,
+    the one form moto and the S3 snapshot read.
     """
     host = _VIRTUAL_HOST.match(environ.get("HTTP_HOST", ""))
     if host is None:

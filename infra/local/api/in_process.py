@@ -66,8 +66,8 @@ def is_own_call(environ: Mapping[str, Any]) -> bool:
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:
-    """Answer botocore's request from the application; returning a response keeps botocore off the
-    network.
+    """Answer botocore's request from the application;
+    returning a response keeps botocore off the network.
     """
     # `request` is an AWSPreparedRequest; its body is bytes, text or a file.
     body = request.body.read() if hasattr(request.body, "read") else request.body

@@ -1,5 +1,5 @@
-"""What moto's services leave out and clients of training jobs call: added to moto's classes, in the
-form of its own.
+"""What moto's services leave out and clients of training jobs call: added to moto's classes,
+in the form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
 - logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there.

@@ -1,5 +1,5 @@
-"""moto's server application, set up as the platform uses it; what is added to its services is in
-moto_additions.
+"""moto's server application, set up as the platform uses it;
+what is added to its services is in moto_additions.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ add_to_moto()
 
 @functools.cache
 def _moto_modules() -> frozenset[str]:
-    """moto's own answer, which looks at its 180 folders anew for every request: an eighth of the
-    time of a sweep.
+    """moto's own answer, which looks at its 180 folders anew for every request:
+    an eighth of the time of a sweep.
     """
     return frozenset(_list_of_moto_modules())
 
@@ -54,8 +54,8 @@ backends.list_of_moto_modules = _moto_modules
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """All of moto's services, in this account; NotImplementedError for others. Their state is the
-    process's.
+    """All of moto's services, in this account; NotImplementedError for others.
+    Their state is the process's.
     """
     dispatcher = cast(WSGIApplication, DomainDispatcherApplication(_create_backend_app))
 
@@ -74,16 +74,16 @@ def _create_backend_app(service: Any) -> Any:
 
 
 def reset_state() -> None:
-    """Forget everything moto holds: a server that starts in a used process (tests) must not see the
-    last one's.
+    """Forget everything moto holds: a server that starts in a used process
+    (tests) must not see the last one's.
     """
     BackendDict.reset()
     reset_model_data()
 
 
 def make_training_role(account_id: str) -> None:
-    """A role that trusts SageMaker and may do everything: clients look at a job's role before they
-    send the job.
+    """A role that trusts SageMaker and may do everything:
+    clients look at a job's role before they send the job.
     """
     roles: Any = iam_backends[account_id]["aws"]
     roles.create_role(
@@ -111,8 +111,8 @@ class TaggedJobs(Protocol):
 
 
 def take_part_in_tagging(account_id: str, jobs: TaggedJobs) -> None:
-    """Let the Resource Groups Tagging API find training jobs and tag them. Before anything else is
-    asked of moto.
+    """Let the Resource Groups Tagging API find training jobs and tag them.
+    Before anything else is asked of moto.
 
     moto asks its services in the order they were first used in, and its own SageMaker claims all
     ARNs of the service.
@@ -144,8 +144,8 @@ def _policy(statement: dict[str, Any]) -> str:
 
 
 def issued_key(account_id: str, key_id: str) -> AccessKey | None:
-    """A key that AssumeRole or CreateAccessKey of this account gave out; None for any other and for
-    a withdrawn one.
+    """A key that AssumeRole or CreateAccessKey of this account gave out;
+    None for any other and for a withdrawn one.
     """
     roles: Any = sts_backends[account_id]["aws"]
     if role := roles.get_assumed_role_from_access_key(key_id):
@@ -168,6 +168,6 @@ class QuietRequestHandler(MotoRequestHandler):
     """moto's request handler without a log line per request."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not logged: a sweep makes thousands, and a failed one answers its own
-        reason.
+        """Requests are not logged: a sweep makes thousands,
+        and a failed one answers its own reason.
         """

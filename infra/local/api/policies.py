@@ -15,8 +15,8 @@ ALLOWED, EXPLICIT_DENY, IMPLICIT_DENY = "allowed", "explicitDeny", "implicitDeny
 
 
 def decision(policies: Sequence[Mapping[str, Any]], action: str, resource: str) -> str:
-    """IAM's decision on an action ("s3:GetObject") on a resource (an ARN, or "*") under all of the
-    documents.
+    """IAM's decision on an action ("s3:GetObject") on a resource
+    (an ARN, or "*") under all of the documents.
     """
     effects = {
         statement["Effect"]

@@ -1,5 +1,5 @@
-"""The AWS JSON 1.1 protocol as the platform's own services speak it: a request, an answer, an
-error.
+"""The AWS JSON 1.1 protocol as the platform's own services speak it: a request,
+an answer, an error.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ ACCOUNT_ID = "000000000000"
 """No AWS account has this number, so none of the platform's ARNs can be mistaken for a real one."""
 
 SIMULATED_ACCOUNT_ID = "000000000001"
-"""The account of a platform whose jobs are simulated: a report recognises their ARNs by it. No AWS
-account either.
+"""The account of a platform whose jobs are simulated: a report recognises their ARNs by it.
+No AWS account either.
 """
 
 DEFAULT_REGION = "us-east-1"
@@ -61,8 +61,8 @@ class CredentialScope:
 
 
 def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
-    """The parts of a Signature Version 4 header; None where there is no header, or one of any other
-    form.
+    """The parts of a Signature Version 4 header;
+    None where there is no header, or one of any other form.
 
     moto takes the scope from a fixed place in it, so what precedes or follows the one form could
     name another service.
@@ -78,8 +78,8 @@ def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
 
 @dataclass(frozen=True)
 class JsonService:
-    """One service of the platform's own: the actions it answers and those it refuses rather than
-    leave to moto.
+    """One service of the platform's own: the actions it answers and those it refuses rather
+    than leave to moto.
     """
 
     target_prefix: str
@@ -92,8 +92,8 @@ class JsonService:
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
     """False sends an action on to moto, for actions (tags) that serve many kinds of resource."""
     paths: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(HTTP method, path) -> action, of a service that is called by paths (rest-json) and not by a
-    target.
+    """(HTTP method, path) -> action, of a service that is called by paths
+    (rest-json) and not by a target.
     """
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:

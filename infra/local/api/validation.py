@@ -59,8 +59,8 @@ class RequestValidator:
         self._extra = dict(extra_enum_values or {})
 
     def check(self, operation: str, request: dict[str, Any]) -> None:
-        """Raise ValidationException naming every broken constraint, or SerializationException for a
-        wrong type.
+        """Raise ValidationException naming every broken constraint,
+        or SerializationException for a wrong type.
         """
         shape = self.model.operation_model(operation).input_shape
         if shape is None:

@@ -1,5 +1,5 @@
-"""A buildspec (version 0.2) as CodeBuild reads it: the commands of its phases, and what a failure
-of each means.
+"""A buildspec (version 0.2) as CodeBuild reads it: the commands of its phases,
+and what a failure of each means.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class BuildspecError(Exception):
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase's commands; `aborts`: its failure ends the build at once, even before
-    post_build.
+    """One phase's commands; `aborts`: its failure ends the build at once,
+    even before post_build.
     """
 
     commands: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class Buildspec:
 
 
 def parse_buildspec(text: str) -> Buildspec:
-    """Read a buildspec's YAML. Raises BuildspecError for what is no buildspec or can't be done
-    here.
+    """Read a buildspec's YAML. Raises BuildspecError for what is no buildspec
+    or can't be done here.
     """
     try:
         document = parse_plain_yaml(text)

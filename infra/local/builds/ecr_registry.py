@@ -48,8 +48,8 @@ class EcrRegistry:
         self._clients = clients
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """ECR's words for a tag of an immutable repository that names another image already, or
-        None.
+        """ECR's words for a tag of an immutable repository
+        that names another image already, or None.
         """
         ecr = self._ecr(repository)
         try:

@@ -1,5 +1,5 @@
-"""The way of one build through CodeBuild's phases; the image store does the building, ECR gets the
-result.
+"""The way of one build through CodeBuild's phases;
+the image store does the building, ECR gets the result.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Change = Callable[[Callable[[Build], None]], None]
 
 
 class PhaseFailure(Exception):
-    """The current phase failed: (status code, message), as CodeBuild's phase contexts carry
-    them.
+    """The current phase failed: (status code, message),
+    as CodeBuild's phase contexts carry them.
     """
 
     def __init__(self, status_code: str, message: str) -> None:
@@ -49,8 +49,8 @@ class PhaseFailure(Exception):
 
 
 class BuildExecution:
-    """Runs one build to its end in the calling thread. Every outcome ends up in the record; nothing
-    is raised.
+    """Runs one build to its end in the calling thread. Every outcome ends up in the record;
+    nothing is raised.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class BuildExecution:
             raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
     def _prepare_repository(self) -> tuple[str, str]:
-        """(repository, tag), both checked before minutes go into a build that could not be
-        pushed.
+        """(repository, tag), both checked before minutes go into a build that could
+        not be pushed.
         """
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)

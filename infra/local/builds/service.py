@@ -1,5 +1,5 @@
-"""CodeBuild's StartBuild, BatchGetBuilds, ListBuildsForProject and StopBuild, over builds that run
-one at a time.
+"""CodeBuild's StartBuild, BatchGetBuilds, ListBuildsForProject and StopBuild,
+over builds that run one at a time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def invalid_input(message: str) -> ApiError:
 
 
 class Builds:
-    """The builds and the thread that runs them. Actions take (region, request) and return the
-    answer.
+    """The builds and the thread that runs them.
+    Actions take (region, request) and return the answer.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Builds:
                 self._store.try_to_save(build.region, build.uuid, record=asdict(build))
 
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Queue a build. Any project name is taken; one that exists in moto lends its source and
-        variables.
+        """Queue a build. Any project name is taken;
+        one that exists in moto lends its source and variables.
         """
         project = self._project(region, request["projectName"])
         location = request.get("sourceLocationOverride") or project.get("source", {}).get(
@@ -252,8 +252,8 @@ class Builds:
 def _merged_variables(
     project: list[dict[str, str]], override: list[dict[str, str]]
 ) -> list[dict[str, str]]:
-    """The project's variables, replaced by name; only plain ones, the platform has no secret stores
-    to read.
+    """The project's variables, replaced by name;
+    only plain ones, the platform has no secret stores to read.
     """
     merged = {item["name"]: {"type": "PLAINTEXT", **item} for item in [*project, *override]}
     for item in merged.values():

@@ -1,5 +1,5 @@
-"""The shell of a build: one `sh` for all commands of a buildspec, so that they share variables and
-the folder.
+"""The shell of a build: one `sh` for all commands of a buildspec,
+so that they share variables and the folder.
 
 Streamed, stoppable, with a deadline; what it has started ends with it, and it ends with this
 process.
@@ -90,8 +90,8 @@ class BuildShell:
         self._scratch.cleanup()
 
     def run(self, command: str, deadline: float) -> int:
-        """Run one command and return its exit code. `deadline` is a time.monotonic() value. Raises
-        ShellEnded.
+        """Run one command and return its exit code. `deadline` is a time.monotonic() value.
+        Raises ShellEnded.
         """
         assert self._process.stdin is not None
         script = Path(self._scratch.name) / "command"
@@ -127,8 +127,8 @@ class BuildShell:
         self._codes.put(None)
 
     def _end(self) -> None:
-        """SIGTERM to the shell's process group, so that a builder removes its working container;
-        then SIGKILL.
+        """SIGTERM to the shell's process group, so
+        that a builder removes its working container; then SIGKILL.
         """
         for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _TERM_SECONDS)):
             try:

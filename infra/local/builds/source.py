@@ -1,5 +1,5 @@
-"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder named by a
-trailing slash.
+"""Fetches a build's source from S3 as CodeBuild does: a .zip object,
+or a folder named by a trailing slash.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    """zipfile keeps members inside the folder but drops their modes; scripts need the executable
-    bit back.
+    """zipfile keeps members inside the folder but drops their modes;
+    scripts need the executable bit back.
     """
     try:
         with zipfile.ZipFile(archive) as opened:

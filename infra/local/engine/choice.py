@@ -23,8 +23,8 @@ _NOT_FOUND = "neither podman nor docker is on PATH"
 
 
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
-    """("container" or "process", why): the folder's engine, else containers where they were seen to
-    work.
+    """("container" or "process", why): the folder's engine,
+    else containers where they were seen to work.
     """
     used = read_json(state_dir / ENGINE_FILE)
     if used is not None:
@@ -39,8 +39,8 @@ def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, st
 def make_container_engine(
     state_dir: Path, endpoint_url: str, registry: str | None
 ) -> tuple[ContainerEngine, ContainerImageStore]:
-    """The engine and its image store. Raises EngineError where containers don't work here, with the
-    reason.
+    """The engine and its image store. Raises EngineError where containers don't work here,
+    with the reason.
     """
     settings = state_dir.resolve() / "containers"
     cli = ContainerCli.find(settings)

@@ -1,5 +1,5 @@
-"""Counts what a fault plan counts: calls of API operations, and jobs that a rule's pattern
-matches.
+"""Counts what a fault plan counts: calls of API operations,
+and jobs that a rule's pattern matches.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class FaultInjector:
         return (target_prefix, operation) in self._targets
 
     def check_call(self, target_prefix: str, operation: str, request: Mapping[str, Any]) -> None:
-        """Count the call for every rule about it; raise the ApiError of the first whose turn it
-        is.
+        """Count the call for every rule about it;
+        raise the ApiError of the first whose turn it is.
         """
         job_name = str(request.get("TrainingJobName", ""))
         with self._lock:

@@ -1,5 +1,5 @@
-"""A fault plan as a user writes it: a list of rules, each of one kind, read from YAML or JSON and
-checked.
+"""A fault plan as a user writes it: a list of rules, each of one kind,
+read from YAML or JSON and checked.
 
 Job rules apply to jobs by name pattern; API rules to calls of an operation by their number. Nothing
 here depends on chance: the same plan, jobs and calls give the same faults.
@@ -40,8 +40,8 @@ RULES: tuple[type[Rule], ...] = (
     AlgorithmErrorRule,
     SpotInterruptionRule,
 )
-"""Every kind of fault. A further one is a class of infra/local/faults/rules.py, and its name
-here.
+"""Every kind of fault. A further one is a class of infra/local/faults/rules.py,
+and its name here.
 """
 
 
@@ -61,8 +61,8 @@ class FaultPlan:
 
 
 def read_fault_plan(path: Path) -> FaultPlan:
-    """The plan in a YAML or JSON file, {"faults": [rule, …]}. Raises SettingsError naming every
-    broken entry.
+    """The plan in a YAML or JSON file, {"faults": [rule, …]}.
+    Raises SettingsError naming every broken entry.
     """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):
@@ -74,8 +74,8 @@ def read_fault_plan(path: Path) -> FaultPlan:
 
 
 def check_rules(entries: Sequence[Any], where: str) -> list[Rule]:
-    """Rules made of what a file or a variable holds. Raises SettingsError naming every broken
-    entry.
+    """Rules made of what a file or a variable holds.
+    Raises SettingsError naming every broken entry.
     """
     rules: list[Rule] = []
     any_rule = _any_of(RULES)

@@ -1,5 +1,5 @@
-"""The kinds of fault: each a class with the members a user gives it and with what it does, to any
-engine.
+"""The kinds of fault: each a class with the members a user gives it and with what it does,
+to any engine.
 
 A further kind is a further class, named in `RULES` of infra/local/faults/plan.py.
 """
@@ -31,8 +31,8 @@ class Rule(BaseModel):
 
 
 class ApiRule(Rule, ABC):
-    """Fails calls of one operation; `calls` counts those of the rule's operation (and jobs) since
-    the start.
+    """Fails calls of one operation; `calls` counts those of the rule's operation
+    (and jobs) since the start.
     """
 
     service: Literal["sagemaker", "codebuild", "ecr", "logs"] = Field(
@@ -187,8 +187,8 @@ class TrainingRule(JobRule, ABC):
 
 
 class InternalErrorRule(TrainingRule):
-    """The instances are lost and the attempt fails with InternalServerError, which RetryStrategy
-    retries.
+    """The instances are lost and the attempt fails with InternalServerError,
+    which RetryStrategy retries.
     """
 
     fault: Literal["internal_error"]
@@ -229,8 +229,8 @@ class AlgorithmErrorRule(TrainingRule):
 
 
 class SpotInterruptionRule(TrainingRule):
-    """The spot instances are taken away: SIGTERM, 120 s, SIGKILL. Jobs that are not managed spot
-    are spared.
+    """The spot instances are taken away: SIGTERM, 120 s, SIGKILL.
+    Jobs that are not managed spot are spared.
     """
 
     fault: Literal["spot_interruption"]

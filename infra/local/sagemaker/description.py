@@ -1,5 +1,5 @@
-"""A request as DescribeTrainingJob gives it back, with what the service fills in where it is
-unset.
+"""A request as DescribeTrainingJob gives it back,
+with what the service fills in where it is unset.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""SageMaker Metrics (`sagemaker-metrics`): metrics over time of training jobs and trial components,
-in memory.
+"""SageMaker Metrics (`sagemaker-metrics`): metrics over time of training jobs
+and trial components, in memory.
 
 A training job's are the values that its metric definitions matched, where AlgorithmSpecification
 asks for the series (EnableSageMakerMetricsTimeSeries); a trial component's are what BatchPutMetrics
@@ -42,8 +42,8 @@ class Point:
 
 
 class MetricSeries:
-    """The points of every metric, by resource and name, in the order they came. Any thread may
-    call.
+    """The points of every metric, by resource and name, in the order they came.
+    Any thread may call.
     """
 
     def __init__(self) -> None:
@@ -88,8 +88,8 @@ class MetricsApi:
         self._clients = clients
 
     def put(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Keep the data of a trial component; where there is none of that name every datum is an
-        error.
+        """Keep the data of a trial component; where there is none of
+        that name every datum is an error.
         """
         name, data = request["TrialComponentName"], request["MetricData"]
         arn = self._component_arn(region, name)

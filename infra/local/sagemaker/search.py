@@ -20,8 +20,8 @@ Job = Mapping[str, Any]
 
 
 def found_jobs(jobs: Sequence[Job], request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The jobs that a Search request finds, in its order: by default those first that were changed
-    last.
+    """The jobs that a Search request finds, in its order:
+    by default those first that were changed last.
 
     `jobs` are DescribeTrainingJob's answers with Tags. Raises ValidationException for a property
     that no job has.
@@ -47,8 +47,8 @@ def found_jobs(jobs: Sequence[Job], request: Mapping[str, Any]) -> list[dict[str
 
 
 def _satisfies(job: Job, expression: Mapping[str, Any]) -> bool:
-    """Whether a job satisfies all of an expression's conditions, or any of them where its Operator
-    is Or.
+    """Whether a job satisfies all of an expression's conditions,
+    or any of them where its Operator is Or.
     """
     results = [_passes(job, one) for one in expression.get("Filters", [])]
     results += [_passes_nested(job, one) for one in expression.get("NestedFilters", [])]
@@ -62,8 +62,8 @@ def _passes(job: Job, condition: Mapping[str, str]) -> bool:
 
 
 def _passes_nested(job: Job, nested: Mapping[str, Any]) -> bool:
-    """Whether one element of a list, such as a channel of InputDataConfig, passes all of the
-    filters.
+    """Whether one element of a list, such as a channel of InputDataConfig,
+    passes all of the filters.
     """
     name = nested["NestedPropertyName"]
     _check_property(name)
@@ -103,8 +103,8 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def _comparable(value: Any, given: str) -> tuple[Any, Any]:
-    """Both as numbers (a moment, as 2026-11-22T10:00:00Z, is one too) where both can be, else both
-    as text.
+    """Both as numbers (a moment, as 2026-11-22T10:00:00Z, is one too) where both can be,
+    else both as text.
     """
     try:
         return float(value), _number(given)

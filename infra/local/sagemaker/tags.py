@@ -1,5 +1,5 @@
-"""What tags a resource may have, beyond the lengths and characters that the model of the API
-bounds.
+"""What tags a resource may have, beyond the lengths and characters that the model
+of the API bounds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ MOST_TAGS = 50
 
 
 def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
-    """Raise ValidationException for keys that AWS keeps to itself and for one that is given
-    twice.
+    """Raise ValidationException for keys that AWS keeps to itself and for one that
+    is given twice.
     """
     keys = [tag["Key"] for tag in tags]
     reserved = sorted({key for key in keys if key.lower().startswith("aws:")})

@@ -1,5 +1,5 @@
-"""The kinds of engine that a platform can be served with: a further one is a row of `BACKENDS` and
-its own module.
+"""The kinds of engine that a platform can be served with:
+a further one is a row of `BACKENDS` and its own module.
 
 Engines are imported on first use: the process engine needs no podman, a simulation none of both.
 """

@@ -1,5 +1,5 @@
-"""What the server's process and those who start, ask and stop it agree on. Imports nothing heavy: a
-status is quick.
+"""What the server's process and those who start, ask and stop it agree on.
+Imports nothing heavy: a status is quick.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ HOST = "127.0.0.1"
 STATUS_PATH = "/_nodesweep/status"
 
 SERVICE = "nodesweep-local"
-"""What the status calls the platform, so that whatever else answers on its port is known for
-something else.
+"""What the status calls the platform, so that whatever else answers on its port is known
+for something else.
 """
 
 SERVER_FILE = "server.json"
-"""In the state folder: who serves it. Left behind at the end, believed only while that process
-lives.
+"""In the state folder: who serves it. Left behind at the end,
+believed only while that process lives.
 """
 
 ENGINE_FILE = "engine.json"
@@ -67,16 +67,16 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is asked for, handed to its process whole, as JSON. Port 0 takes any free
-    one.
+    """What a server is asked for, handed to its process whole, as JSON.
+    Port 0 takes any free one.
     """
 
     port: int
     state_dir: Path
     owner_pid: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Instance type, or a quota's full name ("ml.local.small for spot training job usage"), and its
-    instances.
+    """Instance type, or a quota's full name ("ml.local.small for spot training job usage"),
+    and its instances.
     """
     faults_file: Path | None = None
     cold_start_seconds: float = 0.0
@@ -90,8 +90,8 @@ class ServerConfig:
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     registry: str | None = None
-    """Of the container engine: host:port of an OCI registry that runs already; None for one of its
-    own.
+    """Of the container engine: host:port of an OCI registry that runs already;
+    None for one of its own.
     """
 
     def to_json(self) -> str:

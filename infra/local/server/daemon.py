@@ -37,8 +37,8 @@ from infra.local.state.files import read_json
 from infra.local.state.kept import lost
 
 START_DEADLINE_SECONDS = 60.0
-"""Importing moto takes 1 s on an idle core; the rest is for a loaded machine and for restoring many
-objects.
+"""Importing moto takes 1 s on an idle core;
+the rest is for a loaded machine and for restoring many objects.
 """
 _STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
 _KILL_DEADLINE_SECONDS = 10.0
@@ -65,8 +65,8 @@ class RunningServer:
 
 
 def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS) -> str:
-    """The endpoint of the folder's server, started if none runs. Raises ServerStartError with the
-    server's reason.
+    """The endpoint of the folder's server, started if none runs.
+    Raises ServerStartError with the server's reason.
     """
     deadline = time.monotonic() + deadline_seconds
     make_state_dir(config.state_dir)
@@ -93,8 +93,8 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Let the platform of the folder or on the port go, if it is on its way out: its jobs get their
-    time to end.
+    """Let the platform of the folder or on the port go, if it is on its way out:
+    its jobs get their time to end.
     """
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
@@ -107,8 +107,8 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
 
 
 def _stopping_endpoint(config: ServerConfig) -> str | None:
-    """Where a platform in the new one's way is about to end, or None: adopting it would hand out a
-    dying endpoint.
+    """Where a platform in the new one's way is about to end, or None:
+    adopting it would hand out a dying endpoint.
     """
     if found := find_server(config.state_dir):
         answer = read_status(found.endpoint)
@@ -139,8 +139,8 @@ def _wait_until_ready(
 
 @contextmanager
 def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
-    """One start at a time per folder, so that a second one finds the first one's server instead of
-    a held lock.
+    """One start at a time per folder, so that a second one finds the first one's server instead
+    of a held lock.
     """
     with open_lock(state_dir, "start.lock") as file:
         while True:
@@ -157,8 +157,8 @@ def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
 
 
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
-    """Let the folder's server on this port live as long as this process too, where it ends with its
-    owners.
+    """Let the folder's server on this port live as long as this process too,
+    where it ends with its owners.
 
     False where it does not, or the process is an owner already: it must not leave then. One on its
     way out is waited for. Raises ServerStartError where that takes too long.
@@ -218,8 +218,8 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
-    """The live server that wrote the folder's server file; a file left by a killed one is not
-    believed.
+    """The live server that wrote the folder's server file;
+    a file left by a killed one is not believed.
     """
     record = read_json(state_dir / SERVER_FILE)
     if record is None:
@@ -262,8 +262,8 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
-    """A running server keeps the quotas and faults it was started with: new ones would silently
-    have no effect.
+    """A running server keeps the quotas and faults it was started with:
+    new ones would silently have no effect.
     """
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
     for name, value in config.described().items():

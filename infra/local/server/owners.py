@@ -1,5 +1,5 @@
-"""The processes that a platform ends with: one empty file each in the state folder, named after the
-process.
+"""The processes that a platform ends with: one empty file each in the state folder,
+named after the process.
 
 A run that starts the platform is its first owner; one that finds it running joins. It ends with the
 last of them.
@@ -58,8 +58,8 @@ def is_abandoned(state_dir: Path) -> bool:
 def watch_owners(
     state_dir: Path, on_last_death: Callable[[], None], poll_seconds: float = POLL_SECONDS
 ) -> None:
-    """Call `on_last_death` from a thread once no owner lives any more, however they ended; at once
-    if none does.
+    """Call `on_last_death` from a thread once no owner lives any more, however they ended;
+    at once if none does.
     """
 
     def watch() -> None:

@@ -1,5 +1,5 @@
-"""The platform's parts put together: moto, the front, training jobs, builds and what keeps their
-state.
+"""The platform's parts put together: moto, the front, training jobs,
+builds and what keeps their state.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from infra.local.training.service import training_service
 
 
 class Platform:
-    """`front` is the WSGI application to serve, after `start`. `close` stops every job and build
-    first.
+    """`front` is the WSGI application to serve, after `start`.
+    `close` stops every job and build first.
     """
 
     def __init__(self, config: ServerConfig, endpoint_url: str, backend: Backend) -> None:

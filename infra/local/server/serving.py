@@ -66,8 +66,8 @@ def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
 
 @contextmanager
 def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
-    """Inside, `stop` is set once the last owner of the platform has ended; never where it has
-    none.
+    """Inside, `stop` is set once the last owner of the platform has ended;
+    never where it has none.
     """
     forget_owners(config.state_dir)
     if config.owner_pid is not None:
@@ -78,8 +78,8 @@ def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[str]:
-    """The platform served from threads of this process, as its endpoint URL, until the block is
-    left.
+    """The platform served from threads of this process, as its endpoint URL,
+    until the block is left.
     """
     make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
@@ -113,8 +113,8 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
 
 
 def _claim_folder(state_dir: Path, engine: str) -> None:
-    """A folder keeps to one engine: what was measured and what was simulated are never in one
-    account's lists.
+    """A folder keeps to one engine: what was measured and what was simulated are never
+    in one account's lists.
     """
     path = state_dir / ENGINE_FILE
     used = read_json(path)

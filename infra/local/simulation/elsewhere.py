@@ -27,8 +27,8 @@ SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
 
 
 def is_unknowable(service: str, target: str, body: bytes) -> bool:
-    """Whether a simulation can't know the answer where moto finds nothing; False where moto's own
-    answer holds.
+    """Whether a simulation can't know the answer where moto finds nothing;
+    False where moto's own answer holds.
     """
     if service == "ecr":
         return target == _ECR_TARGET and _registry(body) not in (

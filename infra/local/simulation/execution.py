@@ -194,8 +194,8 @@ class SimulatedExecution:
     def _next_fault(
         self, lines: Sequence[tuple[float, str]], end_seconds: float
     ) -> tuple[float, int] | None:
-        """(seconds after Training began, number of the rule) of the first fault before the end, or
-        None.
+        """(seconds after Training began, number of the rule) of the first fault
+        before the end, or None.
         """
         due: list[tuple[float, int]] = []
         for number, rule in enumerate(self._rules):
@@ -211,8 +211,8 @@ class SimulatedExecution:
         return min(due, default=None)
 
     def _keep_checkpoint(self, spent_seconds: float) -> None:
-        """With CheckpointConfig a further segment goes on at the last validation, otherwise at the
-        beginning.
+        """With CheckpointConfig a further segment goes on at the last validation,
+        otherwise at the beginning.
         """
         if self._job.request.get("CheckpointConfig"):
             interval = self._work.train_seconds / VALIDATIONS
@@ -306,8 +306,8 @@ class SimulatedExecution:
         self._record(lambda job, now: job.enter(secondary_status, now, message))
 
     def _record(self, apply: Callable[[TrainingJob, float], None]) -> None:
-        """Apply a change that happens now, and move all earlier times so that the last change lies
-        `lapse` ago.
+        """Apply a change that happens now, and move all earlier times so
+        that the last change lies `lapse` ago.
         """
         now = self._clock()
         shift_seconds = now - self._lapse - self._last

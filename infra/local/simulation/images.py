@@ -1,5 +1,5 @@
-"""Images of the simulated engine: a build is not carried out, it only gives its context a
-digest.
+"""Images of the simulated engine: a build is not carried out,
+it only gives its context a digest.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SimulatedImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Digest the context and tag the digest; the same context and arguments have the same
-        one.
+        """Digest the context and tag the digest;
+        the same context and arguments have the same one.
         """
         if not (context / "Dockerfile").is_file():
             raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
@@ -57,8 +57,8 @@ class SimulatedImageStore:
         return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The index for an image that was built here, and for every image of another registry: none
-        is pulled.
+        """The index for an image that was built here, and for every image of another registry:
+        none is pulled.
         """
         match = _OWN.fullmatch(image_uri)
         if match is None:

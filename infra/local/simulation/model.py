@@ -1,5 +1,5 @@
-"""The performance model: how long a simulated job's phases and steps take, by node count and batch
-size.
+"""The performance model: how long a simulated job's phases and steps take,
+by node count and batch size.
 
 Per step, on N nodes with a global batch of B samples and S samples in the whole job at one node:
 
@@ -29,8 +29,8 @@ from infra.local.plain_yaml import read_yaml
 from infra.local.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
-"""In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field of the model for
-this job.
+"""In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field
+of the model for this job.
 """
 
 
@@ -107,8 +107,8 @@ class Workload:
 
 
 def read_model(path: Path) -> PerformanceModel:
-    """The model in a YAML or JSON file: some of its fields, the others keep their defaults. Raises
-    SettingsError.
+    """The model in a YAML or JSON file: some of its fields, the others keep their defaults.
+    Raises SettingsError.
     """
     content = read_yaml(path)
     if not isinstance(content, dict):
@@ -125,8 +125,8 @@ def read_model(path: Path) -> PerformanceModel:
 
 
 def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> PerformanceModel:
-    """The model with what a job's Environment replaces. Raises ValidationException naming every
-    broken variable.
+    """The model with what a job's Environment replaces.
+    Raises ValidationException naming every broken variable.
     """
     given = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
@@ -149,8 +149,8 @@ def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> Per
 def plan_workload(
     model: PerformanceModel, job_name: str, nodes: int, hyperparameters: Mapping[str, str]
 ) -> Workload:
-    """Batch sizes and steps from the job's hyperparameters, where they say, and the time of a step
-    by the model.
+    """Batch sizes and steps from the job's hyperparameters, where they say,
+    and the time of a step by the model.
     """
     given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(given.get("accumulate-grad-batches")) or 1
@@ -192,8 +192,8 @@ def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) ->
 
 
 def _whole(text: str | None) -> int | None:
-    """A whole number above zero as hyperparameters spell it (64, "64" in JSON quotes), None for
-    anything else.
+    """A whole number above zero as hyperparameters spell it (64, "64" in JSON quotes),
+    None for anything else.
     """
     try:
         value: Any = json.loads(text) if text is not None else None

@@ -19,8 +19,8 @@ _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """(seconds on the program's clock, line) in the order of time; none says what no program has
-    measured.
+    """(seconds on the program's clock, line) in the order of time;
+    none says what no program has measured.
     """
     steps = sorted(
         {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}

@@ -45,8 +45,8 @@ class EcrSnapshot:
                 self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Write down what a successful request may have changed. Raises NotKept where that is not
-        possible.
+        """Write down what a successful request may have changed.
+        Raises NotKept where that is not possible.
         """
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if f"{prefix}." != TARGET_PREFIX or action.startswith(_READING):
@@ -57,8 +57,8 @@ class EcrSnapshot:
         self._write()
 
     def _write(self) -> None:
-        """Write down all repositories of all regions in use: a few kilobytes, in one atomic
-        file.
+        """Write down all repositories of all regions in use: a few kilobytes,
+        in one atomic file.
         """
         with self._lock:
             self._is_written = False
@@ -143,15 +143,15 @@ class EcrSnapshot:
 
 
 def _is_built(image: dict[str, Any]) -> bool:
-    """Whether `put_image` below registered it: the manifest's config carries the image's own
-    digest.
+    """Whether `put_image` below registered it:
+    the manifest's config carries the image's own digest.
     """
     return bool(json.loads(image["manifest"]).get("config", {}).get("digest") == image["digest"])
 
 
 def ensure_repository(ecr: Any, name: str) -> None:
-    """Make the repository if it is missing, with immutable tags: the part a CloudFormation stack
-    plays on AWS.
+    """Make the repository if it is missing, with immutable tags:
+    the part a CloudFormation stack plays on AWS.
     """
     try:
         ecr.describe_repositories(repositoryNames=[name])

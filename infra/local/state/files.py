@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 def write_atomically(path: Path, content: bytes | str | IO[bytes], mode: int = 0o600) -> None:
-    """Write through a temporary file in the same folder: a reader or a crash sees the old file or
-    the new one.
+    """Write through a temporary file in the same folder:
+    a reader or a crash sees the old file or the new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
@@ -86,8 +86,8 @@ class RecordStore:
         self._ledger.forget(self._name(key))
 
     def load_all(self) -> Iterator[dict[str, Any]]:
-        """Every readable record. An unreadable one is logged and left on disk for a person to look
-        at.
+        """Every readable record. An unreadable one is logged and left on disk
+        for a person to look at.
         """
         for path in sorted(self._folder.rglob("*.json")):
             try:

@@ -35,8 +35,8 @@ class Ledger:
 
     @contextmanager
     def keeping(self, what: str) -> Iterator[None]:
-        """Inside, `what` is written. Raises NotKept in place of an OSError, and remembers it until
-        it is written.
+        """Inside, `what` is written. Raises NotKept in place of an OSError,
+        and remembers it until it is written.
         """
         try:
             yield

@@ -1,5 +1,5 @@
-"""Keeps moto's S3 on disk: buckets and the current version of every object, with metadata, tags and
-checksums.
+"""Keeps moto's S3 on disk: buckets and the current version of every object, with metadata,
+tags and checksums.
 
 The front tells which bucket or key a request may have changed; it is read back through the S3 API
 and written down before the request is answered, so nothing here depends on how moto stores objects.
@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 
 class S3Snapshot:
-    """Follows S3's changes and restores them. `observe` is for the front, the rest for the
-    server.
+    """Follows S3's changes and restores them.
+    `observe` is for the front, the rest for the server.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class S3Snapshot:
         return self._clients("s3", DEFAULT_REGION)
 
     def _keep(self, bucket: str, key: str) -> None:
-        """One object that S3 refuses to give is tried again at the next change, and fails no
-        call.
+        """One object that S3 refuses to give is tried again at the next change,
+        and fails no call.
         """
         uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
@@ -140,8 +140,8 @@ class S3Snapshot:
         self._left.discard((bucket, key))
 
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
-        """Write the bucket's own record. Returns the keys whose record on disk differs from what S3
-        lists.
+        """Write the bucket's own record. Returns the keys whose record on disk differs
+        from what S3 lists.
         """
         record_path = self._folder / "buckets" / f"{bucket}.json"
         records = RecordStore(self._folder / "objects" / bucket).load_all()
@@ -181,8 +181,8 @@ class S3Snapshot:
     def _read_object(
         self, bucket: str, key: str, before: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """The object's record, its body written to disk unless it is the one already there; None if
-        it is gone.
+        """The object's record, its body written to disk unless it is the one already there;
+        None if it is gone.
         """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
@@ -204,8 +204,8 @@ class S3Snapshot:
                 return None
             if error.response["Error"]["Code"] != "InvalidObjectState":
                 raise
-            # One archived object (GLACIER) that nobody can read must not keep the others from being
-            # written down.
+            # One archived object (GLACIER) that nobody can read must not keep the others
+            # from being written down.
             logger.warning(
                 "s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error
             )
@@ -213,8 +213,8 @@ class S3Snapshot:
         return {**record, "body": str(body)}
 
     def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of an object as HeadObject or GetObject answers it; only the latter tells that
-        it has no tags.
+        """The record of an object as HeadObject or GetObject answers it;
+        only the latter tells that it has no tags.
         """
         has_tags = "Body" not in answer or answer.get("TagCount")
         return {
@@ -274,8 +274,8 @@ class S3Snapshot:
     def _put_in_parts(
         self, record: dict[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
     ) -> None:
-        """The same parts as before: the ETag of a multipart object is made of its parts'
-        digests.
+        """The same parts as before: the ETag of a multipart object is made
+        of its parts' digests.
         """
         s3 = self._s3()
         algorithm = (
@@ -298,8 +298,8 @@ class S3Snapshot:
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     def _remove_orphans(self, in_use: set[Path]) -> None:
-        """Bodies a killed server had written but not yet recorded, or had replaced but not yet
-        removed.
+        """Bodies a killed server had written but not yet recorded,
+        or had replaced but not yet removed.
         """
         for path in (self._folder / "bodies").rglob("*"):
             if path.is_file() and path not in in_use:

@@ -1,5 +1,5 @@
-"""Collects what the nodes left in model/ and output/data/ and uploads it, as SageMaker does after
-training.
+"""Collects what the nodes left in model/ and output/data/ and uploads it,
+as SageMaker does after training.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Name in the folder -> the node that has it; where several nodes wrote the same name, the
-    first of them.
+    """Name in the folder -> the node that has it;
+    where several nodes wrote the same name, the first of them.
     """
     files: dict[str, Node] = {}
     for node in nodes:

@@ -1,5 +1,5 @@
-"""Fills the nodes' input/data/<channel> folders from S3: which object goes to which node, and under
-which name.
+"""Fills the nodes' input/data/<channel> folders from S3: which object goes to which node,
+and under which name.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ChannelObject:
 def fill_channels(
     s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Download every channel of S3. An object is downloaded once; further nodes get a hard link to
-    its first copy.
+    """Download every channel of S3. An object is downloaded once;
+    further nodes get a hard link to its first copy.
     """
     work = [
         (item, [node.opt_ml / "input" / "data" / channel["ChannelName"] for node in takers])
@@ -62,8 +62,8 @@ def fill_channels(
 
 
 def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
-    """S3's message where the bucket is missing, "" where no object matches, None where there is
-    data.
+    """S3's message where the bucket is missing, "" where no object matches,
+    None where there is data.
     """
     source = channel["DataSource"]["S3DataSource"]
     try:
@@ -76,8 +76,8 @@ def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
 def _shares(
     s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]
 ) -> Iterator[tuple[ChannelObject, list[Node]]]:
-    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one, in turn by
-    sorted key.
+    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one,
+    in turn by sorted key.
     """
     source = channel["DataSource"]["S3DataSource"]
     objects = _objects(s3, source)
@@ -92,8 +92,8 @@ def _shares(
 
 
 def _refuse_collisions(objects: Sequence[ChannelObject]) -> None:
-    """Keys are text, files are not: "data//a" and "data/a" are two objects and would be one
-    file.
+    """Keys are text, files are not: "data//a" and "data/a" are two objects
+    and would be one file.
     """
     taken: dict[PurePosixPath, S3Location] = {}
     for item in objects:
@@ -119,8 +119,8 @@ def _objects(s3: Any, source: Mapping[str, Any]) -> list[ChannelObject]:
 
 
 def _path_below_prefix(prefix: str, key: str) -> str:
-    """The prefix "data/train" holds "data/train/a.csv" as a.csv, and "data/train.csv" as
-    train.csv.
+    """The prefix "data/train" holds "data/train/a.csv" as a.csv,
+    and "data/train.csv" as train.csv.
     """
     folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     if key.startswith(folder):

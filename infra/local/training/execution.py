@@ -166,8 +166,8 @@ class JobExecution:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold this machine for the segment. Raises WaitEnded where the job ends before it is its
-        turn.
+        """Hold this machine for the segment. Raises WaitEnded where the job ends
+        before it is its turn.
 
         While another platform's job has the machine this one is Pending, as if AWS had no instances
         for it: that time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
@@ -213,8 +213,8 @@ class JobExecution:
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Of a metric definition: for CloudWatch, and for SageMaker Metrics where the job asks for
-        the series.
+        """Of a metric definition: for CloudWatch,
+        and for SageMaker Metrics where the job asks for the series.
         """
         self._published.add(metric, value, unix_milliseconds)
         if self._has_series:
@@ -225,8 +225,8 @@ class JobExecution:
         return self._job.max_runtime_seconds - self._trained_seconds
 
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
-        """Upload and end. A failed job's instances end when the failure is seen; others' after the
-        upload.
+        """Upload and end. A failed job's instances end when the failure is seen;
+        others' after the upload.
         """
         failed = result.failed_host is not None and not result.stopped and not result.timed_out
         ending = self._ending(result, failed)
@@ -296,8 +296,8 @@ class JobExecution:
             self._change(lambda job: job.enter(ending.status, now))
 
     def _clean_up(self) -> None:
-        """What can't be removed is reported: the job's outcome is decided, and folders must not
-        change it.
+        """What can't be removed is reported: the job's outcome is decided,
+        and folders must not change it.
         """
         try:
             self._engine.clean_up(self._job.spec())

@@ -1,5 +1,5 @@
-"""Channels of FSx for Lustre and EFS: a file system is a folder of this machine, named when the
-platform starts.
+"""Channels of FSx for Lustre and EFS: a file system is a folder of this machine,
+named when the platform starts.
 """
 
 from __future__ import annotations

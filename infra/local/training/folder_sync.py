@@ -73,8 +73,8 @@ def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
 
 
 def below_opt_ml(local_path: str) -> str:
-    """/opt/ml/checkpoints/ as checkpoints. Raises ValueError for a path that is not below
-    /opt/ml.
+    """/opt/ml/checkpoints/ as checkpoints.
+    Raises ValueError for a path that is not below /opt/ml.
     """
     parts = PurePosixPath(local_path).parts
     if parts[:3] != ("/", "opt", "ml") or len(parts) < 4 or ".." in parts:
@@ -86,8 +86,8 @@ def below_opt_ml(local_path: str) -> str:
 
 
 class FolderSync:
-    """Keeps the folders of one segment's nodes in S3: `restore` before, then as a context manager
-    while they run.
+    """Keeps the folders of one segment's nodes in S3: `restore` before,
+    then as a context manager while they run.
 
     Leaving it copies what has changed once more: the nodes have ended by then.
     """
@@ -106,8 +106,8 @@ class FolderSync:
         self._passes = PeriodicThread("folder-sync", self._upload_changes, repeat(interval_seconds))
 
     def restore(self) -> None:
-        """Make the folders, and fill those of checkpoints with what is in S3. Raises
-        RestoreError.
+        """Make the folders, and fill those of checkpoints with what is in S3.
+        Raises RestoreError.
         """
         for folder in self._folders:
             for node in self._nodes:
@@ -172,8 +172,8 @@ class FolderSync:
             ) from error
 
     def _note_restored(self, key: str, path: Path) -> None:
-        """What has just come from S3 needn't go back; of several nodes' copies, the first
-        counts.
+        """What has just come from S3 needn't go back;
+        of several nodes' copies, the first counts.
         """
         self._uploaded.setdefault(key, _version(path, path.stat()))
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""In the message of Starting, before the names of what is missing: no time of such a job is a
-measurement.
+"""In the message of Starting, before the names of what is missing:
+no time of such a job is a measurement.
 """
 _NEURON_FAMILIES = ("trn", "inf")
 
 
 def launch_path_note(request: Mapping[str, Any]) -> str | None:
-    """The note "launch path only: <what> …" for a job whose launcher asks for what can't be had
-    here, or None.
+    """The note "launch path only: <what> …" for a job whose launcher asks
+    for what can't be had here, or None.
     """
     missing = list(_missing(request))
     if not missing:

@@ -35,8 +35,8 @@ def check_request(request: dict[str, Any]) -> None:
 
 
 def check_runnable(request: Mapping[str, Any]) -> None:
-    """Raise ValidationException for what would change how a job's nodes run, and can't be had on
-    this machine.
+    """Raise ValidationException for what would change how a job's nodes run,
+    and can't be had on this machine.
     """
     pipe_mode = "Pipe mode (FastFile, which is read as File here, streams too)"
     _refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
@@ -75,8 +75,8 @@ def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
-    """Members the model calls optional (for serverless jobs and preferences) but a job on instances
-    needs.
+    """Members the model calls optional (for serverless jobs and preferences) but a job
+    on instances needs.
     """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),

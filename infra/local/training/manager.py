@@ -1,5 +1,5 @@
-"""Keeps every training job of the platform and runs them in the order they came, as many at once as
-have room.
+"""Keeps every training job of the platform and runs them in the order they came,
+as many at once as have room.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class TrainingJobs:
         self._clerk.start()
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept; capacity is
-        no API error.
+        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept;
+        capacity is no API error.
         """
         self._runner.check(request)
         now, account_id = self._clock(), self._runner.account_id
@@ -120,8 +120,8 @@ class TrainingJobs:
         return job
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """UpdateTrainingJob: the warm pool's keep-alive period; profiler and debugging settings are
-        only recorded.
+        """UpdateTrainingJob: the warm pool's keep-alive period;
+        profiler and debugging settings are only recorded.
         """
         with self._changed:
             job = self._find(region, request["TrainingJobName"])
@@ -140,8 +140,8 @@ class TrainingJobs:
             return job
 
     def delete(self, region: str, name: str) -> None:
-        """DeleteTrainingJob: forget a job that is over and keeps no warm pool. Raises ResourceInUse
-        otherwise.
+        """DeleteTrainingJob: forget a job that is over and keeps no warm pool.
+        Raises ResourceInUse otherwise.
 
         A job that has ended a moment ago is forgotten once its worker has cleaned up after it: a
         new job of the same name has the same folders.
@@ -221,8 +221,8 @@ class TrainingJobs:
             return [job.name for job in self._jobs.values() if not job.is_over()]
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
-        """Stop every job and wait until none runs; what outlives the deadline is failed at the next
-        start.
+        """Stop every job and wait until none runs;
+        what outlives the deadline is failed at the next start.
         """
         with self._changed:
             self._closing = True
@@ -345,8 +345,8 @@ class TrainingJobs:
             check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
 
     def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
-        """The job whose pool this one reuses: of those that match, the one that has waited
-        longest.
+        """The job whose pool this one reuses: of those that match,
+        the one that has waited longest.
         """
         if job.is_spot:
             return None
@@ -415,8 +415,8 @@ class TrainingJobs:
             )
 
     def _fail_interrupted(self, job: TrainingJob) -> None:
-        """Times of a job whose server died are not known better than by its last recorded
-        change.
+        """Times of a job whose server died are not known better than
+        by its last recorded change.
         """
         job.end_segment(job.last_modified_time)
         job.fail(
@@ -430,8 +430,8 @@ class TrainingJobs:
             logger.exception("Job %s: its nodes' folders could not be removed", job.name)
 
     def _save(self, job: TrainingJob) -> None:
-        """Raises NotKept: the call that has changed the job fails. The change holds, and the next
-        one writes it.
+        """Raises NotKept: the call that has changed the job fails.
+        The change holds, and the next one writes it.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 

@@ -1,5 +1,5 @@
-"""What metric definitions match in a job's log: FinalMetricDataList, and every value in
-CloudWatch.
+"""What metric definitions match in a job's log: FinalMetricDataList,
+and every value in CloudWatch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import re2
 from infra.local.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
-"""Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName, those of its nodes
-Host.
+"""Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName,
+those of its nodes Host.
 """
 _PUBLISH_SECONDS = 1.0
 MAX_DATA_PER_CALL = 1000
@@ -35,8 +35,8 @@ _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the ex
 
 
 def compile_expression(regex: str) -> Any:
-    """By RE2, so that no expression can keep the platform busy with a line for ever. Raises
-    re2.error.
+    """By RE2, so that no expression can keep the platform busy with a line for ever.
+    Raises re2.error.
     """
     return re2.compile(regex, _NO_MESSAGES)
 
@@ -58,8 +58,8 @@ class MetricMatcher:
         self._lock = threading.Lock()
 
     def feed(self, line: str, unix_milliseconds: int) -> None:
-        """Keep the first group of every match that is a number; the latest line wins, whichever
-        node wrote it.
+        """Keep the first group of every match that is a number;
+        the latest line wins, whichever node wrote it.
         """
         for name, pattern in self._patterns:
             for match in pattern.finditer(line):
@@ -85,8 +85,8 @@ class MetricMatcher:
 
 
 class PublishedMetrics:
-    """Puts a job's values into CloudWatch (dimension TrainingJobName), second by second while it is
-    entered.
+    """Puts a job's values into CloudWatch (dimension TrainingJobName),
+    second by second while it is entered.
     """
 
     def __init__(self, cloudwatch: Any, job_name: str) -> None:
@@ -127,8 +127,8 @@ class PublishedMetrics:
             self._waiting.append(datum)
 
     def publish(self) -> None:
-        """Put what is queued. What is refused is reported and dropped: metrics must not stop the
-        job.
+        """Put what is queued. What is refused is reported and dropped:
+        metrics must not stop the job.
         """
         with self._lock:
             waiting, self._waiting = self._waiting, []

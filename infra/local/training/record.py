@@ -1,5 +1,5 @@
-"""One training job: its request, its status, its transitions, and the shapes AWS describes it
-with.
+"""One training job: its request, its status, its transitions,
+and the shapes AWS describes it with.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS, descr
 from infra.local.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
-"""Of a managed spot job's training time: a model, a saving of 70 % where AWS advertises up to
-90 %.
+"""Of a managed spot job's training time: a model,
+a saving of 70 % where AWS advertises up to 90 %.
 """
 FAILURE_REASON_MAX_CHARACTERS = 1024
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
@@ -48,8 +48,8 @@ _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
 @dataclass(frozen=True)
 class Ending:
-    """How a segment ended: a final secondary status (with the reason of a failure), or
-    Interrupted.
+    """How a segment ended: a final secondary status (with the reason of a failure),
+    or Interrupted.
     """
 
     status: str
@@ -58,8 +58,8 @@ class Ending:
 
 
 def internal_error(error: Exception) -> str:
-    """FailureReason of a fault of the platform's own, without this machine's paths: its log has the
-    whole of it.
+    """FailureReason of a fault of the platform's own, without this machine's paths:
+    its log has the whole of it.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"
@@ -83,8 +83,8 @@ class Retries:
         return is_internal and self.made < self.most
 
     def begin_next(self) -> str:
-        """Count one more retry and return the message of the status Starting that it begins
-        with.
+        """Count one more retry and return the message of the status Starting
+        that it begins with.
         """
         self.made += 1
         return (
@@ -103,8 +103,8 @@ class WaitEnded(Exception):
 
 @dataclass
 class TrainingJob:
-    """A job's record; the manager's lock guards every change. Times are Unix seconds, None while
-    unknown.
+    """A job's record; the manager's lock guards every change.
+    Times are Unix seconds, None while unknown.
     """
 
     region: str
@@ -117,8 +117,8 @@ class TrainingJob:
     training_start_time: float | None = None
     training_end_time: float | None = None
     segment_start_time: float | None = None
-    """Since when its instances are at work; None while there are none (before, between and after
-    segments).
+    """Since when its instances are at work; None while there are none
+    (before, between and after segments).
     """
     training_seconds: float = 0.0
     """In the segments that have ended."""
@@ -194,8 +194,8 @@ class TrainingJob:
         return self.status not in IN_PROGRESS
 
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
-        """Close the current transition and open the next; a terminal one ends the job and is closed
-        at once.
+        """Close the current transition and open the next;
+        a terminal one ends the job and is closed at once.
         """
         if self.transitions:
             self.transitions[-1].setdefault("EndTime", now)
@@ -216,8 +216,8 @@ class TrainingJob:
         self.enter("Failed", now)
 
     def complete(self, now: float) -> None:
-        """End a job whose work is done; a stop that was asked for since then came too late, and
-        leaves no trace.
+        """End a job whose work is done; a stop that was asked for since then came too late,
+        and leaves no trace.
         """
         if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
             self.transitions.pop()
@@ -298,8 +298,8 @@ class TrainingJob:
         return answer | self._billing() | self._pool_status(now)
 
     def _billing(self) -> dict[str, Any]:
-        """Absent for jobs whose instances never started; the seconds only once its last segment has
-        ended.
+        """Absent for jobs whose instances never started;
+        the seconds only once its last segment has ended.
         """
         if self.training_start_time is None:
             return {}

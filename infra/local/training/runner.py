@@ -1,5 +1,5 @@
-"""What runs a job: an engine with this machine's processes, or a simulation. The manager knows only
-this much of it.
+"""What runs a job: an engine with this machine's processes, or a simulation.
+The manager knows only this much of it.
 """
 
 from __future__ import annotations

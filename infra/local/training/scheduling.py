@@ -101,8 +101,8 @@ class JobQueue:
         return ended
 
     def take_ready(self, now: float) -> Waiting | None:
-        """The first job that may begin, with room taken for it; None where none may, or there is no
-        room for it.
+        """The first job that may begin, with room taken for it;
+        None where none may, or there is no room for it.
         """
         first = next(
             (

@@ -1,5 +1,5 @@
-"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, Search,
-and tags.
+"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List,
+Search, and tags.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _is_about_training_jobs(action: str, request: dict[str, Any]) -> bool:
 
 
 def _page(member: str, found: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    """The page of a list that a request asks for. Its token carries the query, so that no other one
-    can use it.
+    """The page of a list that a request asks for.
+    Its token carries the query, so that no other one can use it.
     """
     query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
     start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0

@@ -1,5 +1,5 @@
-"""CloudWatch metrics of a job's nodes: how busy each is, and what each got of the CPU that it asked
-for.
+"""CloudWatch metrics of a job's nodes: how busy each is,
+and what each got of the CPU that it asked for.
 
 The first are AWS's own. Those of attained_per_cent() are this platform's: an instance has its CPUs
 to itself, an emulated node has to prove that it got its share (docs/method.md, "Attainment").
@@ -20,8 +20,8 @@ from infra.local.periodic import PeriodicThread
 from infra.local.training.metrics import MAX_DATA_PER_CALL, NAMESPACE
 
 SAMPLE_SECONDS = 5.0
-"""AWS has a value a minute; jobs are shorter here. A sample of 8 nodes takes about 4 ms of CPU
-time.
+"""AWS has a value a minute; jobs are shorter here.
+A sample of 8 nodes takes about 4 ms of CPU time.
 """
 _FIRST_SAMPLE_SECONDS = 0.5
 
@@ -65,8 +65,8 @@ class NodeMetrics:
         self._samples.stop()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
-        """What each node got of the CPU while the job measured, all in per cent; nothing of what is
-        not known.
+        """What each node got of the CPU while the job measured, all in per cent;
+        nothing of what is not known.
         """
         values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
         self._put(

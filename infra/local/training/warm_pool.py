@@ -56,16 +56,16 @@ class WarmPool:
             self.ended_at = now
 
     def end(self, now: float, reused_by: str | None = None) -> None:
-        """Move to another job, or give the instances back; a pool that ended before stays as it
-        is.
+        """Move to another job, or give the instances back;
+        a pool that ended before stays as it is.
         """
         if self.status(now) in ("InUse", "Available"):
             self.ended_at, self.reused_by = now, reused_by
 
 
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
-    """Whether a job that ended so leaves its instances to a pool: not if they may be at fault
-    themselves.
+    """Whether a job that ended so leaves its instances to a pool:
+    not if they may be at fault themselves.
     """
     if not was_launched:
         return False
@@ -75,8 +75,8 @@ def is_kept(secondary_status: str, failure_reason: str | None, was_launched: boo
 
 
 def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be equal for a job to reuse a pool, after AWS's developer guide ("Matching training
-    jobs").
+    """What must be equal for a job to reuse a pool,
+    after AWS's developer guide ("Matching training jobs").
     """
     resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
     return (

@@ -15,8 +15,8 @@ __all__ = ["Drawing", "draw_plots", "drawing_style", "to_page_svg", "to_png", "t
 
 
 def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
-    """In the order of the page; empty where nothing completed. Draw and save within
-    drawing_style().
+    """In the order of the page; empty where nothing completed.
+    Draw and save within drawing_style().
 
     Of times that are no program's own the phases alone, which show what the times hold.
     """

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# On a page each of these becomes var(--NAME, colour): its light and dark styles set it. Alone, the
-# colour holds.
+# On a page each of these becomes var(--NAME, colour): its light and dark styles set it.
+# Alone, the colour holds.
 COLOURS = {
     "ink": "#1b2127",
     "muted": "#5f6b76",
@@ -42,8 +42,8 @@ COLOURS = {
     "downloading": "#00796b",
     "uploading": "#8e24aa",
 }
-# A page of thousands of node counts or runs would draw as many markers; evenly spaced ones show the
-# shape as well.
+# A page of thousands of node counts or runs would draw as many markers;
+# evenly spaced ones show the shape as well.
 MAX_MARKERS = 100
 # On a phone 4.7 inches are drawn about as wide as they are, so that the text stays readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
@@ -124,8 +124,8 @@ def begin(
 
 
 def _wrapped(title: str, what: str) -> str:
-    """The title on one line, or broken behind `what`, with which it begins, and where a line would
-    be too long.
+    """The title on one line, or broken behind `what`, with which it begins,
+    and where a line would be too long.
     """
     if len(title) <= _TITLE_CHARACTERS:
         return title
@@ -164,8 +164,8 @@ def name_artist(drawing: Drawing, artist: Any, tip: str) -> None:
 
 
 def hollow_kind(row: SummaryRow) -> str | None:
-    """Why a point is drawn hollow: its time is no time-to-train, or no measurement; None for any
-    other.
+    """Why a point is drawn hollow: its time is no time-to-train, or no measurement;
+    None for any other.
     """
     if "starved" in row.flags:
         return "starved of CPU"
@@ -232,8 +232,8 @@ def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
 
 
 def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | None = None) -> None:
-    """log2 from the first to the last node count (or `last`, where a line goes further), ticks at
-    the counts.
+    """log2 from the first to the last node count (or `last`, where a line goes further),
+    ticks at the counts.
     """
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -276,8 +276,8 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:
-    """The ascending counts that are far enough apart on the log axis for a label each; the last one
-    always.
+    """The ascending counts that are far enough apart on the log axis for a label each;
+    the last one always.
     """
     ratio = max(_MIN_TICK_RATIO, (nodes[-1] / nodes[0]) ** (1 / _MAX_TICKS))
     kept: list[int] = []
@@ -310,8 +310,8 @@ def to_svg(drawing: Drawing) -> str:
 
 
 def to_page_svg(svg: str) -> str:
-    """The <svg> for within a page: no background, no fixed size, colours that follow the page's CSS
-    variables.
+    """The <svg> for within a page: no background, no fixed size,
+    colours that follow the page's CSS variables.
     """
     text = svg.replace(' <rect width="100%" height="100%" fill="#ffffff"/>', "", 1)
     text = _TAG.sub(

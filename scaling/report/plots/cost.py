@@ -1,5 +1,5 @@
-"""What a run costs against how long it trains, with the Pareto front; node-hours where costs are
-not known.
+"""What a run costs against how long it trains, with the Pareto front;
+node-hours where costs are not known.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _points_per_unit(drawing: Drawing) -> float:
-    """Points (1/72 inch) from 0 to 100 % on the page; the axes' height follows from the titles and
-    the legend.
+    """Points (1/72 inch) from 0 to 100 % on the page;
+    the axes' height follows from the titles and the legend.
     """
     drawing.figure.draw_without_rendering()
     bottom, top = drawing.axes.get_ylim()

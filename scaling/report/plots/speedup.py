@@ -133,8 +133,8 @@ def best_law(report: ScalingReport) -> LawFit | None:
 
 
 def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> int | None:
-    """The best identifiable law over the measured range, dotted beyond it where supported; returns
-    how far it goes.
+    """The best identifiable law over the measured range, dotted beyond it where supported;
+    returns how far it goes.
     """
     law = best_law(report)
     if law is None:

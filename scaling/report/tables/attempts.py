@@ -24,8 +24,8 @@ from scaling.report.table import Cell, Column, Group, TextTable, make_table, tit
 from scaling.report.tables.cells import metric_column
 from scaling.report.tables.costs import cost_origin
 
-# A browser and a pull request stay quick up to about this many rows; points.csv and report.json
-# have them all.
+# A browser and a pull request stay quick up to about this many rows;
+# points.csv and report.json have them all.
 MAX_ATTEMPTS_SHOWN = 200
 _UTILISATION = (
     "cpu",

@@ -1,5 +1,5 @@
-"""What the tables of a report share: which node counts have a row, and how a time with its interval
-is written.
+"""What the tables of a report share: which node counts have a row,
+and how a time with its interval is written.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def hidden_node_counts(report: ScalingReport) -> int:
 
 
 def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
-    """All rows, or evenly spaced ones with the baseline, the recommended and the last count among
-    them.
+    """All rows, or evenly spaced ones with the baseline,
+    the recommended and the last count among them.
     """
     rows = report.summary
     if not hidden_node_counts(report):

@@ -65,8 +65,8 @@ def _named(report: ScalingReport, headings: Sequence[str]) -> list[Column[Summar
 
 
 def summary_caption(report: ScalingReport) -> str:
-    """T(N0), which stands beside every S (docs/method.md, "Speedup"), and what kind of scaling it
-    is.
+    """T(N0), which stands beside every S (docs/method.md, "Speedup"),
+    and what kind of scaling it is.
     """
     baseline = report.baseline
     if baseline is None:
@@ -201,8 +201,8 @@ def _time_heading(report: ScalingReport) -> str:
 
 
 def _summary_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
-    """The answer first, since a narrow screen shows the first columns only; then what it rests
-    on.
+    """The answer first, since a narrow screen shows the first columns only;
+    then what it rests on.
     """
     return [*_answer_columns(report), *_basis_columns(report)]
 

@@ -35,15 +35,15 @@ def option_of(distribution: DistributionConfig) -> Option:
 def distribution_hyperparameters(
     distribution: DistributionConfig, instance: InstanceType
 ) -> dict[str, Value]:
-    """What the option adds to the user's hyperparameters, as the SDK v2 would, before
-    JSON-encoding.
+    """What the option adds to the user's hyperparameters, as the SDK v2 would,
+    before JSON-encoding.
     """
     return option_of(distribution).hyperparameters(distribution, instance)
 
 
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says, else one per GPU or NeuronCore under a launcher, else
-    one.
+    """Ranks per node: what the config says,
+    else one per GPU or NeuronCore under a launcher, else one.
 
     One as well where the number of devices is unknown; such a job is refused
     (`rules.processes_are_known`).
@@ -55,8 +55,8 @@ def processes_per_node(distribution: DistributionConfig, instance: InstanceType)
 
 
 def kind_fits(facts: Facts) -> Findings:
-    """What the rules of the chosen kind find; whatever a launcher starts, it must know how many
-    processes.
+    """What the rules of the chosen kind find;
+    whatever a launcher starts, it must know how many processes.
     """
     option = option_of(facts.distribution)
     launched = () if option.launcher == "plain" else (rules.processes_are_known,)

@@ -1,5 +1,5 @@
-"""Rules about an AWS container and the instance type that it is to run on, for every kind of
-distribution.
+"""Rules about an AWS container and the instance type that it is to run on,
+for every kind of distribution.
 
 A rule refuses where what is in the image is known: an AWS container that runs as it is, or the
 shipped program on one. Where somebody has built more on it, the same sentence is a hint. Images of
@@ -133,8 +133,8 @@ def processor_runs_the_container(facts: Facts) -> Iterator[str]:
 
 @advises
 def smddp_came_later(facts: Facts) -> Iterator[str]:
-    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image; see `SMDDP_BY_PATCH` for
-    the sources.
+    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image;
+    see `SMDDP_BY_PATCH` for the sources.
     """
     image = facts.image
     asked = (
@@ -178,8 +178,8 @@ def device_is_used(facts: Facts) -> list[str]:
 
 
 def _device_of(facts: Facts, image: ImageFacts) -> str | None:
-    """gpu, cpu or neuron; None where it is unknown, and where another rule says it already
-    (`image_is`).
+    """gpu, cpu or neuron; None where it is unknown,
+    and where another rule says it already (`image_is`).
     """
     instance = facts.instance
     if facts.distribution.kind == "trainium" and image.repository not in NEURON:

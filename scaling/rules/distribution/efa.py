@@ -1,5 +1,5 @@
-"""The Elastic Fabric Adapter: which settings it wants, who gives them, and mpirun's arguments with
-them.
+"""The Elastic Fabric Adapter: which settings it wants, who gives them,
+and mpirun's arguments with them.
 
 Sources: sagemaker-training 5.1.4 (lists of instance types, what its runners export), AWS developer
 guide, "Run a distributed model parallel training job" (the three settings), libfabric prov/efa (a
@@ -22,8 +22,8 @@ _NO_RDMA_FAMILIES = frozenset({"p3dn", "g4dn", "g5", "c5n"})
 
 
 def has_device_rdma(instance: InstanceType) -> bool | None:
-    """Whether the adapter reads device memory over RDMA: p3dn, g4dn, g5 and c5n can't. None:
-    unknown.
+    """Whether the adapter reads device memory over RDMA: p3dn, g4dn, g5 and c5n can't.
+    None: unknown.
     """
     if instance.efa is False or instance.family in _NO_RDMA_FAMILIES:
         return False
@@ -43,8 +43,8 @@ def efa_settings(instance: InstanceType) -> dict[str, str]:
 
 
 def mpi_options(custom: str, efa_flags: bool, instance: InstanceType) -> str:
-    """The user's arguments, then `-x NAME=value` of every EFA setting that they don't give
-    themselves.
+    """The user's arguments, then `-x NAME=value` of every EFA setting
+    that they don't give themselves.
     """
     given = {argument.partition("=")[0] for argument in custom.split()}
     settings = efa_settings(instance) if efa_flags else {}

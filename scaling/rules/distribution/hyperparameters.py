@@ -31,8 +31,8 @@ def torchrun(config: TorchDistributed | Trainium, instance: InstanceType) -> dic
         "sagemaker_instance_type": instance.instance_type,
     }
     if config.processes_per_node is not None:
-        # sagemaker-training reads this one for every runner, torchrun included; it has no own key
-        # for it.
+        # sagemaker-training reads this one for every runner, torchrun included;
+        # it has no own key for it.
         sent["sagemaker_mpi_num_of_processes_per_host"] = config.processes_per_node
     if isinstance(config, TorchDistributed) and config.smddp:
         sent["sagemaker_distributed_dataparallel_enabled"] = True

@@ -69,8 +69,8 @@ def _has_pytorchddp(image: ImageFacts) -> bool:
 
 
 def _has_smddp(image: ImageFacts) -> bool:
-    """SMDDP comes with some PyTorch containers and with the SMP v2 ones of 2.1 and later; the SDK
-    refuses one tag.
+    """SMDDP comes with some PyTorch containers and with the SMP v2 ones of 2.1 and later;
+    the SDK refuses one tag.
     """
     if image.repository in MODEL_PARALLEL:
         return image.version >= (2, 1)
@@ -115,8 +115,8 @@ LIBRARIES = {
     ("backend", "xla"): (_has_neuron, _NEURON_NEEDS),
     ("strategy", "smp"): (_has_smp_v2, _SMP_V2_NEEDS),
 }
-"""Arguments of the shipped program -> whether a container holds the library they import, and which
-one does.
+"""Arguments of the shipped program -> whether a container holds the library they import,
+and which one does.
 """
 _MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.no_rdma_where_none_is)
 _ALWAYS = (rules.no_model_parallel_hyperparameter, rules.processes_fit)

@@ -14,8 +14,8 @@ from scaling.rules.rule import Facts, advises, refuses
 PROGRAM_TORCH = (2, 1)
 """The oldest PyTorch that the shipped program runs on."""
 FSDP_TORCH = (2, 6)
-"""`torch.distributed.fsdp.fully_shard`, FSDP 2, is there from PyTorch 2.6 on (its release
-notes).
+"""`torch.distributed.fsdp.fully_shard`, FSDP 2,
+is there from PyTorch 2.6 on (its release notes).
 """
 FSDP_TORCH_ON_CPUS = (2, 7)
 """Without a GPU it ends at its first step on 2.6 (benchmarks/training_matrix.py)."""
@@ -29,8 +29,8 @@ _ARGUMENT_OF_KIND = {
 
 @refuses
 def program_has_its_torch(facts: Facts) -> list[str]:
-    """The program ends with an ImportError on an older torch; infra/image/README.md says which it
-    was run on.
+    """The program ends with an ImportError on an older torch;
+    infra/image/README.md says which it was run on.
     """
     image = facts.image
     if not facts.ships_program or image is None or image.extended:
@@ -54,8 +54,8 @@ def program_has_its_torch(facts: Facts) -> list[str]:
 
 @advises
 def program_uses_the_library(facts: Facts) -> list[str]:
-    """The program takes nccl and DDP unless it is told to use AWS's library, whatever launched
-    it.
+    """The program takes nccl and DDP unless it is told to use AWS's library,
+    whatever launched it.
     """
     argument = _ARGUMENT_OF_KIND.get(facts.distribution.kind)
     if not facts.ships_program or argument is None:
@@ -73,8 +73,8 @@ def program_uses_the_library(facts: Facts) -> list[str]:
 
 @refuses
 def program_has_its_libraries(facts: Facts) -> Iterator[str]:
-    """--backend smddp, --backend xla and --strategy smp import AWS's libraries, which only some
-    containers hold.
+    """--backend smddp, --backend xla and --strategy smp import AWS's libraries,
+    which only some containers hold.
     """
     image = facts.image
     if not facts.ships_program or image is None or image.extended:

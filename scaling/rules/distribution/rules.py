@@ -1,5 +1,5 @@
-"""Offline rules: what would make a job fail, hang or measure something else, said before anything
-is sent.
+"""Offline rules: what would make a job fail, hang or measure something else,
+said before anything is sent.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _FIELD = "training.distribution"
 
 
 def only_on(types: tuple[str, ...], source: str) -> Judge[Facts]:
-    """The library runs on these instance types alone. Emulated nodes pass: there the launch path is
-    rehearsed.
+    """The library runs on these instance types alone.
+    Emulated nodes pass: there the launch path is rehearsed.
     """
 
     @refuses
@@ -112,8 +112,8 @@ def processes_fit(facts: Facts) -> Iterator[str]:
 
 @refuses
 def processes_are_known(facts: Facts) -> list[str]:
-    """A launcher starts one process per device where it is not told how many, so one of the two
-    must be known.
+    """A launcher starts one process per device where it is not told how many,
+    so one of the two must be known.
     """
     if (
         facts.instance.devices is not None
@@ -138,8 +138,8 @@ def processes_are_known(facts: Facts) -> list[str]:
 
 @refuses
 def mca_given_once(facts: Facts) -> Iterator[str]:
-    """Open MPI ends where an MCA parameter stands twice on its command line, whatever the
-    values.
+    """Open MPI ends where an MCA parameter stands twice on its command line,
+    whatever the values.
     """
     taken = _SMDDP_MCA if facts.distribution.kind in ("smddp", "pytorchddp") else _RUNNER_MCA
     counts = Counter(_mca_names(facts.custom_mpi_options))
@@ -199,8 +199,8 @@ def no_rdma_where_none_is(facts: Facts) -> list[str]:
 
 @refuses
 def python_program(facts: Facts) -> Iterator[str]:
-    """torchrun starts Python files alone; the toolkit refuses anything else once the nodes are
-    running.
+    """torchrun starts Python files alone; the toolkit refuses anything else once the
+    nodes are running.
     """
     if not facts.training.entry_point.endswith(".py"):
         yield (
@@ -211,8 +211,8 @@ def python_program(facts: Facts) -> Iterator[str]:
 
 @refuses
 def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
-    """`mp_parameters` turns model parallelism on in the toolkit, beside whatever kind was
-    chosen.
+    """`mp_parameters` turns model parallelism on in the toolkit,
+    beside whatever kind was chosen.
     """
     if "mp_parameters" in facts.training.hyperparameters:
         yield (
@@ -227,8 +227,8 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
 
 @refuses
 def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
-    """partitions x data-parallel degree = processes (AWS developer guide); several replicas need
-    DDP.
+    """partitions x data-parallel degree = processes (AWS developer guide);
+    several replicas need DDP.
     """
     config = facts.distribution
     assert isinstance(config, SmpV1)
@@ -315,8 +315,8 @@ ImageTest = Callable[[ImageFacts], bool]
 
 
 def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
-    """The AWS container that runs as it is must fit; an unknown image and one that was built upon
-    pass.
+    """The AWS container that runs as it is must fit;
+    an unknown image and one that was built upon pass.
     """
 
     @refuses
@@ -333,8 +333,8 @@ def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 
 
 def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
-    """The hint beside `image_is` where the container was built upon: what was added is not known
-    here.
+    """The hint beside `image_is` where the container was built upon:
+    what was added is not known here.
     """
 
     @advises
@@ -350,8 +350,8 @@ def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 
 
 def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
-    """pytorchddp's program finds RANK and WORLD_SIZE set where smddprun is, which is part of
-    SMDDP.
+    """pytorchddp's program finds RANK and WORLD_SIZE set where smddprun is,
+    which is part of SMDDP.
     """
 
     @advises
@@ -392,8 +392,8 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
 
 @advises
 def efa_is_used(facts: Facts) -> list[str]:
-    """Launchers turn EFA on for the instance types they know; elsewhere NCCL may fall back to TCP
-    unnoticed.
+    """Launchers turn EFA on for the instance types they know;
+    elsewhere NCCL may fall back to TCP unnoticed.
 
     Without accelerators gloo carries the gradients, which has no libfabric.
     """

@@ -1,5 +1,5 @@
-"""What of each option was ever run, how, and in which versions; docs/distribution.md shows it under
-"What was run".
+"""What of each option was ever run, how, and in which versions;
+docs/distribution.md shows it under "What was run".
 
 Four depths, each proving more than the one before: the request alone; the command that the real
 toolkit makes of it; the job run to its end by that launcher over gloo, on CPUs; the job in AWS's
@@ -39,8 +39,8 @@ LAUNCH_EVIDENCE = "tests/infra/image/test_toolkit_launches.py"
 
 @dataclass(frozen=True)
 class Run:
-    """Jobs that ran to their end: in which versions, what they were, and the test or dated result
-    that shows it.
+    """Jobs that ran to their end: in which versions, what they were,
+    and the test or dated result that shows it.
     """
 
     versions: tuple[str, ...]

@@ -89,8 +89,8 @@ class SampleCount:
 
 
 def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> SampleCount:
-    """Samples over the whole run, all ranks together; an epoch cut short by --max-steps drops and
-    pads nothing.
+    """Samples over the whole run, all ranks together;
+    an epoch cut short by --max-steps drops and pads nothing.
     """
     epochs = steps // epoch.steps
     processed, padded, dropped = (

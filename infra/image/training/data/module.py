@@ -1,5 +1,5 @@
-"""The Lightning data module: a mapped table, batches by row number, and a clock on every wait for a
-batch.
+"""The Lightning data module: a mapped table, batches by row number,
+and a clock on every wait for a batch.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class TableRows(Dataset[Batch]):
 
 
 class TimedLoader:
-    """Hands on a loader's batches, calls `on_request` when one is asked for, and adds up the
-    seconds waited.
+    """Hands on a loader's batches, calls `on_request` when one is asked for,
+    and adds up the seconds waited.
     """
 
     def __init__(self, loader: DataLoader[Batch]) -> None:
@@ -94,8 +94,8 @@ class TableData(pl.LightningDataModule):
 
     @property
     def row_count(self) -> int:
-        """Training rows, those of all ranks: each rank holds every one and takes its share of a
-        batch.
+        """Training rows, those of all ranks: each rank holds every one
+        and takes its share of a batch.
         """
         return len(self._training_rows)
 
@@ -187,8 +187,8 @@ class TableData(pl.LightningDataModule):
 
 
 def scale_of(table: Table, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """(mean, deviation) of the training rows: of every column, or of all pixels of an image
-    together.
+    """(mean, deviation) of the training rows: of every column,
+    or of all pixels of an image together.
 
     Both as float32 in two passes over blocks of rows, so that no copy of the table is made.
     """

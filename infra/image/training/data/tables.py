@@ -1,5 +1,5 @@
-"""Tables on disk to arrays in memory: one process per node decodes them, every rank of the node
-maps the result.
+"""Tables on disk to arrays in memory: one process per node decodes them,
+every rank of the node maps the result.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Table:
 
 
 def prepare_table(source: Path, table_format: str, label_column: str, prepared: Path) -> None:
-    """Decode the tables under `source` into arrays under `prepared`; description.json is written
-    last.
+    """Decode the tables under `source` into arrays under `prepared`;
+    description.json is written last.
     """
     dataset = _open(source, table_format)
     if label_column not in dataset.schema.names:
@@ -115,8 +115,8 @@ def _open(source: Path, table_format: str) -> pads.Dataset:
 
 
 def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
-    """Every column but the label: one of images, or numbers; pixel_* columns in the order of their
-    numbers.
+    """Every column but the label: one of images, or numbers;
+    pixel_* columns in the order of their numbers.
     """
     columns = [name for name in schema.names if name != label_column]
     if len(columns) == 1 and _holds_images(schema.field(columns[0]).type):

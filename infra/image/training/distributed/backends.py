@@ -1,5 +1,5 @@
-"""Communication backends: which one a run uses, and the libraries behind those that torch does not
-bring itself.
+"""Communication backends: which one a run uses,
+and the libraries behind those that torch does not bring itself.
 
 Nothing here is imported for a run of one process or before a backend is asked for: smddp, xla and
 smp exist in AWS's containers alone.
@@ -37,8 +37,8 @@ _LIBRARIES = {
 
 
 def choose_backend(asked: str, *, has_cuda: bool, platform: str = sys.platform) -> str:
-    """The process group's backend: nccl where there is a GPU, gloo elsewhere, or as asked for where
-    that can be.
+    """The process group's backend: nccl where there is a GPU, gloo elsewhere,
+    or as asked for where that can be.
     """
     if asked == "auto":
         return "nccl" if has_cuda and platform != "win32" else "gloo"
@@ -55,8 +55,8 @@ def xla_model() -> Any:
 
 
 def load_library(name: str) -> None:
-    """Import what `name` (a backend, or smp) needs beside torch; raises UserError where it is
-    missing.
+    """Import what `name` (a backend, or smp) needs beside torch;
+    raises UserError where it is missing.
     """
     if name not in _LIBRARIES:
         return

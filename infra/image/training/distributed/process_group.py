@@ -66,8 +66,8 @@ class SageMakerEnvironment(ClusterEnvironment):
 
 
 def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -> None:
-    """Meet the other ranks; a world of one needs no group. Every later collective has the same
-    deadline.
+    """Meet the other ranks; a world of one needs no group.
+    Every later collective has the same deadline.
     """
     if torch.cuda.is_available():
         devices = torch.cuda.device_count()

@@ -1,5 +1,5 @@
-"""How the ranks share the work: Lightning's strategy for the cluster, the backend and
---strategy.
+"""How the ranks share the work: Lightning's strategy for the cluster,
+the backend and --strategy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from training.torch_versions import FSDP2, FSDP2_ON_CPUS, require
 
 
 class XlaDDPStrategy(DDPStrategy):
-    """DDP on an XLA device (Trainium): one device per process, and the graph is cut and run after
-    every step.
+    """DDP on an XLA device (Trainium): one device per process,
+    and the graph is cut and run after every step.
     """
 
     @property
@@ -83,8 +83,8 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
 
 
 def shard(model: nn.Module, mesh: Any) -> None:
-    """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`, layer by
-    layer (FSDP 2).
+    """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`,
+    layer by layer (FSDP 2).
     """
     from torch.distributed.fsdp import fully_shard
 

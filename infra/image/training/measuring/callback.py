@@ -21,8 +21,8 @@ PROGRESS_EVERY_SECONDS = 5.0
 
 
 class Measurement(pl.Callback):
-    """Clocks from run_start to run_stop, both taken after a barrier, and every step between
-    them.
+    """Clocks from run_start to run_stop, both taken after a barrier,
+    and every step between them.
     """
 
     def __init__(self, batch: BatchPlan, max_steps: int | None) -> None:

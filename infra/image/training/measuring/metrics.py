@@ -17,8 +17,8 @@ ENOUGH_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RankSteps:
-    """What one rank measured: seconds of every optimiser step, and the part of each spent waiting
-    for data.
+    """What one rank measured: seconds of every optimiser step,
+    and the part of each spent waiting for data.
     """
 
     step_seconds: Sequence[float]
@@ -27,8 +27,8 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Validation:
-    """One result of the final metric: after how many steps and samples over all ranks, when on the
-    train clock.
+    """One result of the final metric: after how many steps and samples over all ranks,
+    when on the train clock.
     """
 
     step: int
@@ -39,8 +39,8 @@ class Validation:
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The steps that count as steady state; `step_seconds` is their median, None where the window
-    is empty.
+    """The steps that count as steady state; `step_seconds` is their median,
+    None where the window is empty.
     """
 
     step_seconds: float | None
@@ -95,8 +95,8 @@ def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None
 
 
 def key_value_line(values: Mapping[str, float | int | str | None]) -> str:
-    """`name=value; name=value;` without the unknown ones, as SageMaker metric definitions match
-    it.
+    """`name=value; name=value;` without the unknown ones,
+    as SageMaker metric definitions match it.
     """
     return " ".join(
         f"{name}={_spell(value)};" for name, value in values.items() if value is not None

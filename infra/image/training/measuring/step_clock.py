@@ -1,5 +1,5 @@
-"""Times a run of optimiser steps without a collective or a wait for the accelerator in any of
-them.
+"""Times a run of optimiser steps without a collective or a wait for the accelerator
+in any of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class HostClock:
 
 
 class CudaClock:
-    """For a GPU, which runs behind the host: events in its own stream, read once it has come to a
-    stand-still.
+    """For a GPU, which runs behind the host: events in its own stream,
+    read once it has come to a stand-still.
     """
 
     def mark(self) -> torch.cuda.Event:
@@ -42,8 +42,8 @@ def clock_for_device() -> HostClock | CudaClock:
 
 
 class StepTimer:
-    """Times optimiser steps by a clock's marks (HostClock, CudaClock), which are read after the
-    run.
+    """Times optimiser steps by a clock's marks (HostClock, CudaClock),
+    which are read after the run.
 
     A step lasts from the end of the one before; after a pause (evaluation, checkpoint), from its
     first request for data.
@@ -73,8 +73,8 @@ class StepTimer:
         self._start = None
 
     def restart(self, waited_seconds: float) -> None:
-        """The next step starts now, its batch at hand; `waited_seconds` is the loader's running
-        total.
+        """The next step starts now, its batch at hand;
+        `waited_seconds` is the loader's running total.
         """
         self._start, self._waited_before = self._clock.mark(), waited_seconds
 

@@ -1,5 +1,5 @@
-"""The models: the 7-layer ranking MLP of the reference benchmark and a ResNet18 for small
-images.
+"""The models: the 7-layer ranking MLP of the reference benchmark and a ResNet18
+for small images.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet18 in its CIFAR form: a 3x3 stem and no max-pooling, so that 8x8 images survive three
-    halvings.
+    """ResNet18 in its CIFAR form: a 3x3 stem and no max-pooling,
+    so that 8x8 images survive three halvings.
     """
 
     def __init__(self, channels: int, classes: int) -> None:

@@ -1,5 +1,5 @@
-"""The Lightning module: a classifier, its optimiser, and its metric over the whole validation
-set.
+"""The Lightning module: a classifier, its optimiser,
+and its metric over the whole validation set.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Classifier(pl.LightningModule):
 
 
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
-    """One fused kernel per step, where this PyTorch has it: more nodes don't make this part of a
-    step faster.
+    """One fused kernel per step, where this PyTorch has it:
+    more nodes don't make this part of a step faster.
     """
     options: dict[str, Any] = {
         "lr": arguments.learning_rate,

@@ -49,8 +49,8 @@ class ContainerCli:
     def find(
         cls, settings_dir: Path, insecure_registries: Sequence[str] = ()
     ) -> ContainerCli | None:
-        """podman or docker, whichever is found first; None where neither is. Its settings go to
-        `settings_dir`.
+        """podman or docker, whichever is found first; None where neither is.
+        Its settings go to `settings_dir`.
         """
         found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
         if found is None:
@@ -115,8 +115,8 @@ class ContainerCli:
             self.call("network", "rm", *networks)
 
     def problem(self, scratch: Path, needs_registry: bool) -> str | None:
-        """Why containers can't be run here, or None. Seen by running one: this machine's own /usr,
-        read only.
+        """Why containers can't be run here, or None.
+        Seen by running one: this machine's own /usr, read only.
         """
         if os.geteuid() != 0:
             return (

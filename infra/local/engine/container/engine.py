@@ -78,8 +78,8 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Take the state folder (one live engine each) and remove whatever a killed predecessor
-        left.
+        """Take the state folder (one live engine each)
+        and remove whatever a killed predecessor left.
         """
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
@@ -91,8 +91,8 @@ class ContainerEngine(ExclusiveEngine):
         self._reaper = self._start_reaper()
 
     def close(self) -> None:
-        """Remove what is left and give the state folder back. The end of the process does so
-        too.
+        """Remove what is left and give the state folder back.
+        The end of the process does so too.
         """
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
@@ -272,8 +272,8 @@ def launched_over_ssh(job: JobSpec) -> bool:
 
 
 def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
-    """The nodes' addresses in a network that podman or docker describes. Raises EngineError where
-    they don't fit.
+    """The nodes' addresses in a network that podman or docker describes.
+    Raises EngineError where they don't fit.
     """
     import ipaddress
 

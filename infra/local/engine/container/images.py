@@ -35,8 +35,8 @@ class ImageConfig:
 
 
 class ContainerImageStore:
-    """See `infra.local.interfaces.ImageStore`; `address` is the registry's host:port, as ECR gives
-    it to clients.
+    """See `infra.local.interfaces.ImageStore`; `address` is the registry's host:port,
+    as ECR gives it to clients.
     """
 
     def __init__(self, state_dir: Path, cli: ContainerCli, registry: Registry) -> None:
@@ -65,8 +65,8 @@ class ContainerImageStore:
         on_line: Callable[[str], None],
         stop: threading.Event,
     ) -> BuildShell:
-        """A shell in the context's folder, in which `docker` is this machine's builder; variables
-        are the build's.
+        """A shell in the context's folder, in which `docker` is this machine's builder;
+        variables are the build's.
         """
         environment = {
             "LANG": "C.UTF-8",

@@ -1,5 +1,5 @@
-"""A job's running containers: started together, watched, signalled, and removed whatever
-happens.
+"""A job's running containers: started together, watched, signalled,
+and removed whatever happens.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _TERMINATE = (
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """How to run one node: its container's name, options, image, command; `folder` is the node's on
-    this machine.
+    """How to run one node: its container's name, options, image, command;
+    `folder` is the node's on this machine.
     """
 
     host: str
@@ -129,8 +129,8 @@ class ContainerNodes:
             self._cli.call("kill", "--signal", "KILL", self._plans[host].name)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """SIGTERM to the node's processes but the first; whom it reached it keeps itself: ids are
-        the container's.
+        """SIGTERM to the node's processes but the first;
+        whom it reached it keeps itself: ids are the container's.
         """
         had = " ".join(sorted(self._terminated[host]))
         with contextlib.suppress(ContainerCommandError):  # has ended
@@ -141,8 +141,8 @@ class ContainerNodes:
         return set()
 
     def quota_groups(self) -> dict[str, tuple[int, Path]]:
-        """Host -> (cgroup version, the container's own cpu group), for those that have one that can
-        be seen here.
+        """Host -> (cgroup version, the container's own cpu group),
+        for those that have one that can be seen here.
         """
         found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
         return {host: group for host, group in found.items() if group is not None}

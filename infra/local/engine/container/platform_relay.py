@@ -23,8 +23,8 @@ _CHUNK_BYTES = 1 << 16
 
 
 class PlatformRelay:
-    """Listens on `port` of the loopback of a process's network, and passes connections to the same
-    port out here.
+    """Listens on `port` of the loopback of a process's network,
+    and passes connections to the same port out here.
     """
 
     def __init__(self, pid: int, port: int) -> None:
@@ -77,8 +77,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def _inside_network_of(pid: int, make: Callable[[], socket.socket]) -> socket.socket:
-    """Call `make` in a thread of its own that enters the network and ends: a thread's network is
-    its own.
+    """Call `make` in a thread of its own that enters the network and ends:
+    a thread's network is its own.
     """
     made: list[socket.socket] = []
     problems: list[OSError] = []

@@ -14,8 +14,8 @@ _LEAST = {1: LEAST_SHARES, 2: 1}
 
 @dataclass(frozen=True)
 class YieldingQuotas(CpuQuotas):
-    """A node that has no quota in force, as it boots or ends, takes only what the nodes of other
-    jobs leave.
+    """A node that has no quota in force, as it boots or ends,
+    takes only what the nodes of other jobs leave.
 
     Those are being measured, and a node that boots would take their CPU. Alone it gets all the
     same.

@@ -1,5 +1,5 @@
-"""A real OCI registry (Debian's docker-registry, or any that is named), behind the face that ECR
-gives it.
+"""A real OCI registry (Debian's docker-registry, or any that is named),
+behind the face that ECR gives it.
 
 The face is a small HTTP proxy on loopback: it streams everything through, and does what ECR does at
 a push and a registry doesn't: refuse to move an immutable tag, and tell ECR's API of the image.
@@ -64,8 +64,8 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class Registry:
-    """The registry and its face. `address` is host:port of the face; `rules` may be set once ECR is
-    there.
+    """The registry and its face. `address` is host:port of the face;
+    `rules` may be set once ECR is there.
     """
 
     def __init__(self, folder: Path, backend: str | None = None) -> None:
@@ -165,8 +165,8 @@ class Registry:
 
 
 def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
-    """On the port of last time, as images are named by it; on a free one where that is taken, or
-    there was none.
+    """On the port of last time, as images are named by it;
+    on a free one where that is taken, or there was none.
     """
 
     class Handler(_Face):

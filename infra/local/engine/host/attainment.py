@@ -1,5 +1,5 @@
-"""How much of the CPU that a node asked for it got, by what the kernel has counted between two
-moments.
+"""How much of the CPU that a node asked for it got,
+by what the kernel has counted between two moments.
 
 What is read, what it tells and what it can't is in docs/method.md, "Attainment".
 """
@@ -17,8 +17,8 @@ from infra.local.interfaces import NodeAttainment, NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7
-"""Places among the numbers of a `cpu` line of /proc/stat; those behind steal are in user and nice
-already.
+"""Places among the numbers of a `cpu` line of /proc/stat;
+those behind steal are in user and nice already.
 """
 
 
@@ -36,8 +36,8 @@ class NodeReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was counted for all nodes of a job up to one moment (monotonic), and for the CPUs they
-    run on.
+    """What was counted for all nodes of a job up to one moment (monotonic),
+    and for the CPUs they run on.
     """
 
     at_seconds: float
@@ -94,8 +94,8 @@ def asked_seconds(
     others_seconds: float | None,
     throttled_share: float | None = None,
 ) -> float | None:
-    """The CPU time that a node would have used on a machine of its own; None where its waits are
-    not known.
+    """The CPU time that a node would have used on a machine of its own;
+    None where its waits are not known.
 
     What it used and what it waited for in the periods that did not use up its quota, but no more
     than its quota, and of the wait no more than others took (docs/method.md, "Attainment").
@@ -115,8 +115,8 @@ def _taken_by_others(
     used: Mapping[str, float],
     cpu_by_host: Mapping[str, int],
 ) -> float | None:
-    """A node's part of what its CPU gave to none of this job's nodes; None where that is not
-    counted.
+    """A node's part of what its CPU gave to none of this job's nodes;
+    None where that is not counted.
     """
     cpu = cpu_by_host.get(host)
     if cpu is None or cpu not in begin.busy_seconds or cpu not in end.busy_seconds:
@@ -154,8 +154,8 @@ class AttainmentMeter:
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node that has no
-        control group.
+        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node
+        that has no control group.
         """
         self._usage = usage
         self._group_by_host = group_by_host
@@ -175,8 +175,8 @@ class AttainmentMeter:
         self._begin = self._end = self._read()
 
     def look(self) -> None:
-        """Up to now it counts, unless a process has ended meanwhile and taken its CPU time with
-        it.
+        """Up to now it counts, unless a process has ended meanwhile
+        and taken its CPU time with it.
         """
         now = self._read()
         known = self._end.nodes if self._end is not None else {}
@@ -220,8 +220,8 @@ class AttainmentMeter:
 
 
 class ThreadWaits:
-    """How long threads have waited for a CPU (/proc/TID/schedstat), those that have ended since
-    included.
+    """How long threads have waited for a CPU (/proc/TID/schedstat),
+    those that have ended since included.
 
     /proc/PID/schedstat is that of a process's first thread alone, so every thread is read.
     """
@@ -233,8 +233,8 @@ class ThreadWaits:
         self._is_counted = False
 
     def seconds(self, thread_ids: Iterable[int]) -> float | None:
-        """Of these threads, and of those of earlier calls; None on a kernel that doesn't count
-        it.
+        """Of these threads, and of those of earlier calls;
+        None on a kernel that doesn't count it.
         """
         now: dict[int, int] = {}
         for thread_id in thread_ids:
@@ -271,8 +271,8 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 
 
 def busy_seconds(stat: str) -> dict[int, float]:
-    """By CPU, the time that something ran on it or a hypervisor withheld it, by the text of
-    /proc/stat.
+    """By CPU, the time that something ran on it or a hypervisor withheld it,
+    by the text of /proc/stat.
     """
     found = {}
     for line in stat.splitlines():

@@ -18,8 +18,8 @@ MEMORY_BYTES_BY_INSTANCE_TYPE = {
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:
-    """The cores this process may use: taskset's affinity and a container's CPU quota count, not the
-    board's.
+    """The cores this process may use: taskset's affinity and a container's CPU quota count,
+    not the board's.
 
     `groups` are this process's cgroups and those above them; by default they are looked up.
     """
@@ -39,15 +39,15 @@ def cpu_of_each_node(instance_count: int) -> list[int]:
 
 
 def omp_threads(vcpus: float) -> int:
-    """One thread at least: two threads under a quota of less than two CPUs only throttle each
-    other.
+    """One thread at least: two threads under a quota of less
+    than two CPUs only throttle each other.
     """
     return max(1, int(vcpus))
 
 
 def capacity_problem(instance_type: str, instance_count: int, cores: float) -> str | None:
-    """Why `cores` can't hold that many nodes, in the words AWS uses behind "CapacityError: ", or
-    None.
+    """Why `cores` can't hold that many nodes,
+    in the words AWS uses behind "CapacityError: ", or None.
     """
     vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type)
     if vcpus is None:

@@ -141,8 +141,8 @@ def enclosing_groups() -> list[Path]:
 
 
 def cpu_limit(group: Path) -> float | None:
-    """The CPUs a group's quota allows, v1 or v2; None where it has none, or where it can't be
-    read.
+    """The CPUs a group's quota allows, v1 or v2;
+    None where it has none, or where it can't be read.
     """
     v2 = _read_lines(group / "cpu.max")
     quota, period = (
@@ -204,8 +204,8 @@ def groups_of(
 
 
 def _candidate_parents() -> Iterator[tuple[int, Path]]:
-    """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not), then v2 from our own
-    group upwards.
+    """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not),
+    then v2 from our own group upwards.
     """
     own = _own_groups()
     for version, mount_root, mount_point in _cpu_mounts():
@@ -238,8 +238,8 @@ def _groups(file: Path) -> dict[str, str]:
 
 
 def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
-    """(version, root of the mount inside its tree, mount point) of the mounts that may carry the
-    cpu controller.
+    """(version, root of the mount inside its tree, mount point) of the mounts
+    that may carry the cpu controller.
     """
     for version, mount_root, mount_point, carried in _mounts():
         if version == 2 or "cpu" in carried:
@@ -247,8 +247,8 @@ def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
 
 
 def _mounts() -> list[tuple[int, str, Path, frozenset[str]]]:
-    """(version, root of the mount inside its tree, mount point, v1 controllers) of every cgroup
-    mount, v1 first.
+    """(version, root of the mount inside its tree, mount point, v1 controllers)
+    of every cgroup mount, v1 first.
     """
     mounts = []
     for line in _read_lines(Path("/proc/self/mountinfo")):

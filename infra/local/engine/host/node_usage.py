@@ -1,5 +1,5 @@
-"""What a node's processes use of the machine, from their cgroup where it counts, otherwise from
-/proc.
+"""What a node's processes use of the machine, from their cgroup where it counts,
+otherwise from /proc.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from infra.local.interfaces import NodeUsage
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _CSTIME, _RSS = 11, 14, 21
-"""Places in /proc/<pid>/stat behind the program's name; utime, stime, cutime and cstime stand in a
-row.
+"""Places in /proc/<pid>/stat behind the program's name;
+utime, stime, cutime and cstime stand in a row.
 """
 
 
@@ -45,8 +45,8 @@ def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
     ticks = pages = 0
     for pid in pids:
         try:
-            # The second field is the program's name in brackets and may hold blanks and brackets
-            # itself.
+            # The second field is the program's name in brackets and may hold blanks
+            # and brackets itself.
             fields = (
                 Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             )
@@ -58,8 +58,8 @@ def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
 
 
 def _counted_by(cgroup: Path) -> float | None:
-    """CPU seconds as the group counts them, processes that have ended included; None where it
-    doesn't.
+    """CPU seconds as the group counts them, processes that have ended included;
+    None where it doesn't.
     """
     try:
         return (

@@ -19,8 +19,8 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class SharedSlot:
-    """The machine's training slot: held from the first of its holder's jobs until the last has
-    given it back.
+    """The machine's training slot: held from the first of its holder's jobs
+    until the last has given it back.
     """
 
     def __init__(self, address: str = _ADDRESS) -> None:
@@ -49,8 +49,8 @@ class SharedSlot:
 def training_slot(
     stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str = _ADDRESS
 ) -> Iterator[bool]:
-    """Hold the slot for one job alone. Gives False where a stop or the deadline (monotonic) came
-    first.
+    """Hold the slot for one job alone. Gives False where a stop or the deadline
+    (monotonic) came first.
     """
     slot = SharedSlot(address)
     is_held = wait_for(slot.take, stop, deadline, on_wait)
@@ -64,8 +64,8 @@ def training_slot(
 def wait_for(
     take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]
 ) -> bool:
-    """Try until it is taken; False where a stop or the deadline (monotonic) came first. `on_wait`:
-    not at once.
+    """Try until it is taken; False where a stop or the deadline (monotonic) came first.
+    `on_wait`: not at once.
     """
     pause_seconds = 0.05
     told = False

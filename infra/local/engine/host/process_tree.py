@@ -33,8 +33,8 @@ class Process:
 
 @dataclass(frozen=True)
 class Membership:
-    """What makes a process a member of a node (or of every node of a job, or of every job of an
-    engine).
+    """What makes a process a member of a node
+    (or of every node of a job, or of every job of an engine).
     """
 
     state_id: str | None = None

@@ -27,8 +27,8 @@ class _Share:
 
 
 class Room:
-    """Jobs by name, each with its nodes dealt out over the CPUs. May be used from several
-    threads.
+    """Jobs by name, each with its nodes dealt out over the CPUs.
+    May be used from several threads.
     """
 
     def __init__(self, cores: float, cpus: Sequence[int], memory_bytes: int) -> None:
@@ -60,15 +60,15 @@ class Room:
             return self._shares[job_name].cpus
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Whether such a job may run beside those that do. One alone may: capacity_problem() has
-        passed it.
+        """Whether such a job may run beside those that do.
+        One alone may: capacity_problem() has passed it.
         """
         with self._lock:
             return self._share(instance_type, instance_count) is not None
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
-        """Take room for a job, to be given back; False where it doesn't fit, or one of its name is
-        there.
+        """Take room for a job, to be given back;
+        False where it doesn't fit, or one of its name is there.
         """
         with self._lock:
             share = self._share(instance_type, instance_count)

@@ -38,8 +38,8 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<p
 
 @dataclass(frozen=True)
 class Copy:
-    """One COPY: sources in the build context, and the absolute target in the image ("…/" for a
-    folder).
+    """One COPY: sources in the build context,
+    and the absolute target in the image ("…/" for a folder).
     """
 
     sources: tuple[str, ...]

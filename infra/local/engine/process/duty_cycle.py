@@ -24,14 +24,14 @@ PERIOD_SECONDS = 0.04
 """Twice the kernel quota's (cgroups.py), since each look costs this process CPU time, too."""
 _LEAST_PAUSE_SECONDS = 0.002
 _TREE_SECONDS = 0.5
-"""Between two looks for processes that a node has started since; reading /proc takes
-milliseconds.
+"""Between two looks for processes that a node has started since;
+reading /proc takes milliseconds.
 """
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU time of a process and all its threads, by its CPU clock (clock_getcpuclockid(3)). Raises
-    OSError.
+    """CPU time of a process and all its threads, by its CPU clock (clock_getcpuclockid(3)).
+    Raises OSError.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -56,8 +56,8 @@ class NodeBudget:
 
 @dataclass
 class _Node:
-    """A node's processes by a handle that no other process can take over, and the clocks as they
-    were last read.
+    """A node's processes by a handle that no other process can take over,
+    and the clocks as they were last read.
     """
 
     host: str
@@ -111,8 +111,8 @@ class DutyCycle:
             self._set_running(node, node.budget.begin_period(share_seconds))
         while (left_seconds := end - time.monotonic()) > 0 and self._vcpus is not None:
             running = [node for node in self._nodes.values() if not node.budget.is_stopped]
-            # On its one CPU a node can't use more than the time that passes: no sooner need it be
-            # looked at.
+            # On its one CPU a node can't use more than the time that passes:
+            # no sooner need it be looked at.
             soonest = min((node.budget.left_seconds for node in running), default=left_seconds)
             time.sleep(min(left_seconds, max(soonest, _LEAST_PAUSE_SECONDS)))
             for node in running:

@@ -1,5 +1,5 @@
-"""The process engine: a job's nodes are process trees on this machine, each with its own /opt/ml
-and CPU quota.
+"""The process engine: a job's nodes are process trees on this machine,
+each with its own /opt/ml and CPU quota.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ProcessEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Take the state folder (one live engine each) and end whatever a killed predecessor left
-        running.
+        """Take the state folder (one live engine each)
+        and end whatever a killed predecessor left running.
         """
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
@@ -83,8 +83,8 @@ class ProcessEngine(ExclusiveEngine):
         return f"{vcpus:g} vCPU per node by {self._quota_reason}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the nodes' /opt/ml trees and their input/config/*.json; channels' folders exist,
-        still empty.
+        """Make the nodes' /opt/ml trees and their input/config/*.json;
+        channels' folders exist, still empty.
         """
         return make_nodes(self._state_dir, job, self._containment.has_host_names, self._image(job))
 

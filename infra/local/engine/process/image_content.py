@@ -1,5 +1,5 @@
-"""What goes into an image: the context's files, laid out for nodes, and the digests that name the
-result.
+"""What goes into an image: the context's files, laid out for nodes,
+and the digests that name the result.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Content:
 def read_content(
     context: Path, recipe: Recipe, build_args: Mapping[str, str], base: Path | None = None
 ) -> Content:
-    """Resolve a recipe against its context; raises ImageBuildError (phase COPY) where they don't
-    fit.
+    """Resolve a recipe against its context;
+    raises ImageBuildError (phase COPY) where they don't fit.
     """
     placed = _place(context, recipe.copies)
     installs = tuple(_placed_install(install, placed) for install in recipe.installs)
@@ -84,8 +84,8 @@ def read_content(
 
 
 def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
-    """Absolute path in the image -> file of the context, as COPY defines it (a folder's contents,
-    not the folder).
+    """Absolute path in the image -> file of the context,
+    as COPY defines it (a folder's contents, not the folder).
     """
     included = _included_files(context)
     placed: dict[str, Path] = {}
@@ -138,8 +138,8 @@ def _included_files(context: Path) -> list[PurePosixPath]:
 
 
 def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
-    """Folders that an ENV names, alone or in a list; a node gets these values with its own paths,
-    but for PATH.
+    """Folders that an ENV names, alone or in a list;
+    a node gets these values with its own paths, but for PATH.
     """
     values = [value for name, value in environment.items() if name != "PATH"]
     paths = [
@@ -264,8 +264,8 @@ def _image_digest(
 
 
 def is_executable(path: Path) -> bool:
-    """Whether the owner may execute it: the only part of a mode that is the same on every
-    checkout.
+    """Whether the owner may execute it: the only part of a mode that is the same
+    on every checkout.
     """
     return bool(path.stat().st_mode & 0o100)
 

@@ -1,5 +1,5 @@
-"""Images without containers: a virtual environment and the training program, named by what they are
-made of.
+"""Images without containers: a virtual environment and the training program,
+named by what they are made of.
 
 <state>/images/<digest>/image.json   digest, environment (ENV), labels, python
                         code/        what the Dockerfile copies to /opt/ml/code
@@ -58,8 +58,8 @@ class ProcessImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build `context` and tag it. Raises ImageBuildError with the failing phase and its last
-        lines.
+        """Build `context` and tag it. Raises ImageBuildError with the failing phase
+        and its last lines.
         """
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds)
         dockerfile = context / "Dockerfile"
@@ -82,8 +82,8 @@ class ProcessImageStore:
         return BuiltImage(f"sha256:{content.image_digest}", dict(recipe.labels))
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The image's folder for …/repository:tag or …/repository@sha256:…, or None if it isn't
-        here.
+        """The image's folder for …/repository:tag or …/repository@sha256:…,
+        or None if it isn't here.
         """
         match = _REFERENCE.fullmatch(image_uri)
         if not match:
@@ -109,8 +109,8 @@ class ProcessImageStore:
         ]
 
     def _recipe_of(self, image_uri: str) -> Recipe | None:
-        """What an image of this store was built with, as far as an image that is built on it
-        inherits it.
+        """What an image of this store was built with,
+        as far as an image that is built on it inherits it.
         """
         image = self.resolve(image_uri)
         if image is None:
@@ -178,8 +178,8 @@ class ProcessImageStore:
 
 
 def _is_whole(venv: Path) -> bool:
-    """Whether an environment was made to its end, is where it was made, and its Python still
-    exists.
+    """Whether an environment was made to its end, is where it was made,
+    and its Python still exists.
     """
     try:
         record = json.loads((venv / "complete.json").read_text())

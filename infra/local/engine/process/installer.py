@@ -1,5 +1,5 @@
-"""Commands of an image build, and the virtual environment they make: streamed, stoppable, with a
-deadline.
+"""Commands of an image build, and the virtual environment they make: streamed, stoppable,
+with a deadline.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class BuildRun:
         folder: Path,
         lock_fd: int,
     ) -> None:
-        """Run one command, which dies with this process. It holds the lock too, until it has
-        ended.
+        """Run one command, which dies with this process.
+        It holds the lock too, until it has ended.
         """
         self.check(phase)
         self.on_line(f"[{phase}]")
@@ -122,8 +122,8 @@ class BuildRun:
 
 @contextmanager
 def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
-    """Hold a file lock against builds of the same thing, in this process or another; gives its
-    descriptor.
+    """Hold a file lock against builds of the same thing, in this process or another;
+    gives its descriptor.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     pause_seconds = 0.05
@@ -183,8 +183,8 @@ def _install(
     run: BuildRun,
     lock_fd: int,
 ) -> None:
-    """One `pip install`, compiled to bytecode. Hashes are checked where the requirements have
-    them.
+    """One `pip install`, compiled to bytecode.
+    Hashes are checked where the requirements have them.
     """
     wanted = [*(f"-r{path}" for path in install.requirement_files), *install.packages]
     if not wanted:
@@ -226,8 +226,8 @@ def _install(
 
 
 def _write_pins(venv: Path, pattern: str) -> Path:
-    """What `pip list --format=freeze` says of the packages that the pattern finds, as a constraints
-    file.
+    """What `pip list --format=freeze` says of the packages that the pattern finds,
+    as a constraints file.
     """
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     lines = [f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=folders)]
@@ -298,8 +298,8 @@ def _uv() -> list[str]:
 
 
 def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
-    """What installers into the environments of this folder get, with the mark of this process as
-    their builder.
+    """What installers into the environments of this folder get,
+    with the mark of this process as their builder.
     """
     environment = {
         name: value
@@ -314,8 +314,8 @@ def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -
 
 
 def end_leftovers(venvs: Path) -> None:
-    """End what the installers of killed builders left running; live builders of the same folder
-    keep theirs.
+    """End what the installers of killed builders left running;
+    live builders of the same folder keep theirs.
     """
     for mark in node_marks(state_id(venvs)):
         pid, _, began = mark.removeprefix(_BUILDER).partition("/")

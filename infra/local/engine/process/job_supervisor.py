@@ -1,5 +1,5 @@
-"""The parent of a job's nodes: starts them, reports how each ended, and ends them all when the
-server is gone.
+"""The parent of a job's nodes: starts them, reports how each ended,
+and ends them all when the server is gone.
 
 It is a process of its own, so that no way of killing the server (kill -9 included) leaves nodes
 behind: its standard input is a pipe from the server, and the end of that pipe is the order to clean
@@ -37,8 +37,8 @@ _REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
-    """How to start one node. `output_fd` is inherited from the server; `cpu` is the one it may use,
-    None for all.
+    """How to start one node. `output_fd` is inherited from the server;
+    `cpu` is the one it may use, None for all.
     """
 
     host: str

@@ -49,8 +49,8 @@ SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
 
 
 class SupervisedNodes:
-    """A job's running nodes; a context that leaves none of their processes alive and none of their
-    cgroups.
+    """A job's running nodes; a context that leaves none of their processes alive and none
+    of their cgroups.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class SupervisedNodes:
         return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
 
     def limit(self, vcpus: float | None) -> None:
-        """Have the supervisor hold every node to that many vCPUs by a duty cycle; None lets them
-        run.
+        """Have the supervisor hold every node to that many vCPUs by a duty cycle;
+        None lets them run.
         """
         assert self._supervisor is not None and self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # gone, which its events say
@@ -107,8 +107,8 @@ class SupervisedNodes:
             self._supervisor.stdin.flush()
 
     def stops(self, host: str) -> tuple[int, int] | None:
-        """Periods of its duty cycle, and those it was stopped in, as the supervisor last said; None
-        without one.
+        """Periods of its duty cycle, and those it was stopped in, as the supervisor last said;
+        None without one.
         """
         return self._stops.get(host)
 
@@ -136,8 +136,8 @@ class SupervisedNodes:
         return signal_members(membership, signal.SIGTERM, without=frozenset(already | spared))
 
     def _drain_output(self) -> None:
-        """Wait until the nodes' output has been read to its end: all who could write to it have
-        ended.
+        """Wait until the nodes' output has been read to its end:
+        all who could write to it have ended.
         """
         deadline = time.monotonic() + _OUTPUT_DRAIN_SECONDS
         for reader in self._readers:
@@ -189,8 +189,8 @@ class SupervisedNodes:
                 try:
                     self._on_line(host, text, int(time.time() * 1000))
                 except Exception as error:
-                    # The node must not block on a full pipe; the error is raised when the output is
-                    # drained.
+                    # The node must not block on a full pipe;
+                    # the error is raised when the output is drained.
                     self._sink_error = self._sink_error or error
 
     def _read_events(self) -> None:

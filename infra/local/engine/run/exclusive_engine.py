@@ -26,8 +26,8 @@ _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
 
 
 class ExclusiveEngine(ABC):
-    """Holds its state folder against other live engines, and the machine while a job of its own
-    runs.
+    """Holds its state folder against other live engines,
+    and the machine while a job of its own runs.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class ExclusiveEngine(ABC):
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes (the text after "CapacityError: "), or
-        None.
+        """Why this machine can't hold that many nodes
+        (the text after "CapacityError: "), or None.
         """
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
@@ -67,8 +67,8 @@ class ExclusiveEngine(ABC):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended. Never leaves a process or container
-        behind.
+        """Run `train` on every node until all have ended.
+        Never leaves a process or container behind.
 
         It happens in the turn that `turn` gave the job. A job without one waits for a turn of its
         own first, which takes none of its runtime; `exits` is empty where a stop came before it.
@@ -83,8 +83,8 @@ class ExclusiveEngine(ABC):
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Hold the machine for the job, from before its nodes are made until what they leave is
-        uploaded.
+        """Hold the machine for the job, from before its nodes are made
+        until what they leave is uploaded.
 
         Gives False where a stop or the deadline (monotonic) came first. `on_wait` is called once,
         where another platform's job has the machine.
@@ -100,8 +100,8 @@ class ExclusiveEngine(ABC):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """The job's turn, alone on this machine; False where a stop or the deadline (monotonic)
-        came first.
+        """The job's turn, alone on this machine;
+        False where a stop or the deadline (monotonic) came first.
         """
         return training_slot(stop, deadline, on_wait)
 
@@ -117,8 +117,8 @@ class ExclusiveEngine(ABC):
         """run(), in its turn."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """SIGKILL every process of a running node, as a broken machine would end them; nothing
-        where none runs.
+        """SIGKILL every process of a running node, as a broken machine would end them;
+        nothing where none runs.
         """
         if running := self._live.get(job.job_name):
             running.kill(host)

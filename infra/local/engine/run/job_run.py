@@ -96,8 +96,8 @@ class Quota:
 
 @dataclass
 class JobRun:
-    """The state of a run. `boot_folders`, where the nodes wait at the boot barrier, or None where
-    they don't.
+    """The state of a run. `boot_folders`, where the nodes wait at the boot barrier,
+    or None where they don't.
     """
 
     nodes: Sequence[Node]
@@ -153,8 +153,8 @@ class JobRun:
     # -- the boot barrier
 
     def _pass_barriers(self, now: float) -> None:
-        """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU, and
-        seconds to go.
+        """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU,
+        and seconds to go.
         """
         if self.boot_folders is None or self._done or self._ending:
             return
@@ -180,8 +180,8 @@ class JobRun:
         self._apply_quota()
         note = self._quota_note(boot_seconds)
         if waited_for:
-            # They boot on under the quota; one that does not wait at the barrier has measured
-            # without it.
+            # They boot on under the quota; one that does not wait
+            # at the barrier has measured without it.
             note += f"; not ready by then: {', '.join(waited_for)}"
             note += " (what they have measured before ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
@@ -203,12 +203,12 @@ class JobRun:
             " in force from now"
         )
 
-    # -- what the nodes get of the CPU: it must not fail the job, which is about to be or has been
-    # measured
+    # -- what the nodes get of the CPU: it must not fail the job,
+    # which is about to be or has been measured
 
     def _measure(self, now: float) -> None:
-        """Look now and then. Nodes that don't wait at the barrier measure from their start to the
-        first one's end.
+        """Look now and then. Nodes that don't wait at the barrier measure from their start
+        to the first one's end.
         """
         if self._meter is None:
             if (
@@ -358,8 +358,8 @@ class JobRun:
         return RunResult(exits, culprit.host, failure_reason(culprit, len(exits)))
 
     def _lost_result(self) -> RunResult:
-        """The supervisor is gone and took the nodes with it: the platform's fault, in AWS's class
-        for that.
+        """The supervisor is gone and took the nodes with it: the platform's fault,
+        in AWS's class for that.
         """
         with contextlib.suppress(queue.Empty):
             while True:

@@ -27,8 +27,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def brings_own_code(job: JobSpec) -> bool:
-    """Whether the toolkit is to download the job's code (sourcedir.tar.gz) instead of running the
-    image's.
+    """Whether the toolkit is to download the job's code
+    (sourcedir.tar.gz) instead of running the image's.
     """
     value = job.hyperparameters.get("sagemaker_submit_directory")
     if not value:
@@ -44,12 +44,12 @@ def has_own_python(job: JobSpec) -> bool:
 
 
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
-    """Only the image's own program is known to wait at the barrier; any other would run on without
-    a quota.
+    """Only the image's own program is known to wait at the barrier;
+    any other would run on without a quota.
     """
     own_program = image_environment.get("SAGEMAKER_PROGRAM")
-    # The toolkit's order: the environment, where the job's ENV replaces the image's, before the
-    # hyperparameter.
+    # The toolkit's order: the environment, where the job's ENV replaces the image's,
+    # before the hyperparameter.
     program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get(
         "sagemaker_program"
     )
@@ -68,8 +68,8 @@ def node_environment(
     state_id: str,
     parent_environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Later wins: what comes through from here, the image's ENV, the request's Environment, the
-    platform's own.
+    """Later wins: what comes through from here, the image's ENV, the request's Environment,
+    the platform's own.
     """
     parent = os.environ if parent_environment is None else parent_environment
     environment = node_environment_of(parent)
@@ -95,8 +95,8 @@ def node_environment(
 def container_environment(
     job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
 ) -> dict[str, str]:
-    """What a container gets beside its image's ENV: the request's Environment, and the platform's
-    own, which wins.
+    """What a container gets beside its image's ENV: the request's Environment,
+    and the platform's own, which wins.
     """
     environment = {
         "PYTHONUNBUFFERED": "1",
@@ -108,8 +108,8 @@ def container_environment(
 
 
 def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Both spellings with loopback in them: the toolkit fetches the job's code from the
-    platform.
+    """Both spellings with loopback in them:
+    the toolkit fetches the job's code from the platform.
     """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
     given = {
@@ -221,7 +221,7 @@ def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
         rest = file.read()
     python = os.fsencode(shlex.quote(str(scripts / "python")))
     copy = scripts / script.name
-    # The kernel takes neither a long path nor one with spaces after #!; to Python the second line
-    # is a text.
+    # The kernel takes neither a long path nor one with spaces after #!;
+    # to Python the second line is a text.
     copy.write_bytes(b"#!/bin/sh\n'''exec' " + python + b""" "$0" "$@"\n' '''\n""" + rest)
     copy.chmod(0o755)

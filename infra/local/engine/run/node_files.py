@@ -1,5 +1,5 @@
-"""A job's files: one tree per node, laid out as /opt/ml is, with the configuration that the
-toolkits read.
+"""A job's files: one tree per node, laid out as /opt/ml is,
+with the configuration that the toolkits read.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    what the image has elsewhere, by its absolute path
@@ -42,8 +42,8 @@ _FOLDERS = (
 
 
 def state_id(state_dir: Path) -> str:
-    """A short name for an engine's state folder: it marks processes and cgroups as this
-    engine's.
+    """A short name for an engine's state folder:
+    it marks processes and cgroups as this engine's.
     """
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
 
@@ -59,8 +59,8 @@ def node_folder(node: Node) -> Path:
 
 
 def in_node(path: str, node: Node) -> str:
-    """A container's path as it is in this node's tree: /opt/ml, and what the image has; any other
-    stays as it is.
+    """A container's path as it is in this node's tree: /opt/ml, and what the image has;
+    any other stays as it is.
     """
     if _is_below_opt_ml(path):
         return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
@@ -69,8 +69,8 @@ def in_node(path: str, node: Node) -> str:
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """The image's WORKDIR in this node's tree; for one that nodes don't have, such as /, the node's
-    home.
+    """The image's WORKDIR in this node's tree;
+    for one that nodes don't have, such as /, the node's home.
     """
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
@@ -115,8 +115,8 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
 
 
 def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]) -> list[Node]:
-    """Make the trees of nodes that are containers with these addresses: each finds its own at
-    /opt/ml.
+    """Make the trees of nodes that are containers with these addresses:
+    each finds its own at /opt/ml.
     """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)

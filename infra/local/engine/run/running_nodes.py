@@ -1,5 +1,5 @@
-"""What a job's run asks of its running nodes, whatever they are: processes of this machine or
-containers.
+"""What a job's run asks of its running nodes, whatever they are:
+processes of this machine or containers.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from infra.local.interfaces import NodeUsage
 
 Event = dict[str, Any]
-"""{"event": "started" | "not_started" | "ended" | "supervisor_lost", "host", "exit_code"?,
-"error"?}.
+"""{"event": "started" | "not_started" | "ended" | "supervisor_lost", "host",
+"exit_code"?, "error"?}.
 """
 
 
@@ -29,8 +29,8 @@ class RunningNodes(Protocol):
         """SIGKILL to every process of a node."""
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """SIGTERM to the processes of a node that have not had one (`already`); returns whom it
-        reached.
+        """SIGTERM to the processes of a node that have not had one (`already`);
+        returns whom it reached.
         """
 
     def thread_ids(self, host: str) -> Sequence[int]:
@@ -42,6 +42,6 @@ class RunningNodes(Protocol):
         """
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Host -> what its processes use now, of nodes of that many vCPUs; those not started yet
-        are left out.
+        """Host -> what its processes use now, of nodes of that many vCPUs;
+        those not started yet are left out.
         """
