@@ -342,8 +342,8 @@ def print_ratios(rows: Sequence[dict[str, Any]]) -> None:
         attained = "-" if row["attained"] is None else f"{row['attained']:.0%}"
         print(
             f"{row['way']:8} {row['nodes']:>2} {row['neighbours']:>10}"
-            f" {row['units_per_cpu_second']:>9.2f} {row['units_per_wall_second']:>10.2f}"
-            f" {attained:>8}"
+            f" {row['units_per_cpu_second']:>9.2f}"
+            f" {row['units_per_wall_second']:>10.2f} {attained:>8}"
         )
 
 
@@ -422,8 +422,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
     if max(options.counts) > most + 1e-9:
         parser.error(
-            f"--counts: {max(options.counts)} nodes of {options.instance_type} do not fit;"
-            f" {most:g} do"
+            f"--counts: {max(options.counts)} nodes of {options.instance_type} do"
+            f" not fit; {most:g} do"
         )
     return options
 

@@ -227,8 +227,8 @@ def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def table(result: Mapping[str, Any]) -> str:
     """The result for a terminal."""
     head = (
-        f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11} {'calls per job':>14}"
-        f" {'load':>5}"
+        f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11}"
+        f" {'calls per job':>14} {'load':>5}"
     )
     lines = [
         f"{sweep['jobs']:5d} {sweep['wall_seconds']:7.1f} s {sweep['peak_rss_mb']:5d} MB"

@@ -33,8 +33,8 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
 
     program = init_script(script, output, force)
     print_text(
-        f"{output} is written for {program}; next: nodesweep plan {output}, then nodesweep run"
-        f" {output}"
+        f"{output} is written for {program}; next: nodesweep plan {output},"
+        f" then nodesweep run {output}"
     )
 
 

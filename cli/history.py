@@ -64,8 +64,8 @@ def _files(s3: Any, config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]
     if not files:
         known = ", ".join(list_benchmarks(s3, config.platform)) or "none"
         raise HistoryError(
-            f"no history of {benchmark!r} in s3://{config.platform.bucket}; benchmarks with one:"
-            f" {known}"
+            f"no history of {benchmark!r} in s3://{config.platform.bucket};"
+            f" benchmarks with one: {known}"
         )
     return files
 

@@ -117,6 +117,6 @@ def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise LocalPlatformError(
-            f"`{shlex.join(['python', '-m', 'infra.local', *arguments])}` gave no answer within"
-            f" {seconds:g} s"
+            f"`{shlex.join(['python', '-m', 'infra.local', *arguments])}` gave no answer"
+            f" within {seconds:g} s"
         ) from None

@@ -313,8 +313,8 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
     if benchmark.platform.autostart and is_over(benchmark.platform):
         print_text(
-            f"the platform at {benchmark.platform.endpoint_url} is not running, and so is no job of"
-            f" {sweep_id}"
+            f"the platform at {benchmark.platform.endpoint_url} is not running,"
+            f" and so is no job of {sweep_id}"
         )
         return
     with flow_session(benchmark.platform, autostart=False):

@@ -79,8 +79,8 @@ def _packages(facts: Facts) -> list[str]:
         else f", where ECR has {config.image.repository} (image.repository): ask by plan --online"
     )
     return [
-        f"{packages.path} becomes a layer of the image, built once for its content and that"
-        f" image{where}"
+        f"{packages.path} becomes a layer of the image,"
+        f" built once for its content and that image{where}"
     ]
 
 

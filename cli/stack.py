@@ -59,7 +59,7 @@ def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:
     status = stack["StackStatus"]
     if status not in _DEPLOYED:
         raise ConfigError(
-            f"the stack {name} in {region} is {status}; see its events, and try again once it is"
-            " deployed"
+            f"the stack {name} in {region} is {status};"
+            " see its events, and try again once it is deployed"
         )
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}

@@ -80,15 +80,15 @@ class InstanceType(_Row):
         le=8,
         description=(
             "Devices the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per Trainium"
-            " chip; null: unknown (Trainium2's are paired as the job says), or none on a CPU"
-            " instance."
+            " chip; null: unknown (Trainium2's are paired as the job says),"
+            " or none on a CPU instance."
         ),
     )
     vcpus: float | None = Field(
         gt=0,
         description=(
-            "vCPUs per node; on an emulated node its CPU quota, which may be a fraction. Null:"
-            " unknown."
+            "vCPUs per node; on an emulated node its CPU quota,"
+            " which may be a fraction. Null: unknown."
         ),
     )
     memory_gib: float | None = Field(
@@ -128,8 +128,8 @@ class InstanceType(_Row):
         gt=0,
         le=1000,
         description=(
-            "USD per node-hour of training, on demand, in price_region; null: unknown, see"
-            " price_note."
+            "USD per node-hour of training, on demand, in price_region;"
+            " null: unknown, see price_note."
         ),
     )
     price_region: str | None = Field(
@@ -171,8 +171,8 @@ class InstanceType(_Row):
         if self.accelerators == 0 and any(fact is not None for fact in accelerator_facts):
             raise ValueError(
                 f"{self.instance_type}: accelerators is 0, but accelerator, accelerator_memory_gib"
-                f" and devices_per_accelerator are {accelerator_facts}; a CPU instance has three"
-                " nulls"
+                f" and devices_per_accelerator are {accelerator_facts};"
+                " a CPU instance has three nulls"
             )
         price_facts = (self.price_region, self.price_source, self.price_date)
         if any((fact is None) != (self.on_demand_usd_per_hour is None) for fact in price_facts):
@@ -185,8 +185,8 @@ class InstanceType(_Row):
             raise ValueError(f"{self.instance_type}: no price; say why in price_note")
         if self.emulated != self.instance_type.startswith("ml.local."):
             raise ValueError(
-                f"{self.instance_type}: emulated is {self.emulated}; true for ml.local.* and only"
-                " there"
+                f"{self.instance_type}: emulated is {self.emulated};"
+                " true for ml.local.* and only there"
             )
         return self
 

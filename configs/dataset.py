@@ -20,8 +20,8 @@ class ExpectationConfig(Section):
 
     type: str = Field(
         description=(
-            "A built-in expectation, e.g. expect_column_values_to_be_between; an unknown one is"
-            " refused."
+            "A built-in expectation, e.g. expect_column_values_to_be_between;"
+            " an unknown one is refused."
         )
     )
     kwargs: dict[str, Any] = Field(
@@ -46,22 +46,22 @@ class DatasetConfig(Section):
     name: Slug = Field(description="Short name, part of the S3 prefix. Change it with the dataset.")
     source: DatasetSource = Field(
         description=(
-            "A directory (relative to the config file) or an s3://bucket/prefix that holds the"
-            " files."
+            "A directory (relative to the config file) or an s3://bucket/prefix"
+            " that holds the files."
         )
     )
     format: Literal["parquet", "csv", "files"] = Field(
         description=(
-            "parquet or csv: tables, every *.parquet or *.csv under source; files: whatever lies"
-            " there."
+            "parquet or csv: tables, every *.parquet or *.csv under source;"
+            " files: whatever lies there."
         )
     )
     channel: ChannelName | None = Field(
         default="training",
         description=(
             "SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects."
-            " null, for format files: each folder directly under source is a channel of its own"
-            " name."
+            " null, for format files: each folder directly under source is a channel"
+            " of its own name."
         ),
     )
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
@@ -78,8 +78,8 @@ class DatasetConfig(Section):
     expectations: tuple[ExpectationConfig, ...] = Field(
         default=(),
         description=(
-            "Checked on every table; at least one, since an empty suite always succeeds. Not for"
-            " format files."
+            "Checked on every table; at least one, since an empty suite always succeeds."
+            " Not for format files."
         ),
     )
     min_rows: int | None = Field(
@@ -91,8 +91,8 @@ class DatasetConfig(Section):
     unique_columns: tuple[str, ...] = Field(
         default=(),
         description=(
-            "Columns whose values, taken together, may occur once over all files. Empty: not"
-            " checked."
+            "Columns whose values, taken together, may occur once over all files."
+            " Empty: not checked."
         ),
     )
     max_age_days: float | None = Field(
@@ -110,8 +110,8 @@ class DatasetConfig(Section):
             and self.min_rows > self.max_rows
         ):
             raise ValueError(
-                f"min_rows is {self.min_rows} and max_rows is {self.max_rows}: no dataset has such"
-                " rows"
+                f"min_rows is {self.min_rows} and max_rows is {self.max_rows}:"
+                " no dataset has such rows"
             )
         return self
 
@@ -139,8 +139,8 @@ class DatasetConfig(Section):
                 )
             if self.channel is None:
                 raise ValueError(
-                    f"channel: null makes channels of folders, for format files; {self.format}"
-                    " has one"
+                    "channel: null makes channels of folders, for format files;"
+                    f" {self.format} has one"
                 )
             return self
         given = [

@@ -74,8 +74,8 @@ class TorchDistributed(Section):
     processes_per_node: ProcessesPerNode | None = Field(
         default=None,
         description=(
-            "Processes torchrun starts per node; null: one per accelerator, or one on a CPU"
-            " instance."
+            "Processes torchrun starts per node;"
+            " null: one per accelerator, or one on a CPU instance."
         ),
     )
     smddp: bool = Field(

@@ -50,8 +50,8 @@ class CheckpointConfig(Section):
         pattern=r"^/\S*[^/\s]$",
         max_length=4096,
         description=(
-            "Absolute directory in the container; what your program writes checkpoints to and"
-            " resumes from."
+            "Absolute directory in the container;"
+            " what your program writes checkpoints to and resumes from."
         ),
     )
 
@@ -73,8 +73,8 @@ class VpcConfig(Section):
         min_length=1,
         max_length=5,
         description=(
-            "Security group ids, 1–5. They must allow all traffic from themselves, in and out, or"
-            " jobs hang."
+            "Security group ids, 1–5. They must allow all traffic from themselves,"
+            " in and out, or jobs hang."
         ),
     )
 
@@ -139,8 +139,8 @@ class JobFeatures(Section):
         ge=0,
         le=21_600,
         description=(
-            "Warm pool: nodes stay, billed, this long after a job for the next one of the same node"
-            " count."
+            "Warm pool: nodes stay, billed, this long after a job for the next one"
+            " of the same node count."
         ),
     )
     vpc: VpcConfig | None = Field(
@@ -166,8 +166,8 @@ class JobFeatures(Section):
         default_factory=dict,
         max_length=MAX_EXTRA_CHANNELS,
         description=(
-            "Further input channels by name: a file system (FSxLustre, EFS) or objects in S3. Not"
-            " validated."
+            "Further input channels by name: a file system"
+            " (FSxLustre, EFS) or objects in S3. Not validated."
         ),
     )
     tensorboard: bool = Field(

@@ -43,8 +43,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
     folder = path.resolve().parent
     if not _is_text(str(folder)):
         raise ConfigError(
-            f"{path}: the name of its directory is not UTF-8, and records hold it as text;"
-            " rename it"
+            f"{path}: the name of its directory is not UTF-8,"
+            " and records hold it as text; rename it"
         )
     return parse_config(raw, origin=str(path)).with_absolute_paths(folder)
 

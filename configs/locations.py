@@ -58,8 +58,8 @@ def _check_path(path: str) -> str:
 def _check_image(reference: str) -> str:
     if _URL.match(reference) or re.search(r"\s", reference):
         raise ValueError(
-            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, without https://"
-            " or blanks"
+            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…,"
+            " without https:// or blanks"
         )
     return reference
 

@@ -61,8 +61,8 @@ class ImageConfig(Section):
         pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$",
         max_length=256,
         description=(
-            "ECR repository the image is pushed to. A repository whose tags can be moved is"
-            " refused."
+            "ECR repository the image is pushed to."
+            " A repository whose tags can be moved is refused."
         ),
     )
     context: LocalDirectory | None = Field(
@@ -113,8 +113,8 @@ class ImageConfig(Section):
     uri: ImageReference | None = Field(
         default=None,
         description=(
-            "Full URI of an image that already exists; set, nothing is built. Pin it by digest"
-            " (…@sha256:…)."
+            "Full URI of an image that already exists; set, nothing is built."
+            " Pin it by digest (…@sha256:…)."
         ),
     )
 
@@ -164,8 +164,8 @@ class SweepConfig(Section):
         gt=0,
         description=(
             "USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No"
-            " attempt is started that could pass it together with what the sweep's jobs cost; null:"
-            " no limit."
+            " attempt is started that could pass it together"
+            " with what the sweep's jobs cost; null: no limit."
         ),
     )
     poll_interval_seconds: Annotated[float, NOT_MEASURED] = Field(
@@ -197,8 +197,8 @@ class SweepConfig(Section):
         le=1000,
         description=(
             "Attempts beyond each point's first that the whole sweep may make, those of resumes and"
-            " retried runs included; after them a failed point stays failed. Null: no limit but"
-            " max_attempts."
+            " retried runs included; after them a failed point stays failed."
+            " Null: no limit but max_attempts."
         ),
     )
     concurrency_limit: Annotated[str | None, NOT_MEASURED] = Field(
@@ -214,8 +214,8 @@ class SweepConfig(Section):
         default=None,
         ge=1,
         description=(
-            "Points (jobs) with a completed run that a sweep needs to count as done; null: all of"
-            " them."
+            "Points (jobs) with a completed run that a sweep needs to count as done;"
+            " null: all of them."
         ),
     )
     smoke: Annotated[Literal["auto", "never"], NOT_MEASURED] = Field(
@@ -231,8 +231,8 @@ class SweepConfig(Section):
         default="stop",
         description=(
             "What a cancelled run does to its running jobs: stop: they are stopped; leave: they run"
-            " on, and `--resume` or `collect` takes their results. A run that crashes always leaves"
-            " them."
+            " on, and `--resume` or `collect` takes their results."
+            " A run that crashes always leaves them."
         ),
     )
 
@@ -241,8 +241,8 @@ class SweepConfig(Section):
     def _distinct_and_sorted(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(value)) != len(value):
             raise ValueError(
-                f"node counts {list(value)} repeat a number; use sweep.repeats to measure one"
-                " several times"
+                f"node counts {list(value)} repeat a number;"
+                " use sweep.repeats to measure one several times"
             )
         return tuple(sorted(value))
 
@@ -273,8 +273,8 @@ class ParityConfig(Section):
         default=0.02,
         ge=0,
         description=(
-            "Largest absolute difference of a point's final metric from the baseline's; in the"
-            " metric's unit."
+            "Largest absolute difference of a point's final metric from the baseline's;"
+            " in the metric's unit."
         ),
     )
     target_metric: float | None = Field(
@@ -320,8 +320,8 @@ class ReportConfig(Section):
     directory: LocalDirectory = Field(
         default="reports",
         description=(
-            "Local directory (relative to where the command runs); <sweep_id>/ and latest are made"
-            " in it."
+            "Local directory (relative to where the command runs);"
+            " <sweep_id>/ and latest are made in it."
         ),
     )
     parity: ParityConfig = Field(
@@ -380,15 +380,15 @@ class PlatformConfig(Section):
     create_missing: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
-            "Create the bucket and the ECR repository if missing. Leave off where CloudFormation"
-            " owns them."
+            "Create the bucket and the ECR repository if missing."
+            " Leave off where CloudFormation owns them."
         ),
     )
     autostart: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
-            "Start the platform of infra/local at endpoint_url when nothing answers there; stop it"
-            " afterwards."
+            "Start the platform of infra/local at endpoint_url when nothing answers there;"
+            " stop it afterwards."
         ),
     )
     state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(

@@ -115,15 +115,15 @@ class _StrictLoader(yaml.SafeLoader):
             )
         if ":" in text:
             raise _error(
-                f"{text} is a number of base 60 to some readers of YAML, a text to others; put a"
-                " text in quotes",
+                f"{text} is a number of base 60 to some readers of YAML, a text to others;"
+                " put a text in quotes",
                 node.start_mark,
             )
         if _short(node.tag) == "!!int" and _OCTAL.fullmatch(text):
             octal, decimal = int(text, 8), int(text)
             raise _error(
-                f"{text} is {octal} to some readers of YAML and {decimal} to others; write {octal}"
-                f" or {decimal}",
+                f"{text} is {octal} to some readers of YAML and {decimal} to others;"
+                f" write {octal} or {decimal}",
                 node.start_mark,
             )
 

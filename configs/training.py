@@ -46,8 +46,8 @@ class BatchConfig(Section):
 
     policy: Annotated[Literal["fixed_global", "fixed_per_replica"], NOT_COMPARED] = Field(
         description=(
-            "fixed_global: same total batch at every N (strong scaling); fixed_per_replica: it"
-            " grows with N."
+            "fixed_global: same total batch at every N (strong scaling);"
+            " fixed_per_replica: it grows with N."
         )
     )
     size: int = Field(
@@ -74,8 +74,8 @@ class LearningRateConfig(Section):
     value: float = Field(gt=0, description="Learning rate at the smallest node count.")
     rule: Annotated[Literal["none", "linear", "sqrt"], NOT_COMPARED] = Field(
         description=(
-            "none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677); sqrt: x its root"
-            " (Adam-like)."
+            "none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677);"
+            " sqrt: x its root (Adam-like)."
         )
     )
 
@@ -140,8 +140,8 @@ class TrainingConfig(JobFeatures):
         repr=False,
         description=(
             "Environment variables of the container; who may describe the job sees them. A value"
-            " ${NAME} is that variable of the process that runs the flow: no record has more than"
-            " the name."
+            " ${NAME} is that variable of the process that runs the flow:"
+            " no record has more than the name."
         ),
     )
     metric_definitions: Annotated[dict[str, str], NOT_COMPARED] = Field(
@@ -181,8 +181,8 @@ class TrainingConfig(JobFeatures):
             if self.batch is None and named & _OF_BATCH:
                 raise ValueError(
                     f"hyperparameter {key!r}: {scalar!r} is filled from training.batch, which is"
-                    " not given; set training.batch, or write the number that the program is"
-                    " to get"
+                    " not given; set training.batch,"
+                    " or write the number that the program is to get"
                 )
             if self.learning_rate is None and "learning_rate" in named:
                 raise ValueError(

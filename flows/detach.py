@@ -93,8 +93,8 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     ):  # perhaps before SageMaker knew the last job that was accepted
         stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(
-            f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)} of its jobs had"
-            " started"
+            f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)}"
+            " of its jobs had started"
         )
     if failed is not None:
         raise RunFailed(

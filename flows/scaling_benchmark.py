@@ -261,8 +261,8 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
     """A sweep that there is goes on with its own config alone; raises PreflightRefused."""
     if not names.sweep_matches(sweep, config):
         raise PreflightRefused(
-            f"--resume {sweep}: it was started with another config; restore that config or start"
-            " anew"
+            f"--resume {sweep}: it was started with another config;"
+            " restore that config or start anew"
         )
 
 

@@ -36,8 +36,8 @@ def stop_sweep(
     # The mark first: whoever runs the sweep either sees it before it sends a job,
     # or has claimed that job by now.
     with best_effort(
-        f"sweep {sweep_id} can't be marked as stopped, so where it still runs it may submit further"
-        " jobs"
+        f"sweep {sweep_id} can't be marked as stopped,"
+        " so where it still runs it may submit further jobs"
     ):
         mark_sweep_stopped(platform, sweep_id)
     with best_effort(f"whether sweep {sweep_id} has begun is not known"):

@@ -87,8 +87,8 @@ class Silence:
             ) from reason
         if not is_said:
             logger.warning(
-                "no answer from %s for %.0f s; waiting for its answer to %s, and giving up after"
-                " %.0f s",
+                "no answer from %s for %.0f s; waiting for its answer to %s,"
+                " and giving up after %.0f s",
                 self._endpoint_url, waited, operation, self._give_up_seconds,
             )  # fmt: skip
 

@@ -56,8 +56,8 @@ from benchmarks.chaos.world import forget, prefect_server
 from scaling.names import pretty_json
 
 _HEADINGS = (
-    f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7}  verdict "
-    " disturbances"
+    f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7} "
+    " verdict  disturbances"
 )
 
 
@@ -106,8 +106,8 @@ def main(argv: Sequence[str]) -> int:
     summary, seconds = result["summary"], result["seconds_per_seed"]
     print(f"{summary['runs']} runs, {summary['broken_runs']} broken, {summary['tries']} tries")
     print(
-        f"per seed: {seconds['wall']:.1f} s, {seconds['cpu']:.1f} s of CPU time, {options.at_once}"
-        " at once"
+        f"per seed: {seconds['wall']:.1f} s, {seconds['cpu']:.1f} s of CPU time,"
+        f" {options.at_once} at once"
     )
     print(f"struck: {summary['struck']}")
     print(f"faults of single calls: {summary['faults']}")

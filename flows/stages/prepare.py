@@ -118,8 +118,8 @@ def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> 
     if digest != recorded_digest:
         raise PreflightRefused(
             f"dataset.source: the objects under {section.source} are no longer those the sweep"
-            f" began with (digest {digest}, recorded {recorded_digest}); restore them, or start a"
-            " new sweep"
+            f" began with (digest {digest}, recorded {recorded_digest});"
+            " restore them, or start a new sweep"
         )
 
 

@@ -49,8 +49,8 @@ class _PlainLoader(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise _error(
-                f"*{str(event.anchor)[:80]} is an alias, which is not read here; write the"
-                " value out",
+                f"*{str(event.anchor)[:80]} is an alias, which is not read here;"
+                " write the value out",
                 event,
             )
         if self._depth == MAX_DEPTH:

@@ -38,8 +38,8 @@ class ClockStatistics(Part):
     efficiency_interval: Interval | None = Field(description="95 % interval of E(N).")
     doubling_ratio: float | None = Field(
         description=(
-            "S(N)/S(N/2), on the row of N, the doubled count; null where N/2 was not measured. 2 is"
-            " perfect."
+            "S(N)/S(N/2), on the row of N, the doubled count;"
+            " null where N/2 was not measured. 2 is perfect."
         )
     )
     doubling_ratio_interval: Interval | None = Field(
@@ -47,8 +47,8 @@ class ClockStatistics(Part):
     )
     karp_flatt: float | None = Field(
         description=(
-            "Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline. Rising: growing"
-            " overhead."
+            "Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline."
+            " Rising: growing overhead."
         )
     )
 

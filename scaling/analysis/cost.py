@@ -54,8 +54,8 @@ class RunCosts(Part):
     )
     total_usd: float | None = Field(
         description=(
-            "The run and the warm pool kept after it: what budget, Pareto front and comparisons are"
-            " judged by."
+            "The run and the warm pool kept after it: what budget,"
+            " Pareto front and comparisons are judged by."
         )
     )
     epoch_usd: float | None = Field(

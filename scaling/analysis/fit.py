@@ -133,8 +133,8 @@ _LAWS = (
                 "c",
                 "s",
                 "2·M/B times the steps at N0: M bytes of gradients over a link of B bytes/s",
-                "2·M/B times the steps per sample at N0: M bytes of gradients over a link of B"
-                " bytes/s",
+                "2·M/B times the steps per sample at N0:"
+                " M bytes of gradients over a link of B bytes/s",
             ),
         ),
         columns=lambda n, r: (np.ones_like(n), r * (n - 1)),

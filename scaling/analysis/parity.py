@@ -38,8 +38,8 @@ class Parity(Part):
 
     verdict: Verdict = Field(
         description=(
-            "baseline; same: within the tolerance; reached_target; different: throughput only;"
-            " unknown."
+            "baseline; same: within the tolerance; reached_target;"
+            " different: throughput only; unknown."
         )
     )
     reason: str = Field(description="What the verdict rests on.")
@@ -83,8 +83,8 @@ def judge_parity(
     within = _within(worse, rule.tolerance)
     reason = (
         f"{format_value(metric.value)} against the baseline's {format_value(base.value)}, tolerance"
-        f" {format_value(rule.tolerance)}; fewer than {TESTED_FROM_REPEATS} runs each, so not"
-        " tested"
+        f" {format_value(rule.tolerance)}; fewer"
+        f" than {TESTED_FROM_REPEATS} runs each, so not tested"
     )
     return Parity(verdict="same" if within else "different", reason=reason)
 

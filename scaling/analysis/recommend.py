@@ -61,8 +61,8 @@ class Recommendation(Part):
 
     rule: Rule = Field(
         description=(
-            "efficiency: the largest count that is efficient enough; deadline: the cheapest that"
-            " meets it."
+            "efficiency: the largest count that is efficient enough;"
+            " deadline: the cheapest that meets it."
         )
     )
     deadline_clock: DeadlineClock | None = Field(
@@ -246,8 +246,8 @@ def _efficiency_reason(
     if chosen.doubling_ratio is None:
         notes = [
             (
-                f"half of {chosen.nodes} has no train time to compare with, so its doubling ratio"
-                " was not judged"
+                f"half of {chosen.nodes} has no train time to compare with,"
+                " so its doubling ratio was not judged"
             ),
             *notes,
         ]
@@ -326,8 +326,8 @@ def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> st
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
         return (
-            f"{what} {shown} is that of {nodes_text(chosen.nodes)}, and the train time is not"
-            " shorter"
+            f"{what} {shown} is that of {nodes_text(chosen.nodes)},"
+            " and the train time is not shorter"
         )
     return f"{what} {shown} is {_just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
 

@@ -86,8 +86,8 @@ class SummaryRow(Part):
     )
     accelerator_efficiency: float | None = Field(
         description=(
-            "T of one process / (world size x T(N)); null where one process on one node was not"
-            " measured."
+            "T of one process / (world size x T(N));"
+            " null where one process on one node was not measured."
         )
     )
     steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
@@ -110,8 +110,8 @@ class SummaryRow(Part):
             "superlinear: E > 1; retrograde: slower than some smaller node count; throughput_only:"
             " the final metric is not shown to be the baseline's, so T is not a time-to-train;"
             " world_size_unconfirmed: nothing in a used run says how many processes worked"
-            " together; starved: an emulated node got less of the CPU than it asked for, so T is"
-            " too long."
+            " together; starved: an emulated node got less of the CPU than it asked for,"
+            " so T is too long."
         )
     )
 

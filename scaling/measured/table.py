@@ -137,8 +137,8 @@ def _row_problems(
         )
     if world_size is not None and world_size < nodes:
         problems.append(
-            f"world_size is {world_size}; expected at least one process on each of the {nodes}"
-            " nodes"
+            f"world_size is {world_size}; expected at least one process on each"
+            f" of the {nodes} nodes"
         )
     if outcome.train_clock is None and outcome.completed:
         (column,) = (name for name in TIME_COLUMNS if name in values)
@@ -197,8 +197,8 @@ def _table_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
         found = {value for outcome in outcomes if (value := getattr(outcome, column))}
         if len(found) > 1:
             problems.append(
-                f"{column}: {len(found)} different {described} ({_listed(found)}); give each its"
-                " own table"
+                f"{column}: {len(found)} different {described} ({_listed(found)});"
+                " give each its own table"
             )
     problems += _gaps("batch_policy", [outcome.batch_policy for outcome in outcomes])
     problems += _gaps("cost_usd", [outcome.given_cost_usd for outcome in completed])
@@ -243,8 +243,8 @@ def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
     ]
     if len(found := per_policy["fixed_global"]) > 1:
         problems.append(
-            f"global_batch_size: different ones ({_listed(found)}), but batch_policy is"
-            " fixed_global"
+            f"global_batch_size: different ones ({_listed(found)}),"
+            " but batch_policy is fixed_global"
         )
     if len(found := per_policy["fixed_per_replica"]) > 1:
         problems.append(

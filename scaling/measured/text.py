@@ -125,8 +125,8 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
                 yield line, cells
     except csv.Error as error:
         raise MeasuredTableError(
-            f"the row that starts in line {line + 1} is no CSV row, is a quote not closed?"
-            f" ({error})"
+            f"the row that starts in line {line + 1} is no CSV row,"
+            f" is a quote not closed? ({error})"
         ) from None
 
 

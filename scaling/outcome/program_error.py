@@ -64,12 +64,12 @@ _SIGNAL_ADVICE = {
         " data-loader processes or a larger instance type"
     ),
     "SIGSEGV": (
-        "native code crashed: check that the packages that you install fit the image's torch and"
-        " CUDA"
+        "native code crashed: check that the packages"
+        " that you install fit the image's torch and CUDA"
     ),
     "SIGBUS": (
-        "a memory-mapped file or the shared memory of the data loader's processes ran out: use"
-        " fewer of them"
+        "a memory-mapped file or the shared memory of the data loader's processes ran out:"
+        " use fewer of them"
     ),
 }
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")

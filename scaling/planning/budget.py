@@ -61,8 +61,8 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     text = (
         f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job"
         f" included and the time to download and upload not, x {attempts}, x"
-        f" {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region},"
-        f" {price.date})"
+        f" {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h"
+        f" ({price.region}, {price.date})"
     )
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
 
@@ -141,8 +141,8 @@ class Allowance:
             return None
         return (
             f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost"
-            f" {spent:.2f} so far, and this attempt can cost {bound:.2f} more; raise it and go on"
-            " with --resume"
+            f" {spent:.2f} so far, and this attempt can cost {bound:.2f} more;"
+            " raise it and go on with --resume"
         )
 
     def _most_node_seconds(self, job_name: str) -> float:

@@ -96,8 +96,8 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
     if NOT_ISOLATED in isolation:
         yield (
             "Nodes not isolated: all of them shared the cores of one machine without a quota, so"
-            " few nodes may have had the processors of many; the speedup says little about separate"
-            " machines."
+            " few nodes may have had the processors of many;"
+            " the speedup says little about separate machines."
         )
     if DUTY_CYCLE in isolation:
         yield (
@@ -115,8 +115,8 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
     ]
     if loose:
         yield (
-            f"CPU quota not in force when training started, at {_nodes(loose)}: those times are too"
-            " short."
+            f"CPU quota not in force when training started, at {_nodes(loose)}:"
+            " those times are too short."
         )
 
 
@@ -260,8 +260,8 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
     for count in range(1, MIN_REPEATS):
         if at := [row.nodes for row in evidence.report.summary if row.n == count]:
             yield (
-                f"n = {count} at {_nodes(at)}: no interval from repeats, so noise from run to run"
-                " is unknown."
+                f"n = {count} at {_nodes(at)}: no interval from repeats,"
+                " so noise from run to run is unknown."
             )
     if few := [
         row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS
@@ -316,14 +316,14 @@ def _shape(evidence: Evidence) -> Iterator[str]:
     if noisy := [row.nodes for row in flagged if row.superlinear_by_noise]:
         at = _nodes(noisy)
         yield (
-            f"Superlinear at {at} by no more than the runs vary: the interval of the efficiency"
-            " holds 100 %."
+            f"Superlinear at {at} by no more than the runs vary:"
+            " the interval of the efficiency holds 100 %."
         )
     if retrograde := [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]:
         yield (
             f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that"
-            " exchanging gradients costs more than the smaller share of work saves, or that one"
-            " node is slow."
+            " exchanging gradients costs more than the smaller share of work saves,"
+            " or that one node is slow."
         )
 
 
@@ -418,8 +418,8 @@ def _measurement(evidence: Evidence) -> Iterator[str]:
         point.nodes for point in evidence.used if point.steady and point.steady.short_window
     ]:
         yield (
-            f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}: step times there"
-            " are rough."
+            f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}:"
+            " step times there are rough."
         )
     waiting = [
         row for row in evidence.report.summary if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT
@@ -446,8 +446,8 @@ def _price(evidence: Evidence) -> Iterator[str]:
     elif measured:
         rate = format_value(price.usd_per_hour)
         yield (
-            f"Cost unknown: no billable time was read (the price would be {rate} USD per"
-            " node-hour)."
+            "Cost unknown: no billable time was read"
+            f" (the price would be {rate} USD per node-hour)."
         )
     costs = evidence.report.costs
     if (

@@ -100,8 +100,8 @@ def costs_text(report: ScalingReport) -> str | None:
     if costs.spent_usd is None:
         return None
     text = (
-        f"The whole sweep cost {format_usd(costs.spent_usd)}, attempts that did not complete"
-        " included"
+        f"The whole sweep cost {format_usd(costs.spent_usd)},"
+        " attempts that did not complete included"
     )
     if costs.warm_pool_usd is not None:
         text += f", and {format_usd(costs.warm_pool_usd)} for warm pools"

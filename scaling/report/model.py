@@ -187,8 +187,8 @@ class Point(Part):
     phases: Mapping[str, float] = Field(description="Seconds in each secondary status.")
     world_size: int | None = Field(
         description=(
-            "Processes over all nodes, as metrics.json or the log confirmed them; null: not"
-            " confirmed."
+            "Processes over all nodes, as metrics.json or the log confirmed them;"
+            " null: not confirmed."
         )
     )
     global_batch_size: int | None = Field(
@@ -260,8 +260,8 @@ class ScalingReport(Part):
     )
     recommendation: Recommendation | None = Field(
         description=(
-            "null where fewer than two node counts completed, or no program gave a train time of"
-            " its own."
+            "null where fewer than two node counts completed,"
+            " or no program gave a train time of its own."
         )
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")

@@ -206,8 +206,8 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
     if facts.training.encrypt_inter_container_traffic and facts.most_nodes != 1:
         yield (
             "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange "
-            "gradients, so the curve is that of encrypted training; don't compare it with one "
-            "without"
+            "gradients, so the curve is that of encrypted training;"
+            " don't compare it with one without"
         )
 
 

@@ -91,8 +91,8 @@ def entry_point_fits(facts: Facts) -> Iterator[str]:
     path = PurePosixPath(entry_point)
     if path.is_absolute() or ".." in path.parts:
         yield (
-            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; name a"
-            " file in it"
+            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir;"
+            " name a file in it"
         )
     if len(entry_point) > MAX_ENVIRONMENT_CHARS:
         yield _too_long("training.entry_point: the name", entry_point, MAX_ENVIRONMENT_CHARS)

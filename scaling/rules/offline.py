@@ -69,8 +69,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "smddp`, `backend: xla` or `strategy: smp` without a container that has the library"
         ),
         remedy=(
-            "a newer container or the one with the library, another strategy, or a program of"
-            " your own"
+            "a newer container or the one with the library, another strategy,"
+            " or a program of your own"
         ),
         says="a kind whose library the shipped program is not told to use",
     ),
@@ -86,8 +86,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "a container for another device than the instance's, whose accelerators then stay idle;"
             " a container that got SMDDP by a later patch; settings for EFA where there is no"
             " adapter (NCCL goes on with TCP), those that the toolkit makes under `smddp` and"
-            " `pytorchddp` included; facts that the catalogue does not hold, and what is not"
-            " checked for it"
+            " `pytorchddp` included; facts that the catalogue does not hold,"
+            " and what is not checked for it"
         ),
     ),
     Rule(
@@ -109,8 +109,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (features.file_systems_are_in_a_vpc,),
         refuses="a channel of type EFS or FSxLustre without `training.vpc`",
         remedy=(
-            "set `training.vpc` to the file system's subnet and a security group that lets the"
-            " nodes reach it"
+            "set `training.vpc` to the file system's subnet and a security group"
+            " that lets the nodes reach it"
         ),
     ),
     Rule(
@@ -131,8 +131,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "shipped program",
         (features.shipped_program_reads_files, features.shipped_program_splits_no_model),
         refuses=(
-            "no table to learn from, or Pipe mode; `smp_v1`, or a tensor, context or expert degree"
-            " above 1"
+            "no table to learn from, or Pipe mode;"
+            " `smp_v1`, or a tensor, context or expert degree above 1"
         ),
         remedy=(
             "a dataset of format parquet or csv, `input_mode: FastFile`; or a program of your "
@@ -163,8 +163,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "entry point",
         (limits.entry_point_fits,),
         refuses=(
-            "`training.entry_point` leads out of `training.source_dir`, or its name has more than"
-            " 512 characters"
+            "`training.entry_point` leads out of `training.source_dir`,"
+            " or its name has more than 512 characters"
         ),
         remedy="name a file in it",
     ),
@@ -199,8 +199,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "program",
         (plan.numbers_reach_the_program,),
         refuses=(
-            "no hyperparameter holds the batch size, the accumulation or the learning rate that the"
-            " report prints"
+            "no hyperparameter holds the batch size,"
+            " the accumulation or the learning rate that the report prints"
         ),
         remedy="pass `{per_replica_batch_size}` and the like under the names your program reads",
     ),
@@ -273,8 +273,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "a member of the CreateTrainingJob request of a wrong type, unknown, missing or below"
             " its lower bound, by the shapes of sagemaker-core and botocore; upper bounds, patterns"
             " and enumerations they do not tell. It is looked at where nothing else is wrong; a run"
-            " does so after the rules that ask the account, since sagemaker-core is imported while"
-            " they wait"
+            " does so after the rules that ask the account,"
+            " since sagemaker-core is imported while they wait"
         ),
         remedy="the problem names the member; where no field of the config holds it, report it",
     ),

@@ -421,8 +421,8 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
             notes.append(f"Starved of CPU at {at} in {name}: a time there is no measurement.")
     if len(rows) > 1:
         notes.append(
-            f"Each of the {len(rows)} rows is a test of its own; nothing is corrected for their"
-            " number."
+            f"Each of the {len(rows)} rows is a test of its own;"
+            " nothing is corrected for their number."
         )
     return tuple(notes)
 

@@ -127,8 +127,8 @@ COLUMNS = (
     ),
     _text(
         "flags",
-        "superlinear, retrograde, throughput_only, starved, joined by +; empty: none; null: no"
-        " S(N)",
+        "superlinear, retrograde, throughput_only, starved, joined by +;"
+        " empty: none; null: no S(N)",
     ),
 )
 

@@ -111,8 +111,8 @@ def upload(
         return UploadResult(uri, dataset.digest, 0, 0)
     for key in present.keys() - wanted.keys():
         raise UploadFailed(
-            f"s3://{platform.bucket}/{key} is not part of this dataset; remove it, the prefix is"
-            " read whole"
+            f"s3://{platform.bucket}/{key} is not part of this dataset;"
+            " remove it, the prefix is read whole"
         )
 
     def send(file: DataFile) -> int:
@@ -149,8 +149,8 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     if loose := sorted(folder for folder, rest in parts if not rest):
         raise DatasetRefused(
             f"dataset.channel: null makes a channel of each folder under {config.source}, and"
-            f" {loose[0]} lies beside them; move it into a folder, or name one channel for all"
-            " files"
+            f" {loose[0]} lies beside them; move it into a folder,"
+            " or name one channel for all files"
         )
     folders = sorted({folder for folder, _ in parts})
     if odd := [folder for folder in folders if not re.fullmatch(CHANNEL_NAME, folder)]:
@@ -205,8 +205,8 @@ def _send_file(s3: Any, bucket: str, key: str, file: DataFile) -> int:
     s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER)
     if not _is_intact(s3, bucket, key, file):
         raise UploadFailed(
-            f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it"
-            " anew"
+            f"s3://{bucket}/{key} differs from {file.path} after the upload;"
+            " run again to send it anew"
         )
     return file.size_bytes
 
@@ -289,8 +289,8 @@ def _relative_path(bucket: str, prefix: str, key: str) -> str:
     if not {"", ".", ".."}.isdisjoint(relative.split("/")):
         raise DatasetRefused(
             f"dataset.source: s3://{bucket}/{key} is no path of a file below"
-            f" s3://{bucket}/{prefix}: a part of it is empty, '.' or '..'; rename or remove the"
-            " object"
+            f" s3://{bucket}/{prefix}: a part of it is empty, '.' or '..';"
+            " rename or remove the object"
         )
     return relative
 

@@ -60,8 +60,8 @@ def validate_dataset(
     """
     if not files:
         raise NoFiles(
-            f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source}; check"
-            " the source"
+            f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source};"
+            " check the source"
         )
     _build_expectations(dataset.expectations)  # refuse a bad suite before the first file is read
     root = Path(os.path.commonpath([path.parent for path in files]))
@@ -103,8 +103,8 @@ def _build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]
 
     if not specs:
         raise InvalidExpectations(
-            "the list of expectations is empty, and an empty suite always succeeds; add at"
-            " least one"
+            "the list of expectations is empty, and an empty suite always succeeds;"
+            " add at least one"
         )
     built, problems = [], []
     for index, spec in enumerate(specs):

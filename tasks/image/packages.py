@@ -145,8 +145,8 @@ def _only_in_the_job(line: str) -> str | None:
     """Why a build could not install what a line asks for, or None."""
     if variable := _VARIABLE.search(line):
         return (
-            f"{variable.group()} is a variable of the job's environment, which a build does not"
-            " know"
+            f"{variable.group()} is a variable of the job's environment,"
+            " which a build does not know"
         )
     option = _OPTION_WITH_PLACE.match(line)
     first = (line[option.end() :] if option else line).split()[0]

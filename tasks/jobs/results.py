@@ -75,8 +75,8 @@ def _metrics_in(archive: Any) -> bytes | None:
             if found is None or depth < found[0]:
                 if member.size > _MAX_METRICS_BYTES:
                     said = (
-                        f"its {member.name} has {member.size} bytes, {_MAX_METRICS_BYTES} are read"
-                        " at most"
+                        f"its {member.name} has {member.size} bytes,"
+                        f" {_MAX_METRICS_BYTES} are read at most"
                     )
                     found = (depth, _Unusable(said))
                     continue

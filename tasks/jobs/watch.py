@@ -188,8 +188,8 @@ class _Watcher:
             )
             if now - job.wait.unknown_since >= STOPPING_SECONDS:
                 job.given_up = (
-                    f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s; resume the sweep to"
-                    " try again"
+                    f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s;"
+                    " resume the sweep to try again"
                 )
             return False
         job.wait.unknown_since = None

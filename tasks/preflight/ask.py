@@ -82,8 +82,8 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             " the nodes at once, too"
         ),
         remedy=(
-            "ask for more in Service Quotas, lower `sweep.max_parallel_jobs`, or drop the larger"
-            " node counts"
+            "ask for more in Service Quotas, lower `sweep.max_parallel_jobs`,"
+            " or drop the larger node counts"
         ),
         says="a quota that is not listed",
     ),
@@ -174,8 +174,8 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         needed=_on_aws_nodes,
         refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
         remedy=(
-            "create it or correct the ARN; allow `sts:AssumeRole` to that service in its trust"
-            " policy"
+            "create it or correct the ARN; allow `sts:AssumeRole` to that service"
+            " in its trust policy"
         ),
     ),
     AccountRule(

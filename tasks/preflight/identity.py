@@ -125,8 +125,8 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
         return Findings(
             (
                 (
-                    f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does; correct the path or"
-                    " the account"
+                    f"{_ROLE}: {role_arn} does not exist, {role['Arn']} does;"
+                    " correct the path or the account"
                 ),
             )
         )

@@ -34,8 +34,8 @@ def judge_quotas(
     for name in quota_names(config):
         if name not in quotas:
             notices.append(
-                f"training.instance_type: Service Quotas lists no {name!r}; look it up before"
-                " you run"
+                f"training.instance_type: Service Quotas lists no {name!r};"
+                " look it up before you run"
             )
         elif quotas[name] < peak:
             problems.append(

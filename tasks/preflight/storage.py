@@ -105,8 +105,8 @@ def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
 def no_repository(name: str) -> str:
     """The problem of a build whose image has no place."""
     return (
-        f"image.repository: no ECR repository {name!r}; create it, or set platform.create_missing:"
-        " true"
+        f"image.repository: no ECR repository {name!r};"
+        " create it, or set platform.create_missing: true"
     )
 
 

@@ -363,8 +363,8 @@ def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.Argume
         type=_model_parallel_parameters,
         default=None,
         help=(
-            "what SageMaker's toolkit hands on under kind smp_v2; checked, and read by the library"
-            " itself"
+            "what SageMaker's toolkit hands on under kind smp_v2;"
+            " checked, and read by the library itself"
         ),
     )
     return parser
@@ -377,8 +377,8 @@ def parse_arguments(
     values = vars(build_parser(environment).parse_args(argv))
     if values["data"] is None:
         raise UserError(
-            "--data is missing and SM_CHANNEL_TRAINING is not set: name the folder that holds the"
-            " tables"
+            "--data is missing and SM_CHANNEL_TRAINING is not set:"
+            " name the folder that holds the tables"
         )
     if values["mp_parameters"] is not None:
         _check_model_parallel(values["mp_parameters"], values["strategy"])

@@ -33,8 +33,8 @@ def wait_at_boot_barrier(
         if clock() - started > deadline_seconds:
             raise BootBarrierError(
                 f"no file `go` in SM_BOOT_BARRIER_DIR={folder} {deadline_seconds:g} s after"
-                " `ready`: another node never became ready, or the platform that set the variable"
-                " is gone"
+                " `ready`: another node never became ready,"
+                " or the platform that set the variable is gone"
             )
         sleep(POLL_SECONDS)
 

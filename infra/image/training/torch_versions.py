@@ -39,8 +39,8 @@ def require(name: str, asked: str, instead: str) -> None:
     """Raise UserError where this PyTorch lacks what `asked`, an argument of the program, needs."""
     if not torch_has(name):
         raise UserError(
-            f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}), {_here()}:"
-            f" {instead}"
+            f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}),"
+            f" {_here()}: {instead}"
         )
 
 
@@ -48,8 +48,8 @@ def require_oldest() -> None:
     """Raise UserError on a PyTorch that the program, with its Lightning, can't run on."""
     if _release() < OLDEST:
         raise UserError(
-            f"this program needs PyTorch {_spell(OLDEST)} or later, {_here()}: use a later"
-            " container"
+            f"this program needs PyTorch {_spell(OLDEST)} or later, {_here()}:"
+            " use a later container"
         )
 
 

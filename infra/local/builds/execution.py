@@ -166,8 +166,8 @@ class BuildExecution:
                 if (code := self._run_command(shell, command, deadline)) != 0:
                     raise PhaseFailure(
                         "COMMAND_EXECUTION_ERROR",
-                        f"Error while executing command: {command.strip()}. Reason: exit status"
-                        f" {code}",
+                        f"Error while executing command: {command.strip()}."
+                        f" Reason: exit status {code}",
                     )
         finally:
             for command in phase.final_commands:

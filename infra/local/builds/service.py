@@ -259,7 +259,7 @@ def _merged_variables(
     for item in merged.values():
         if item["type"] != "PLAINTEXT":
             raise invalid_input(
-                f"Environment variable {item['name']} has type {item['type']}, PLAINTEXT is"
-                " supported."
+                f"Environment variable {item['name']} has type {item['type']},"
+                " PLAINTEXT is supported."
             )
     return list(merged.values())

@@ -23,8 +23,8 @@ def parse_source_location(location: str) -> S3Location:
     bucket, slash, key = location.removeprefix("arn:aws:s3:::").removeprefix("s3://").partition("/")
     if not bucket or not slash or not key:
         raise ValueError(
-            "Invalid project source: location must be a valid S3 source (bucket/key), got"
-            f" {location!r}"
+            "Invalid project source: location must be a valid S3 source (bucket/key),"
+            f" got {location!r}"
         )
     return S3Location(bucket, key)
 
@@ -54,8 +54,8 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
         target = folder / relative
         if ".." in relative.parts or not target.resolve().is_relative_to(folder.resolve()):
             raise SourceError(
-                f"Key {key!r} leaves the source folder: it would be {str(relative)!r} in it;"
-                " rename it"
+                f"Key {key!r} leaves the source folder:"
+                f" it would be {str(relative)!r} in it; rename it"
             )
         download(s3, S3Location(location.bucket, key), target)
 

@@ -60,8 +60,8 @@ def open_lock(state_dir: Path, name: str) -> TextIO:
 def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
     reason = error.strerror or str(error)
     return ServerStartError(
-        f"--state-dir {state_dir} can't be used: {reason}; give a folder that can be made and"
-        " written to"
+        f"--state-dir {state_dir} can't be used: {reason};"
+        " give a folder that can be made and written to"
     )
 
 

@@ -270,8 +270,8 @@ def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
         if value and answer.get(name) != value:
             raise ServerStartError(
                 f"The platform of this state folder already runs at {found.endpoint} with {name}"
-                f" {answer.get(name)}, asked for {value}: stop it first, or choose another"
-                " --state-dir"
+                f" {answer.get(name)}, asked for {value}: stop it first,"
+                " or choose another --state-dir"
             )
 
 

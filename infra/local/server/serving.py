@@ -135,8 +135,8 @@ def _state_dir_lock(state_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ServerStartError(
-                f"Another server uses the state folder {state_dir}: stop it, or choose another with"
-                " --state-dir"
+                f"Another server uses the state folder {state_dir}: stop it,"
+                " or choose another with --state-dir"
             ) from error
         yield
 

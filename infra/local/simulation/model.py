@@ -113,8 +113,8 @@ def read_model(path: Path) -> PerformanceModel:
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise SettingsError(
-            f"{path}: expected fields of the model such as {{t_compute_seconds: 600}}, got"
-            f" {content!r}"
+            f"{path}: expected fields of the model such"
+            f" as {{t_compute_seconds: 600}}, got {content!r}"
         )
     try:
         return PerformanceModel.model_validate(content)

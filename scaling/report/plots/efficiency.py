@@ -66,8 +66,8 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     draw_labels(drawing, _labels(reaches, (0.0, least, 1.0), _points_per_unit(drawing)))
     drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
     drawing.caption = (
-        f"Share of the ideal speedup that was reached; at {format_percent(0.5)} the node-time is"
-        " doubled."
+        "Share of the ideal speedup that was reached;"
+        f" at {format_percent(0.5)} the node-time is doubled."
     )
     return drawing
 

@@ -37,8 +37,8 @@ _MPI_MASTER = (
     " PAM; without it add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options."
 )
 _MPI_RANKS = (
-    "Take rank and world size from OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK; RANK and WORLD_SIZE"
-    " are not set."
+    "Take rank and world size from OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK;"
+    " RANK and WORLD_SIZE are not set."
 )
 _MPI4PY = (
     "CUDA containers of PyTorch 2.11 and later have no mpi4py, which the launcher starts: add it to"
@@ -48,8 +48,8 @@ _MPI_IMAGE = (
     "any with Open MPI 4, an SSH server, mpi4py and the SageMaker toolkits, e.g. …/pytorch-training"
 )
 _TORCHRUN_PROGRAM = (
-    "Call init_process_group(); torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and"
-    " MASTER_PORT."
+    "Call init_process_group(); torchrun sets RANK, WORLD_SIZE, LOCAL_RANK,"
+    " MASTER_ADDR and MASTER_PORT."
 )
 _NEEDS_TOOLKIT = (
     "Only sagemaker-pytorch-training starts torchrun: an image with the bare sagemaker-training"
@@ -148,8 +148,8 @@ OPTIONS = (
         launcher="torchrun",
         runs_as="`torchrun --nnodes N --nproc_per_node P … train.py …` on every node",
         instances=(
-            "any; the SDK takes CPU instances only with an image of your own, which is what is sent"
-            " here"
+            "any; the SDK takes CPU instances only with an image of your own,"
+            " which is what is sent here"
         ),
         image_family=(
             "…/pytorch-training 1.13 or later, …/pytorch, or any with sagemaker-pytorch-training"
@@ -159,8 +159,8 @@ OPTIONS = (
             _NEEDS_TOOLKIT,
             "The toolkit forces NCCL_PROTO=simple, on one node too, and port 7777.",
             (
-                "The SDK has no key for processes_per_node; the toolkit reads mpirun's for torchrun"
-                " too."
+                "The SDK has no key for processes_per_node;"
+                " the toolkit reads mpirun's for torchrun too."
             ),
             (
                 'With smddp: true the SDK\'s two options go together (beside it `"smdistributed":'
@@ -188,8 +188,8 @@ OPTIONS = (
         sdk_argument='{"pytorchddp": {"enabled": True, "custom_mpi_options": …}}',
         launcher="mpirun",
         runs_as=(
-            "`mpirun … python -m mpi4py train.py …` from the first node, one process per"
-            " accelerator"
+            "`mpirun … python -m mpi4py train.py …` from the first node,"
+            " one process per accelerator"
         ),
         instances="any but Trainium",
         image_family="…/pytorch-training 1.11 or later",
@@ -206,8 +206,8 @@ OPTIONS = (
         known_wrong=(
             (
                 "The SDK v2 sends smddp's keys for it: the launch is SMDDP's, with smddprun where"
-                " that is installed. The toolkit's own path for it (sagemaker_pytorch_ddp_enabled)"
-                " is never sent."
+                " that is installed. The toolkit's own path for it"
+                " (sagemaker_pytorch_ddp_enabled) is never sent."
             ),
             "FI_PROVIDER=efa is exported on every instance type, also on those without EFA.",
             "SDK v3 has nothing for it.",
@@ -238,8 +238,8 @@ OPTIONS = (
         image_family=_SMDDP_NEEDS,
         program_must=(
             (
-                "`import smdistributed.dataparallel.torch.torch_smddp`, guarded where it must run"
-                " without."
+                "`import smdistributed.dataparallel.torch.torch_smddp`,"
+                " guarded where it must run without."
             ),
             (
                 'init_process_group("smddp"); Lightning: DDPStrategy(process_group_backend="smddp")'
@@ -254,8 +254,8 @@ OPTIONS = (
                 " developed further. Its AllGather is for P4 alone."
             ),
             (
-                "No PyTorch container after 2.3.0 has it but late patches of 2.4.0 and 2.5.1; the"
-                " SMP ones have."
+                "No PyTorch container after 2.3.0 has it but late patches of 2.4.0 and 2.5.1;"
+                " the SMP ones have."
             ),
             "Never together with model parallelism.",
             _MPI_TAIL,
@@ -351,8 +351,8 @@ OPTIONS = (
             ),
             _MP_ARGUMENT,
             (
-                "Both SMDDP's flag (false) and torchrun's (true) are sent; torchrun wins in the"
-                " toolkit."
+                "Both SMDDP's flag (false) and torchrun's (true) are sent;"
+                " torchrun wins in the toolkit."
             ),
         ),
         hyperparameters=hyperparameters.smp_v2,

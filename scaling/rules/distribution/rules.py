@@ -105,8 +105,8 @@ def processes_fit(facts: Facts) -> Iterator[str]:
     if devices and facts.processes_per_node > devices:
         yield (
             f"{_FIELD}.processes_per_node: {facts.processes_per_node} is more than the {devices}"
-            f" accelerators the framework sees on {facts.instance.instance_type}; use at most"
-            f" {devices}"
+            f" accelerators the framework sees on {facts.instance.instance_type};"
+            f" use at most {devices}"
         )
 
 
@@ -273,8 +273,8 @@ def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
         if shares and batch.size % shares == 0 and batch.size // shares % pieces:
             yield (
                 f"{_FIELD}.microbatches: {pieces} do not divide the per-replica batch of"
-                f" {batch.size // shares} on {nodes} nodes; change training.batch.size or"
-                " microbatches"
+                f" {batch.size // shares} on {nodes} nodes;"
+                " change training.batch.size or microbatches"
             )
 
 
@@ -299,8 +299,8 @@ def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
         )
     if shard and context > shard:
         yield (
-            f"{_FIELD}.context_parallel_degree: {context} is more than hybrid_shard_degree {shard};"
-            " at most that"
+            f"{_FIELD}.context_parallel_degree: {context} is more"
+            f" than hybrid_shard_degree {shard}; at most that"
         )
 
 

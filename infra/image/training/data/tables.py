@@ -103,8 +103,8 @@ def _open(source: Path, table_format: str) -> pads.Dataset:
     if not files:
         state = "has no" if source.is_dir() else "does not exist: no"
         raise UserError(
-            f"--data {source} {state} {' or '.join(suffixes)} files; is --format {table_format}"
-            " right?"
+            f"--data {source} {state} {' or '.join(suffixes)} files;"
+            f" is --format {table_format} right?"
         )
     try:
         return pads.dataset(files, format=table_format)
@@ -156,8 +156,8 @@ def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f" and (odd := int(np.count_nonzero(~np.isfinite(values)))):
         raise UserError(
-            f"column {name!r} holds {odd} NaN or infinite values in a block of {len(values)} rows:"
-            " fill them"
+            f"column {name!r} holds {odd} NaN or infinite values in a block"
+            f" of {len(values)} rows: fill them"
         )
     return values
 
@@ -165,6 +165,6 @@ def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
 def _refuse_nulls(column: pa.Array, name: str) -> None:
     if column.null_count:
         raise UserError(
-            f"column {name!r} holds {column.null_count} nulls in a block of {len(column)} rows:"
-            " fill them"
+            f"column {name!r} holds {column.null_count} nulls in a block"
+            f" of {len(column)} rows: fill them"
         )

@@ -73,8 +73,8 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
         devices = torch.cuda.device_count()
         if cluster.local_rank >= devices:
             raise UserError(
-                f"local rank {cluster.local_rank} has no GPU: the node has {devices}; start fewer"
-                " processes"
+                f"local rank {cluster.local_rank} has no GPU: the node has {devices};"
+                " start fewer processes"
             )
         torch.cuda.set_device(cluster.local_rank)
     if cluster.world_size == 1:

@@ -120,8 +120,8 @@ class ContainerCli:
         """
         if os.geteuid() != 0:
             return (
-                f"{self.name} is there, but the engine needs root: it enters its containers'"
-                " networks"
+                f"{self.name} is there, but the engine needs root:"
+                " it enters its containers' networks"
             )
         if (
             needs_registry

@@ -283,8 +283,8 @@ def _install_torch(
         if (digest := file_digest(wheel)) not in listed:
             raise ImageBuildError(
                 f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is none of the"
-                " requirement's hashes; where it comes from an index of your choice, add it to the"
-                " requirement"
+                " requirement's hashes; where it comes from an index of your choice,"
+                " add it to the requirement"
             )
     command = [*pip, "install", *_PIP_OPTIONS, "--no-deps", *map(str, wheels)]
     run.command("INSTALL torch", command, environment, folder, lock_fd)

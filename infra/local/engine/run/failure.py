@@ -72,8 +72,8 @@ def failure_reason(node_exit: NodeExit, node_count: int) -> str:
 def _without_text(node_exit: NodeExit) -> str:
     if node_exit.exit_code < 0:
         return (
-            f"{node_exit.host} was ended by {_signal_name(-node_exit.exit_code)} and left no"
-            " output/failure"
+            f"{node_exit.host} was ended by {_signal_name(-node_exit.exit_code)}"
+            " and left no output/failure"
         )
     return f"{node_exit.host} left no output/failure"
 
