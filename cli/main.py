@@ -49,9 +49,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
     print_in_any_encoding()
-    atexit.register(
-        gc.freeze
-    )  # else Python looks through all that was imported as it ends, for 2 s
+    # else Python looks through all that was imported as it ends, for 2 s
+    atexit.register(gc.freeze)
 
 
 @main.command()
@@ -89,9 +88,8 @@ def run(
         )
     if detach and resume is not None:
         raise click.UsageError("--detach starts a sweep; it does not go with --resume")
-    read = (
-        read_config_to_run if resume is None else read_config
-    )  # a sweep that goes on has its inputs already
+    # a sweep that goes on has its inputs already
+    read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
     if detach:
         return run_detached(benchmark)

@@ -70,9 +70,8 @@ def _packages(facts: Facts) -> list[str]:
     if packages.at_start is not None:
         return [at_start_text(packages.at_start)]
     config = facts.config
-    is_sure = (
-        config.platform.create_missing or config.image.uri is None
-    )  # else preflight refuses, or there is no layer
+    # else preflight refuses, or there is no layer
+    is_sure = config.platform.create_missing or config.image.uri is None
     where = (
         ""
         if is_sure

@@ -38,9 +38,8 @@ def report_table(
     """
     name, region = names.report_folder_name(table.stem), _readable_region(region)
     report = _analyse(name, table, region, rules or ReportConfig(), goal)
-    from scaling.report.render import (
-        render_files,
-    )  # slow to import: a table that is refused is refused at once
+    # slow to import: a table that is refused is refused at once
+    from scaling.report.render import render_files
 
     return report, write_files(directory, name, render_files(report))
 

@@ -305,9 +305,8 @@ def start_sweep(
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     recorded = hide_in_config(config)
-    parse_config(
-        recorded, origin=f"the record of {sweep}"
-    )  # as a report or a stop will, which need no secret
+    # as a report or a stop will, which need no secret
+    parse_config(recorded, origin=f"the record of {sweep}")
     inputs, provenance = prepare_inputs(config, sweep)
     record = {
         "schema_version": 1,

@@ -142,10 +142,8 @@ _SHAPES = tuple(
         (r"\bhf_[A-Za-z0-9]{16,}", HIDDEN),  # Hugging Face
         (r"\bnpm_[A-Za-z0-9]{20,}|\bpypi-[\w-]{20,}|\bdckr_pat_[\w-]{20,}", HIDDEN),
         (r"\bAIza[\w-]{30,}|\bya29\.[\w-]{10,}|\bGOCSPX-[\w-]{10,}", HIDDEN),  # Google
-        (
-            r"\bSG\.[\w-]{10,}\.[\w-]{10,}|\bkey-[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b",
-            HIDDEN,
-        ),  # SendGrid, Mailgun, Twilio
+        # SendGrid, Mailgun, Twilio
+        (r"\bSG\.[\w-]{10,}\.[\w-]{10,}|\bkey-[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b", HIDDEN),
         (r"\b\d{8,10}:[\w-]{35}\b", HIDDEN),  # Telegram
         (r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),  # JSON Web Token
     )

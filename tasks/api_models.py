@@ -14,9 +14,8 @@ import botocore.session
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    return botocore.session.Session().get_component(
-        "data_loader"
-    )  # with AWS_DATA_PATH, as any session has it
+    # with AWS_DATA_PATH, as any session has it
+    return botocore.session.Session().get_component("data_loader")
 
 
 def with_shared_models(session: botocore.session.Session) -> botocore.session.Session:

@@ -98,9 +98,8 @@ def main(argv: Sequence[str]) -> int:
                 options.output
             ):  # after each run, so that an interrupted program has measured something
                 options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
-    result = _result(
-        rows, undisturbed, options, began
-    )  # all processes have ended: their CPU time is known
+    # all processes have ended: their CPU time is known
+    result = _result(rows, undisturbed, options, began)
     if options.output:
         options.output.write_bytes(pretty_json(result))
     summary, seconds = result["summary"], result["seconds_per_seed"]

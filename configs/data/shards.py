@@ -23,9 +23,8 @@ def write_shards(directory: Path, tables: Iterable[pa.Table]) -> list[Path]:
         os.close(handle)
         try:
             pq.write_table(table, temporary, compression="zstd")
-            os.chmod(
-                temporary, 0o644
-            )  # mkstemp makes it 0600, which another user of a clone could not read
+            # mkstemp makes it 0600, which another user of a clone could not read
+            os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)

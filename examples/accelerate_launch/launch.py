@@ -15,9 +15,8 @@ command = [
     "--mixed_precision", "no", "--dynamo_backend", "no",
 ]  # fmt: skip
 if len(hosts) > 1:
-    command.append(
-        "--multi_gpu"
-    )  # what starts torchrun, without a GPU too; otherwise each node trains alone
+    # what starts torchrun, without a GPU too; otherwise each node trains alone
+    command.append("--multi_gpu")
 command += ["train.py", *sys.argv[1:]]
 print(" ".join(command), flush=True)
 os.execvp(command[0], command)

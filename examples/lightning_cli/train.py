@@ -31,9 +31,8 @@ class ClockCallback(pl.Callback):
         clock().__enter__()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
-        clock.step(
-            len(batch[0])
-        )  # with accumulate_grad_batches=k: every k-th time, with the samples of k batches
+        # with accumulate_grad_batches=k: every k-th time, with the samples of k batches
+        clock.step(len(batch[0]))
 
     def on_train_end(self, trainer, module):
         clock.metric("accuracy", trainer.callback_metrics["accuracy"].item(), goal="maximize")

@@ -63,9 +63,8 @@ torch.manual_seed(0)
 images, held_out = make_images(2048, seed=1), make_images(256, seed=2)
 sampler = DistributedSampler(images)
 loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler)
-model = DistributedDataParallel(
-    make_model().to(device)
-)  # waits for all ranks: they enter the clock together
+# waits for all ranks: they enter the clock together
+model = DistributedDataParallel(make_model().to(device))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
 stopwatch_started = time.perf_counter()

@@ -101,9 +101,8 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     engine = _engine(options, state_dir)
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
-        from infra.local.faults.plan import (
-            read_fault_plan,
-        )  # a tenth of a second that only a fault plan costs
+        # a tenth of a second that only a fault plan costs
+        from infra.local.faults.plan import read_fault_plan
 
         read_fault_plan(faults_file)
     return ServerConfig(
@@ -146,9 +145,8 @@ def _model_file(options: argparse.Namespace) -> Path | None:
         )
     if options.model is None:
         return None
-    from infra.local.simulation.model import (
-        read_model,
-    )  # pydantic and the API's errors: only a model needs them
+    # pydantic and the API's errors: only a model needs them
+    from infra.local.simulation.model import read_model
 
     path: Path = options.model.resolve()
     read_model(path)
@@ -173,9 +171,8 @@ def _serve(config: ServerConfig) -> None:
     )
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    from infra.local.server.serving import (
-        serve,
-    )  # a second of imports that start, stop and status do without
+    # a second of imports that start, stop and status do without
+    from infra.local.server.serving import serve
 
     serve(config)
 

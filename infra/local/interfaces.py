@@ -88,12 +88,10 @@ class NodeAttainment:
     quota_seconds: float  # CPU time that its quota allowed in them
     cpu_seconds: float  # and that it used
     asked_seconds: float | None  # what it would have used on a machine of its own; None: not known
-    run_queue_delay_seconds: (
-        float | None
-    )  # its threads ready to run, with quota left; None: not counted
-    throttled_share: (
-        float | None
-    )  # of the quota's periods, those that it used up; None: not counted
+    # its threads ready to run, with quota left; None: not counted
+    run_queue_delay_seconds: float | None
+    # of the quota's periods, those that it used up; None: not counted
+    throttled_share: float | None
 
     @property
     def share(self) -> float | None:

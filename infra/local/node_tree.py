@@ -66,9 +66,8 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
 def _open(root: Path, name: str, last_flags: int) -> int:
     """A descriptor of what `name` leads to below `root`."""
     waiting = deque(PurePosixPath(name).parts)
-    path: list[int] = [
-        os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    ]  # open folders, root first
+    # open folders, root first
+    path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     links = 0
     try:
         while waiting:

@@ -92,9 +92,8 @@ def up(machine: Machine) -> None:
     if not machine.auth_file.exists():
         for name in ("worker", "server"):  # of a version without a password
             _stop(machine, name)
-        write_atomically(
-            machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode()
-        )  # mode 600
+        # mode 600
+        write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
     _platform(machine, "start", SERVER_START_SECONDS)
     server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
     password = machine.environment[CLIENT_AUTH]

@@ -141,9 +141,8 @@ def _median_bounds(count: int) -> tuple[int, float, float]:
     """(k, weight of the next value inwards, level) of the median's interval for
     that many values.
     """
-    covered = 1 - 2 * bdtr(
-        np.arange((count + 1) // 2), count, 0.5
-    )  # [k - 1]: by the k-th smallest and k-th largest
+    # [k - 1]: by the k-th smallest and k-th largest
+    covered = 1 - 2 * bdtr(np.arange((count + 1) // 2), count, 0.5)
     if covered[0] <= LEVEL:
         return 1, 0.0, float(covered[0])
     k = int(np.count_nonzero(covered >= LEVEL))

@@ -28,12 +28,7 @@ from configs.models import ParityConfig
 from scaling.analysis.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
 from scaling.analysis.cost import Price, RunCosts, run_costs, seconds_to_target
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
-from scaling.analysis.sources import (
-    Source,
-    choose_source,
-    choose_train_clock,
-    train_seconds_on,
-)
+from scaling.analysis.sources import Source, choose_source, choose_train_clock, train_seconds_on
 from scaling.outcome.attainment import is_starved
 from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 from scaling.parts import Part

@@ -29,10 +29,8 @@ NUMBERS = (
     "world_size",
 )
 """The names that are read, from lines and from metric definitions of the same name."""
-_PER_RANK = (
-    "train_seconds",
-    "steady_step_seconds",
-)  # the slowest rank's; of the others the latest line's
+# the slowest rank's; of the others the latest line's
+_PER_RANK = ("train_seconds", "steady_step_seconds")
 _MOST_LINE_CHARACTERS = 10_000
 _WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
 # How launchers and frameworks say how many processes found each other;

@@ -21,9 +21,8 @@ STOPPING_SECONDS = 120
 (StoppingCondition in SageMaker's API reference).
 """
 _SECONDS_PER_HOUR = 3600
-_POOL_OVER = frozenset(
-    {"Reused", "Terminated"}
-)  # WarmPoolStatus.Status once the retained time is final
+# WarmPoolStatus.Status once the retained time is final
+_POOL_OVER = frozenset({"Reused", "Terminated"})
 _ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
 
 

@@ -186,9 +186,8 @@ def describe_remote(s3: Any, config: DatasetConfig) -> tuple[str, Mapping[str, d
 
 def split_uri(uri: str) -> tuple[str, str]:
     """(bucket, key or prefix ending in '/') of an s3:// URI that names a prefix."""
-    bucket, _, prefix = uri.removeprefix("s3://").partition(
-        "/"
-    )  # urlparse() ends a key at its first ? or #
+    # urlparse() ends a key at its first ? or #
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     return bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
 
@@ -229,9 +228,8 @@ def _is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
     service_checksum = head.get("ChecksumSHA256")
     if service_checksum is None:
         return _object_sha256(s3, bucket, key) == file.sha256
-    digest = service_checksum.split("-")[
-        0
-    ]  # AWS ends a multipart object's with -<parts>, moto does not
+    # AWS ends a multipart object's with -<parts>, moto does not
+    digest = service_checksum.split("-")[0]
     return digest in (_base64(bytes.fromhex(file.sha256)), _composite_checksum(file.path))
 
 

@@ -186,9 +186,8 @@ def _private_environment(folder: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "DOCKER_CONFIG": str(folder),
         "REGISTRY_AUTH_FILE": str(folder / "auth.json"),
-        "BUILDX_NO_DEFAULT_ATTESTATIONS": (
-            "1"
-        ),  # SageMaker takes an image, not the index that attestations make of it
+        # SageMaker takes an image, not the index that attestations make of it
+        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
         "BUILDAH_FORMAT": "docker",
     }
 

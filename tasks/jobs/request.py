@@ -134,10 +134,8 @@ class _Sender(boto3.Session):
     """The session that sagemaker-core asks for its client, and that client. One per request."""
 
     def __init__(self, request: Mapping[str, Any], send: Callable[..., Any]) -> None:
-        self._request, self._send = (
-            dict(request),
-            send,
-        )  # not boto3's own: nothing is read from this machine
+        # not boto3's own: nothing is read from this machine
+        self._request, self._send = (dict(request), send)
         self.was_accepted = False
 
     def client(self, *_: Any, **__: Any) -> _Sender:
@@ -181,11 +179,8 @@ def _problems(error: ValidationError) -> Iterator[str]:
     No value: the job's environment may hold a secret.
     """
     for detail in error.errors(include_url=False, include_input=True):
-        kinds = (
-            "str",
-            "int",
-            "bool",
-        )  # of a union's alternatives, the last of which is a pipeline's variable
+        # of a union's alternatives, the last of which is a pipeline's variable
+        kinds = ("str", "int", "bool")
         place = [str(part) for part in detail["loc"] if part not in kinds]
         if "PipelineVariable" in place[-1]:
             continue

@@ -37,10 +37,8 @@ _VPC_ACTIONS = (
 
 
 KEYS = {
-    "training.output_kms_key_id": (
-        "kms:GenerateDataKey",
-        "kms:Decrypt",
-    ),  # Decrypt: uploads in several parts
+    # Decrypt: uploads in several parts
+    "training.output_kms_key_id": ("kms:GenerateDataKey", "kms:Decrypt"),
     "training.volume_kms_key_id": ("kms:CreateGrant",),
 }
 _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})

@@ -38,9 +38,8 @@ def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dic
 
 def list_benchmarks(s3: Any, platform: PlatformConfig) -> list[str]:
     """Names of the benchmarks that have a history, sorted."""
-    table = names.history_key(platform.prefix, "", "", HISTORY_SCHEMA_VERSION).rpartition("/")[
-        0
-    ]  # …/benchmark=
+    # …/benchmark=
+    table = names.history_key(platform.prefix, "", "", HISTORY_SCHEMA_VERSION).rpartition("/")[0]
     return sorted(list_folders(s3, platform.bucket, table))
 
 

@@ -61,10 +61,8 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
     """Whether a sweep's report.json has a completed run of every point;
     False where there is none to be read.
     """
-    from scaling.trend.report_file import (
-        ReportUnreadable,
-        parse_report,
-    )  # slow to import, and seldom asked
+    # slow to import, and seldom asked
+    from scaling.trend.report_file import ReportUnreadable, parse_report
 
     try:
         points = () if report is None else parse_report(report, names.REPORT_JSON).points

@@ -330,9 +330,8 @@ def release_pools(
                 done = _release(sagemaker, name, released)
             except (BotoCoreError, ClientError) as error:
                 done = not is_transient(error)
-                late = (
-                    clock.monotonic() >= deadline
-                )  # a platform that does not answer takes minutes to say so
+                # a platform that does not answer takes minutes to say so
+                late = clock.monotonic() >= deadline
                 if done or late:
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
                 if late and not done:

@@ -19,14 +19,10 @@ FUSED_OPTIMIZERS = "torch.optim's fused kernels"
 # never at the top of a module.
 FIRST_RELEASE = {
     FSDP2: (2, 6),  # 2.4 and 2.5 have it elsewhere, and for GPUs alone
-    FSDP2_ON_CPUS: (
-        2,
-        7,
-    ),  # which fully_shard calls where there is no GPU: 2.6.0 ends at its first step
-    FUSED_OPTIMIZERS: (
-        2,
-        4,
-    ),  # of SGD, Adam and AdamW, on CPUs and GPUs alike; SGD's argument is there from 2.3 on
+    # which fully_shard calls where there is no GPU: 2.6.0 ends at its first step
+    FSDP2_ON_CPUS: (2, 7),
+    # of SGD, Adam and AdamW, on CPUs and GPUs alike; SGD's argument is there from 2.3 on
+    FUSED_OPTIMIZERS: (2, 4),
 }
 
 

@@ -49,9 +49,8 @@ def make_container_engine(
         raise EngineError(f"--engine container: {problem}; use --engine process, or auto")
     face = Registry(state_dir.resolve() / "registry", registry)
     try:
-        cli = (
-            ContainerCli.find(settings, [face.address]) or cli
-        )  # its address is in the settings now
+        # its address is in the settings now
+        cli = ContainerCli.find(settings, [face.address]) or cli
         images = ContainerImageStore(state_dir, cli, face)
         return (
             ContainerEngine(

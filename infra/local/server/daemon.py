@@ -112,9 +112,8 @@ def _stopping_endpoint(config: ServerConfig) -> str | None:
     """
     if found := find_server(config.state_dir):
         answer = read_status(found.endpoint)
-        is_serving = answer is not None and answer.get(
-            "running"
-        )  # no answer: it has closed its socket already
+        # no answer: it has closed its socket already
+        is_serving = answer is not None and answer.get("running")
         is_serving = is_serving and not is_abandoned(config.state_dir)
         return None if is_serving else found.endpoint
     endpoint = f"http://{HOST}:{config.port}"
@@ -191,9 +190,8 @@ def stop(
         os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
-            os.kill(
-                found.pid, signal.SIGKILL
-            )  # its nodes die with it; the next start fails its jobs
+            # its nodes die with it; the next start fails its jobs
+            os.kill(found.pid, signal.SIGKILL)
         _wait_for_end(found, _KILL_DEADLINE_SECONDS)
     return True
 
@@ -242,9 +240,8 @@ def read_status(endpoint: str) -> dict[str, Any] | None:
 
 
 def _ask_status(endpoint: str) -> dict[str, Any] | None:
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({})
-    )  # loopback never goes through a proxy
+    # loopback never goes through a proxy
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         try:
             answer = opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS)

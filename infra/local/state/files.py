@@ -27,9 +27,8 @@ def write_atomically(path: Path, content: bytes | str | IO[bytes], mode: int = 0
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(
-                handle, mode
-            )  # not by its name, which may be a link by now where a node has the folder
+            # not by its name, which may be a link by now where a node has the folder
+            os.fchmod(handle, mode)
             if isinstance(content, str):
                 content = content.encode()
             if isinstance(content, bytes):

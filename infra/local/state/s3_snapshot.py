@@ -60,9 +60,8 @@ class S3Snapshot:
         self._account_id = account_id
         self._clients = clients
         self._ledger = ledger
-        self._lock = (
-            threading.RLock()
-        )  # what is read is written before the next one reads: no old state comes last
+        # what is read is written before the next one reads: no old state comes last
+        self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
         """(bucket, key or "" for the whole bucket) of what could not be written."""
         self._objects = RecordStore(folder / "objects")

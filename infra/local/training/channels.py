@@ -124,9 +124,8 @@ def _path_below_prefix(prefix: str, key: str) -> str:
     """
     folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     if key.startswith(folder):
-        return key.removeprefix(folder).lstrip(
-            "/"
-        )  # "data//a.csv" is a key like any other, and no absolute path
+        # "data//a.csv" is a key like any other, and no absolute path
+        return key.removeprefix(folder).lstrip("/")
     return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
 
 

@@ -294,9 +294,8 @@ def to_svg(drawing: Drawing) -> str:
     buffer = io.StringIO()
     no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     drawing.figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-    drawing.figure.set_layout_engine(
-        "none"
-    )  # the PNG keeps the SVG's layout instead of making it again
+    # the PNG keeps the SVG's layout instead of making it again
+    drawing.figure.set_layout_engine("none")
     text = buffer.getvalue()
     text = text[text.index("<svg") :].strip() + "\n"
     # matplotlib's style element would hold for the whole page.

@@ -137,9 +137,8 @@ class ShardedBatches:
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         random = np.random.default_rng([self._seed, epoch])
         order = np.concatenate([random.permutation(self._rows) for _ in range(self._passes)])
-        return np.resize(
-            order, self._epoch_plan.steps * self._batch.global_batch_size
-        )  # cuts, or starts over to pad
+        # cuts, or starts over to pad
+        return np.resize(order, self._epoch_plan.steps * self._batch.global_batch_size)
 
 
 def split_rows(

@@ -44,9 +44,8 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
         features, labels = batch
         loss = functional.cross_entropy(self.model(features), labels)
-        self.last_loss = (
-            loss.detach()
-        )  # read only when a progress line is due: reading waits for the accelerator
+        # read only when a progress line is due: reading waits for the accelerator
+        self.last_loss = loss.detach()
         return loss
 
     def on_validation_epoch_start(self) -> None:
@@ -65,9 +64,8 @@ class Classifier(pl.LightningModule):
         """Sums over all ranks, so unequal shards count by their rows."""
         loss, right, rows = sum_over_ranks(self._validation_sums.tolist())
         self.validation_values = {FINAL_METRIC: right / rows, "validation_loss": loss / rows}
-        self.log(
-            FINAL_METRIC, right / rows, logger=False
-        )  # for the checkpoint, which keeps the best
+        # for the checkpoint, which keeps the best
+        self.log(FINAL_METRIC, right / rows, logger=False)
 
     def configure_optimizers(self) -> Any:
         optimizer, warmup = (

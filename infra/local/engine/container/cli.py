@@ -179,9 +179,8 @@ def _containers_conf() -> str:
     has_systemd = Path("/run/systemd/system").is_dir()
     runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
     lines = ["[containers]", f"default_ulimits = [{ulimits}]", "[engine]", 'events_logger = "file"']
-    lines += [
-        'compression_format = "zstd"'
-    ]  # of pushed layers: a base of 1.5 GB takes half of gzip's time
+    # of pushed layers: a base of 1.5 GB takes half of gzip's time
+    lines += ['compression_format = "zstd"']
     lines += [f'cgroup_manager = "{"systemd" if has_systemd else "cgroupfs"}"']
     lines += [f'runtime = "{runtime}"'] if runtime else []
     return "\n".join(lines) + "\n"

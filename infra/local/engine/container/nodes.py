@@ -231,9 +231,8 @@ class ContainerNodes:
             try:
                 self._on_line(host, text, int(time.time() * 1000))
             except Exception as error:
-                self._sink_error = (
-                    self._sink_error or error
-                )  # raised at the end: the node must not block
+                # raised at the end: the node must not block
+                self._sink_error = self._sink_error or error
         code = client.wait()
         if code == _PROGRAM_FAILED:
             self.events.put(

@@ -150,9 +150,8 @@ def cpu_limit(group: Path) -> float | None:
         if v2
         else (_first_line(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
     )
-    return (
-        int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
-    )  # "max" and -1: no quota
+    # "max" and -1: no quota
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
 def remove_group(group: Path) -> bool:

@@ -62,9 +62,8 @@ def _counted_by(cgroup: Path) -> float | None:
     None where it doesn't.
     """
     try:
-        return (
-            int((cgroup / "cpuacct.usage").read_text()) / 1e9
-        )  # v1 with cpuacct mounted beside cpu
+        # v1 with cpuacct mounted beside cpu
+        return int((cgroup / "cpuacct.usage").read_text()) / 1e9
     except (OSError, ValueError):
         pass
     try:

@@ -181,6 +181,5 @@ def kill_all(
         if clock() >= deadline:
             return membership.members()
         sleep(pause_seconds)
-        pause_seconds = min(
-            pause_seconds * 2, 0.2
-        )  # a tree is gone after one or two passes; D-state may take long
+        # a tree is gone after one or two passes; D-state may take long
+        pause_seconds = min(pause_seconds * 2, 0.2)

@@ -91,9 +91,8 @@ class Room:
                 left[cpu] -= share.vcpus
         cpus = []
         for _ in range(count):
-            cpu = max(
-                self._cpus, key=lambda cpu: round(left[cpu], 6)
-            )  # the first of the least used
+            # the first of the least used
+            cpu = max(self._cpus, key=lambda cpu: round(left[cpu], 6))
             left[cpu] -= vcpus
             cpus.append(cpu)
         if self._shares:

@@ -125,9 +125,8 @@ class ProcessImageStore:
         complete.json is there.
         """
         venv = self._venvs / content.venv_digest
-        end_leftovers(
-            self._venvs
-        )  # another process may have been killed since; its leftovers may hold the lock
+        # another process may have been killed since; its leftovers may hold the lock
+        end_leftovers(self._venvs)
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
             if _is_whole(venv):
                 run.on_line(f"[REUSE virtual environment] {content.venv_digest[:12]}")

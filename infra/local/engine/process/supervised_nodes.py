@@ -41,9 +41,8 @@ _PROGRAM = (
 _CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s
 _OUTPUT_DRAIN_SECONDS = 5.0
 _KILL_SECONDS = 10.0
-_MAX_LINE_BYTES = (
-    256 * 1024
-)  # CloudWatch's limit for one event; a program that prints no line end must not fill memory
+# CloudWatch's limit for one event; a program that prints no line end must not fill memory
+_MAX_LINE_BYTES = 256 * 1024
 
 SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
 

@@ -112,10 +112,8 @@ def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     the toolkit fetches the job's code from the platform.
     """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
-    given = {
-        "NO_PROXY": upper or lower,
-        "no_proxy": lower or upper,
-    }  # a client that knows both prefers the lower
+    # a client that knows both prefers the lower
+    given = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
     return {
         name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost"
         for name, hosts in given.items()
@@ -136,12 +134,10 @@ def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> 
         "AWS_REGION": job.region,
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,
-        "S3_ENDPOINT_URL": (
-            endpoint_url
-        ),  # the toolkit's own variable, read when it fetches sourcedir.tar.gz
-        "AWS_ACCESS_KEY_ID": (
-            access_key.id
-        ),  # reaches S3, logs and metrics; the caller's own keys stay outside
+        # the toolkit's own variable, read when it fetches sourcedir.tar.gz
+        "S3_ENDPOINT_URL": endpoint_url,
+        # reaches S3, logs and metrics; the caller's own keys stay outside
+        "AWS_ACCESS_KEY_ID": access_key.id,
         "AWS_SECRET_ACCESS_KEY": access_key.secret,
         "AWS_EC2_METADATA_DISABLED": "true",
     }

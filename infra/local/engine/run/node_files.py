@@ -89,9 +89,8 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
     """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
-    block = (
-        int(state_id(state_dir), 16) % 250 + 1
-    )  # two platforms on one machine get different addresses
+    # two platforms on one machine get different addresses
+    block = int(state_id(state_dir), 16) % 250 + 1
     nodes = [
         Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml")
         for i in range(1, job.instance_count + 1)
@@ -162,9 +161,8 @@ def _make_tree(
 def _resource_config(
     job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str
 ) -> dict[str, Any]:
-    hosts = sorted(
-        peer.host if host_names else peer.address for peer in nodes
-    )  # lexicographic, as on AWS
+    # lexicographic, as on AWS
+    hosts = sorted(peer.host if host_names else peer.address for peer in nodes)
     return {
         "current_host": node.host if host_names else node.address,
         "current_instance_type": job.instance_type,
