@@ -422,8 +422,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
     if max(options.counts) > most + 1e-9:
         parser.error(
-            f"--counts: {max(options.counts)} nodes of {options.instance_type} do"
-            f" not fit; {most:g} do"
+            f"--counts: {max(options.counts)} nodes of {options.instance_type}"
+            f" do not fit; {most:g} do"
         )
     return options
 

@@ -117,9 +117,8 @@ def explain(error: Exception) -> tuple[str, int]:
             ),
             RUN_FAILED,
         )
-    if isinstance(
-        prefect_error, httpx.HTTPError
-    ):  # boto3 speaks no httpx: only Prefect's API is called by it
+    if isinstance(prefect_error, httpx.HTTPError):
+        # boto3 speaks no httpx: only Prefect's API is called by it
         reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
         return (
             f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it",

@@ -89,15 +89,11 @@ class _StrictLoader(yaml.SafeLoader):
         self._check_scalar(node)
         try:
             return super().construct_object(node, deep)
-        except (
-            ValueError,
-            OverflowError,
-        ) as error:  # of Python's own int, float or date: 2026-13-01
+        except (ValueError, OverflowError) as error:
+            # of Python's own int, float or date: 2026-13-01
             raise _error(f"this is no {_short(node.tag)}: {error}", node.start_mark) from None
-        except (
-            LookupError,
-            AttributeError,
-        ):  # PyYAML expects what it has resolved itself: !!bool x, !!int ""
+        except (LookupError, AttributeError):
+            # PyYAML expects what it has resolved itself: !!bool x, !!int ""
             raise _error(f"this is no {_short(node.tag)}", node.start_mark) from None
 
     def _check_scalar(self, node: yaml.Node) -> None:

@@ -88,9 +88,8 @@ def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
-    if is_sweep_stopped(
-        config.platform, sweep
-    ):  # perhaps before SageMaker knew the last job that was accepted
+    if is_sweep_stopped(config.platform, sweep):
+        # perhaps before SageMaker knew the last job that was accepted
         stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(
             f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)}"

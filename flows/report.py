@@ -65,9 +65,8 @@ def make_report(
     materialize_assets(config.platform, sweep, provenance)
     try:
         append_history(config.platform, report, config.name)
-    except (
-        Exception
-    ) as error:  # the report is made; `nodesweep report` writes a missing history file anew
+    except Exception as error:
+        # the report is made; `nodesweep report` writes a missing history file anew
         logger.warning("the history of %s was not written: %s", config.name, error)
     folder = _write_here(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)

@@ -203,9 +203,8 @@ def _run_benchmark(
             end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
     logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
-    if (
-        resume and begun_with is None
-    ):  # the platform did not answer then: the mark that is there is an earlier stop's
+    if resume and begun_with is None:
+        # the platform did not answer then: the mark that is there is an earlier stop's
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark

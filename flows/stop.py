@@ -29,9 +29,8 @@ def stop_sweep(
     log_to_run()
     platform = config_of_run({"preset": preset, "settings": settings}).platform
     running: list[str] = []
-    with best_effort(
-        f"the running jobs of {sweep_id} can't be listed"
-    ):  # for the answer alone: others may stop them
+    with best_effort(f"the running jobs of {sweep_id} can't be listed"):
+        # for the answer alone: others may stop them
         running = list_running_jobs(platform, sweep_id)
     # The mark first: whoever runs the sweep either sees it before it sends a job,
     # or has claimed that job by now.

@@ -44,9 +44,8 @@ def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
-        if error_code(error) != "403" and not is_missing(
-            s3, bucket, key, error
-        ):  # 403: the write tells, here
+        if error_code(error) != "403" and not is_missing(s3, bucket, key, error):
+            # 403: the write tells, here
             raise
     else:
         if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():

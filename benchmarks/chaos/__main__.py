@@ -87,16 +87,14 @@ def main(argv: Sequence[str]) -> int:
             for seed in options.seeds
         }
         for done in as_completed(waiting):
-            if (
-                error := done.exception()
-            ):  # of this program itself; the other runs are not lost for it
+            if error := done.exception():
+                # of this program itself; the other runs are not lost for it
                 lost.append(waiting[done])
                 print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
                 continue
             rows.append(_judge(done.result(), folder, undisturbed.report or {}, options))
-            if (
-                options.output
-            ):  # after each run, so that an interrupted program has measured something
+            if options.output:
+                # after each run, so that an interrupted program has measured something
                 options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
     # all processes have ended: their CPU time is known
     result = _result(rows, undisturbed, options, began)

@@ -155,9 +155,8 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
     if reported != listed:
         odd = sorted(set(reported.items()) ^ set(listed.items()))
         yield f"the report's attempts are not the platform's jobs: {odd}"
-    if (
-        undisturbed is not None and evidence.plan.keep_alive_seconds is None
-    ):  # a warm start is another measurement
+    if undisturbed is not None and evidence.plan.keep_alive_seconds is None:
+        # a warm start is another measurement
         has_stopped = any(status != "Completed" for status in listed.values())
         yield from differences(
             comparable(evidence.report, has_stopped), comparable(undisturbed, has_stopped), "report"

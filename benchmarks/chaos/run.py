@@ -235,9 +235,8 @@ def _run_tries(
             tries.append(replace(done, left_running=running))
         finally:
             beside.end()
-            if (
-                is_worker or process.poll() is None
-            ):  # as a service manager ends what a worker leaves behind
+            if is_worker or process.poll() is None:
+                # as a service manager ends what a worker leaves behind
                 _end_session(process)
         # A worker ends well whatever becomes of its flow run,
         # so that its sweep is resumed in any case.

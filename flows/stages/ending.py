@@ -93,7 +93,6 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
         sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
             s3, config, started, str(flow_run.id)
         )
-        if sweep is not None and names.sweep_matches(
-            sweep, config
-        ):  # an id in the form may be another config's
+        if sweep is not None and names.sweep_matches(sweep, config):
+            # an id in the form may be another config's
             stop_sweep_jobs_now(config.platform, sweep)

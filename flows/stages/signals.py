@@ -73,9 +73,8 @@ def ended_once() -> Iterator[None]:
         yield
     finally:
         signals.shielded = False
-        if (
-            not begun and not signals.raised
-        ):  # else it stays, for what Prefect has still to say of the run
+        if not begun and not signals.raised:
+            # else it stays, for what Prefect has still to say of the run
             _handle_sigterm(previous, instead_of=terminate)
 
 

@@ -68,12 +68,8 @@ class _PlainLoader(yaml.SafeLoader):
             )
         try:
             return super().construct_object(node, deep)
-        except (
-            ValueError,
-            OverflowError,
-            LookupError,
-            AttributeError,
-        ):  # 2026-13-01, !!int "", !!bool x, !!timestamp x
+        except (ValueError, OverflowError, LookupError, AttributeError):
+            # 2026-13-01, !!int "", !!bool x, !!timestamp x
             raise _error(
                 f"this is no {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node
             ) from None

@@ -170,9 +170,8 @@ class SweepQueue:
         if name not in self._earlier:
             self._allowance.forget(name)
             self._count_others(claimed - {name})
-            if self.active and self._allowance.budget_problem(
-                name
-            ):  # those that run may cost less than they can
+            if self.active and self._allowance.budget_problem(name):
+                # those that run may cost less than they can
                 self._waiting.appendleft(order.attempt)
                 return Wait()
             retries, budget = (

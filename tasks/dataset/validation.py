@@ -155,11 +155,8 @@ def _check_file(
 
     try:
         frame = pd.read_parquet(path) if dataset.format == "parquet" else pd.read_csv(path)
-    except (
-        OSError,
-        ValueError,
-        pa.ArrowException,
-    ) as error:  # pandas' parsing errors are ValueErrors
+    except (OSError, ValueError, pa.ArrowException) as error:
+        # pandas' parsing errors are ValueErrors
         failure = _failure(
             "readable", name, f"{name} can't be read as {dataset.format}: {_first_line(error)}"
         )

@@ -131,10 +131,10 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             f" only, got {framework.python!r}; leave it out"
         )
     try:
+        # seconds, the first time
+        image_uris = importlib.import_module("sagemaker.core.image_uris")
         uri = str(
-            importlib.import_module(
-                "sagemaker.core.image_uris"
-            ).retrieve(  # seconds, the first time
+            image_uris.retrieve(
                 "pytorch-amzn2023" if is_new else "pytorch",
                 region,
                 version=framework.version,
@@ -143,9 +143,8 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
                 image_scope="training",
             )
         )
-        if not uri.rpartition(":")[2].startswith(
-            f"{framework.version}-"
-        ):  # the only one there is, whatever was asked
+        if not uri.rpartition(":")[2].startswith(f"{framework.version}-"):
+            # the only one there is, whatever was asked
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(

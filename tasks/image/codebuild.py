@@ -201,9 +201,8 @@ def wait(
                 )
             clock.sleep(pause)
     except BaseException as error:
-        if is_ours and not isinstance(
-            error, Exception
-        ):  # cancelled; a lost connection must not cost the build
+        if is_ours and not isinstance(error, Exception):
+            # cancelled; a lost connection must not cost the build
             codebuild.stop_build(id=build_id)
         raise
     log.poll(build)
@@ -238,9 +237,8 @@ class _BuildLog:
                     logGroupName=group, logStreamName=stream, startFromHead=True, **self._next
                 )
             except ClientError as error:
-                if (
-                    error_code(error) == "ResourceNotFoundException"
-                ):  # named before its first line is written
+                if error_code(error) == "ResourceNotFoundException":
+                    # named before its first line is written
                     break
                 raise
             lines += [event["message"].rstrip() for event in page["events"]]

@@ -159,9 +159,8 @@ class LogFollower:
                 **token,
             )
         except ClientError as error:
-            if (
-                error_code(error) == "ResourceNotFoundException"
-            ):  # the group comes with the account's first job
+            if error_code(error) == "ResourceNotFoundException":
+                # the group comes with the account's first job
                 return []
             raise
         place.next_token = page.get("nextToken")

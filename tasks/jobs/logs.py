@@ -111,9 +111,8 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
                 name = stream["logStreamName"]
                 found[name.split("/")[-1].rsplit("-", 1)[0]].append(name)
     except logs.exceptions.ClientError as error:
-        if (
-            error_code(error) == "ResourceNotFoundException"
-        ):  # the group comes with the account's first job
+        if error_code(error) == "ResourceNotFoundException":
+            # the group comes with the account's first job
             return {}
         raise
     return {host: sorted(streams) for host, streams in found.items()}

@@ -102,9 +102,8 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
     try:
         _validated(job.create)(job, **arguments, session=sender, region="")
     except Exception as error:
-        if (
-            sender.was_accepted
-        ):  # the job is there, whatever sagemaker-core makes of its description
+        if sender.was_accepted:
+            # the job is there, whatever sagemaker-core makes of its description
             return ()
         if isinstance(error, ValidationError):
             return tuple(_problems(error))

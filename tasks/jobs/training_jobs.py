@@ -141,10 +141,8 @@ def _digest_tag(sagemaker: Any, arn: str) -> str | None:
     try:
         tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
     except sagemaker.exceptions.ClientError as error:
-        if error_code(error) in (
-            "ValidationException",
-            "ResourceNotFound",
-        ):  # the job is there, its tags are not yet
+        if error_code(error) in ("ValidationException", "ResourceNotFound"):
+            # the job is there, its tags are not yet
             return None
         raise
     return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)

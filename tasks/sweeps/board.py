@@ -43,9 +43,8 @@ class SweepBoard:
         """
         try:
             self._show(outcomes, last)
-        except (
-            Exception
-        ) as error:  # whatever Prefect's client raises; the sweep goes on, its report shows it all
+        except Exception as error:
+            # whatever Prefect's client raises; the sweep goes on, its report shows it all
             logger.warning("the progress of %s can't be shown in Prefect: %s", self._sweep, error)
 
     def _show(self, outcomes: Sequence[JobOutcome], last: bool) -> None:

@@ -155,9 +155,8 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
         return None
     query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
     try:
-        if (
-            "AWSAccessKeyId" in query
-        ):  # Signature Version 2: boto3's default for S3 in the oldest regions
+        if "AWSAccessKeyId" in query:
+            # Signature Version 2: boto3's default for S3 in the oldest regions
             token, expires_at = query.get("x-amz-security-token"), float(query["Expires"])
             return _Claim(
                 query["AWSAccessKeyId"],

@@ -79,10 +79,8 @@ class Builds:
         for record in self._store.load_all():
             try:
                 build = Build(**record)
-            except (
-                TypeError,
-                KeyError,
-            ) as error:  # of another version: it must not keep the platform from starting
+            except (TypeError, KeyError) as error:
+                # of another version: it must not keep the platform from starting
                 logger.warning("A build's record can't be read and is left out: %s", error)
                 continue
             self._builds[build.id] = build

@@ -249,12 +249,8 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
             answer = error
         with answer:  # a platform on its way out answers 503
             return dict(json.load(answer)) if answer.status in (200, 503) else None
-    except (
-        OSError,
-        http.client.HTTPException,
-        ValueError,
-        TypeError,
-    ):  # nothing there, or something else is
+    except (OSError, http.client.HTTPException, ValueError, TypeError):
+        # nothing there, or something else is
         return None
 
 

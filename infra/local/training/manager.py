@@ -252,9 +252,8 @@ class TrainingJobs:
             stop = self._stops[job_key(job.region, job.name)]
             try:
                 self._runner.run(job, self._changer(job), waiting.faults, stop)
-            except (
-                Exception
-            ) as error:  # its record can't be written: the next job may still be able to run
+            except Exception as error:
+                # its record can't be written: the next job may still be able to run
                 logger.exception("Job %s: lost", job.name)
                 with self._changed:
                     job.fail(internal_error(error), self._clock())

@@ -193,9 +193,8 @@ def _install(
         wanted.append("--no-deps")
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
-    if (
-        install.pins is not None
-    ):  # what fits the torch that is there lies where pip's configuration says
+    if install.pins is not None:
+        # what fits the torch that is there lies where pip's configuration says
         pins = _write_pins(venv, install.pins)
         run.command(
             "INSTALL requirements", [*pip, f"-c{pins}", *wanted], environment, folder, lock_fd
