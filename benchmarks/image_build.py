@@ -9,10 +9,11 @@ Needs what the container engine needs (infra/local/README.md), as root, and a ba
 run does: read the context, look in ECR, and where the image isn't there, send the context and build
 it.
 
-    cold          no layer but the base's is there; "first" also pushes the base into the empty
-    registry code change   one line in train.py
-    no change     the same context again
-    touched       every file's time and mode changed, no content
+    cold         no layer but the base's is there; "first" also pushes the base into the empty
+                 registry
+    code change  one line in train.py
+    no change    the same context again
+    touched      every file's time and mode changed, no content
 
 "sent" is the context that goes to S3, "pushed" the layers that the registry did not have,
 compressed. The exit code is 1 where an unchanged context is built, or a changed line costs more

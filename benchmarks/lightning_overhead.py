@@ -1,7 +1,7 @@
 """What Lightning costs: the training program against a bare PyTorch loop that does the same work.
 
-    PYTHON_OF_THE_IMAGE benchmarks/lightning_overhead.py --data DIR [--repeats 20] [--output
-    FILE.json]
+    PYTHON_OF_THE_IMAGE benchmarks/lightning_overhead.py --data DIR [--repeats 20]
+        [--output FILE.json]
 
 Needs the image's environment (infra/image/requirements.txt). Both train the same model from the
 same seed on the same batches with the same optimiser and read the loss as rarely; short runs take

@@ -19,7 +19,8 @@ there is no other.
     start-up      process, imports, Prefect's server: until the first call reaches the platform
     preparation   preflight, dataset, image: until the first job is created
     poll lag      from each job's end until the sweep knows it: its next call fetches the job's
-    output between jobs  from there to the next job's creation
+                  output
+    between jobs  from there to the next job's creation
     report        from the last job's end being known until the process has ended
 
 The exit code is 1 where the median overhead is above 5 % of the critical path and above 10 s.

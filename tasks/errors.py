@@ -2,9 +2,11 @@
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
-├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant (exit
-code 2) ├── InputsChanged         a resume finds other code, data or image than the sweep began with
-(exit code 2) └── RunFailed             something was started and did not end well (exit code 1)
+├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant
+│                         (exit code 2)
+├── InputsChanged         a resume finds other code, data or image than the sweep began with
+│                         (exit code 2)
+└── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
     ├── UploadFailed      an object in S3 is not what was sent

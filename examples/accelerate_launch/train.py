@@ -1,9 +1,8 @@
 """A small convolutional network on made-up images with Hugging Face accelerate, started by
 `accelerate launch`.
 
-    nodesweep run examples/accelerate_launch/nodesweep.yaml           # 1 and 2 nodes
-    accelerate launch train.py --epochs 3                             # by hand, nodesweep_clock.py
-    beside it
+    nodesweep run examples/accelerate_launch/nodesweep.yaml  # 1 and 2 nodes
+    accelerate launch train.py --epochs 3                    # by hand, nodesweep_clock.py beside it
 
 What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
 training, `clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls

@@ -1,9 +1,8 @@
 """A small convolutional network on made-up images with DeepSpeed (ZeRO 1),
 started by DeepSpeed's own launcher.
 
-    nodesweep run examples/deepspeed/nodesweep.yaml                   # 1 and 2 nodes
-    deepspeed train.py --epochs 3                                     # by hand, nodesweep_clock.py
-    beside it
+    nodesweep run examples/deepspeed/nodesweep.yaml  # 1 and 2 nodes
+    deepspeed train.py --epochs 3                    # by hand, nodesweep_clock.py beside it
 
 What was added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():`
 around the training, `clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls

@@ -1,8 +1,7 @@
 """A small BERT that classifies made-up sentences, with Hugging Face's Trainer under torchrun.
 
-    nodesweep run examples/hf_trainer/nodesweep.yaml                  # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --num_train_epochs 1         # by hand, nodesweep_clock.py
-    beside it
+    nodesweep run examples/hf_trainer/nodesweep.yaml           # 1 and 2 nodes
+    torchrun --nproc-per-node 2 train.py --num_train_epochs 1  # by hand, with nodesweep_clock.py
 
 What was added for nodesweep: the callback `ClockCallback` in `Trainer(callbacks=…)`.
 TrainingArguments take their values from the command line as usual, so the config's hyperparameters

@@ -1,8 +1,7 @@
 """torchvision's ResNet-18 on made-up images, as a LightningCLI application.
 
-    nodesweep run examples/lightning_cli/nodesweep.yaml               # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --trainer.max_epochs 1       # by hand, nodesweep_clock.py
-    beside it
+    nodesweep run examples/lightning_cli/nodesweep.yaml          # 1 and 2 nodes
+    torchrun --nproc-per-node 2 train.py --trainer.max_epochs 1  # by hand, with nodesweep_clock.py
 
 What was added for nodesweep: the callback `ClockCallback`, in the CLI's `trainer_defaults`. Two
 things differ from the usual `LightningCLI(Model, Data)`, since hyperparameters come as

@@ -1,8 +1,7 @@
 """Logistic regression by gradient descent in NumPy, its gradients summed by mpi4py. No PyTorch.
 
-    nodesweep run examples/mpi4py/nodesweep.yaml                      # 1 and 2 nodes; its head says
-    what comes before mpirun -np 2 python -m mpi4py train.py --steps 100                # by hand,
-    nodesweep_clock.py beside it
+    nodesweep run examples/mpi4py/nodesweep.yaml        # 1 and 2 nodes; its head says what first
+    mpirun -np 2 python -m mpi4py train.py --steps 100  # by hand, nodesweep_clock.py beside it
 
 What was added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():`
 around the training, `clock.step()` after each step and `clock.metric()` for the result. The clock

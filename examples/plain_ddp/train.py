@@ -1,9 +1,8 @@
 """A small convolutional network on made-up images, trained with DistributedDataParallel as in
 PyTorch's tutorial.
 
-    nodesweep run examples/plain_ddp/nodesweep.yaml                   # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --epochs 3                   # by hand, nodesweep_clock.py
-    beside it
+    nodesweep run examples/plain_ddp/nodesweep.yaml  # 1 and 2 nodes
+    torchrun --nproc-per-node 2 train.py --epochs 3  # by hand, nodesweep_clock.py beside it
 
 What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
 training, `clock.step()` after each optimiser step and `clock.metric()` for the result. All else is

@@ -2,8 +2,7 @@
 since scikit-learn knows no other.
 
     nodesweep run examples/scikit_learn/nodesweep.yaml
-    python train.py --trees 300                                       # by hand, nodesweep_clock.py
-    beside it
+    python train.py --trees 300                              # by hand, nodesweep_clock.py beside it
 
 What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
 training and `clock.metric()` for the result. `n_jobs` uses the processors of the node; no parameter

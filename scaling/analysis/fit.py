@@ -6,8 +6,9 @@ Laws are fitted to node-time N·T(N), where each is linear in coefficients that 
 
     amdahl  N·T = t1·(1 − sigma) + t1·sigma·N                   Amdahl, AFIPS 1967
     usl     N·T = t1 + t1·alpha·(N − 1) + t1·beta·N·(N − 1)     Gunther, Guerrilla Capacity
-    Planning, 2007; gamma = 1/t1 ring    N·T = t_compute + c·r(N)·(N − 1)
-    Patarasuk and Yuan, JPDC 69, 2009; arXiv 2006.15704
+                                                                Planning, 2007; gamma = 1/t1
+    ring    N·T = t_compute + c·r(N)·(N − 1)                    Patarasuk and Yuan, JPDC 69, 2009;
+                                                                arXiv 2006.15704
 
 so bounded linear least squares on the relative residuals (fitted − observed)/observed finds the one
 best fit, without a starting point. r(N) = optimiser steps at N over those at N0. Where r is the

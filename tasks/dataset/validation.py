@@ -1,8 +1,8 @@
 """Checks a dataset's files against the config's expectations, before anything is spent.
 
-    report = validate_dataset(sorted(directory.glob("*.parquet")), config.dataset,
-    now=datetime.now(UTC)) report.raise_if_failed()                 # ValidationFailed lists every
-    problem
+    files = sorted(directory.glob("*.parquet"))
+    report = validate_dataset(files, config.dataset, now=datetime.now(UTC))
+    report.raise_if_failed()  # ValidationFailed lists every problem
 
 Great Expectations judges each file by itself, one ephemeral context per file: a checkpoint over
 several files mixes their results, and memory stays at one file. What no single file can tell (rows

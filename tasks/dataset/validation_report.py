@@ -1,9 +1,9 @@
 """What a validation found, and the errors that stop a run because of its data.
 
 DatasetRefused (tasks/errors.py)
-├── InvalidExpectations    the suite itself can't be used: unknown type, wrong arguments, nothing in
-it ├── NoFiles                there is nothing to check
-└── ValidationFailed       the data broke an expectation; the message lists every problem
+├── InvalidExpectations  the suite itself can't be used: unknown type, wrong arguments, or empty
+├── NoFiles              there is nothing to check
+└── ValidationFailed     the data broke an expectation; the message lists every problem
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ from what SageMaker and the launcher put into the environment.
 
 plain     one process per node; nodes are SM_HOSTS in sorted order
 torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
-mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (SM_CURRENT_HOST is the master's on
-every rank there)
+mpi       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+          (SM_CURRENT_HOST is the master's on every rank there)
 """
 
 from __future__ import annotations

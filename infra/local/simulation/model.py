@@ -3,13 +3,12 @@ by node count and batch size.
 
 Per step, on N nodes with a global batch of B samples and S samples in the whole job at one node:
 
-    compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)
-    (Amdahl) all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
-                    + 2 * (N - 1) * latency_seconds
-                    (ring; 0 at N = 1)
-    step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z),   z standard normal, from (seed,
-    job name) train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at
-    least 1
+    compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)        (Amdahl)
+    all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
+                    + 2 * (N - 1) * latency_seconds                               (ring; 0 at N = 1)
+    step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
+                    where z is standard normal, from (seed, job name)
+    train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1
 """
 
 from __future__ import annotations

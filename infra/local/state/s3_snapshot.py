@@ -5,9 +5,9 @@ The front tells which bucket or key a request may have changed; it is read back 
 and written down before the request is answered, so nothing here depends on how moto stores objects.
 On disk, under its folder:
 
-    buckets/<bucket>.json              name and region
-    objects/<bucket>/<id>.json         key, body file, metadata, tags, parts; id = SHA-256 of the
-    key bodies/<bucket>/<id>-<token>       the body; the record is replaced only once it is complete
+    buckets/<bucket>.json         name and region
+    objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key
+    bodies/<bucket>/<id>-<token>  the body; the record is replaced only once it is complete
 
 Not kept: older versions, and a bucket's policies, tags, lifecycle and versioning state.
 """

@@ -6,8 +6,8 @@ named by what they are made of.
                         files/       what it copies elsewhere, by its absolute path
                         venv         link to the environment
        /images/index.json            [{repository, tag, digest}]
-       /venvs/<digest>/              environments, shared by images that differ in code only; whole
-       with complete.json
+       /venvs/<digest>/              environments, shared by images that differ in code only;
+                                     whole with complete.json
 """
 
 from __future__ import annotations

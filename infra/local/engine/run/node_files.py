@@ -5,8 +5,9 @@ with the configuration that the toolkits read.
                           files    what the image has elsewhere, by its absolute path
                           home     its HOME
                           python   what its own requirements.txt installs (jobs that bring their
-                          code) opt      only while it starts: this machine's /opt
-                          (host/containment.py) boot     the boot barrier's `ready` and `go`
+                                   code)
+                          opt      only while it starts: this machine's /opt (host/containment.py)
+                          boot     the boot barrier's `ready` and `go`
 <state>/jobs/<job>/hosts           /etc/hosts of its nodes
 """
 
