@@ -248,11 +248,9 @@ class SweepConfig(Section):
 
     @model_validator(mode="after")
     def _points_are_in_bounds(self) -> Self:
-        counts, repeats, points = (
-            len(self.node_counts),
-            self.repeats,
-            len(self.node_counts) * self.repeats,
-        )
+        counts = len(self.node_counts)
+        repeats = self.repeats
+        points = len(self.node_counts) * self.repeats
         if points > MAX_JOBS:
             raise ValueError(
                 f"{counts} node counts x {repeats} repeats are {points} jobs; at most {MAX_JOBS} in"
@@ -450,10 +448,8 @@ class BenchmarkConfig(Section):
         """Whether the jobs run the user's code in an existing container, named by framework or
         base_image: no build.
         """
-        image, named = (
-            self.image,
-            self.image.base_image is not None or self.image.framework is not None,
-        )
+        image = self.image
+        named = self.image.base_image is not None or self.image.framework is not None
         return (
             named
             and image.uri is None

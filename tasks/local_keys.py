@@ -40,10 +40,8 @@ def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
     keys = configparser.RawConfigParser()
     try:
         keys.read_string(path.read_text())
-        key_id, secret = (
-            keys["default"]["aws_access_key_id"],
-            keys["default"]["aws_secret_access_key"],
-        )
+        key_id = keys["default"]["aws_access_key_id"]
+        secret = keys["default"]["aws_secret_access_key"]
     except (OSError, KeyError, configparser.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise NoLocalKeys(endpoint_url=endpoint_url, path=path, reason=reason) from error

@@ -210,10 +210,8 @@ def _run_tries(
     for number in range(len(plan.disturbances) + 1 + _MORE_TRIES):
         disturbance = plan.disturbances[number] if number < len(plan.disturbances) else None
         kind = "" if disturbance is None else disturbance.kind
-        is_worker, is_detached = (
-            kind.startswith("worker"),
-            kind.startswith("detach") and platform.sweep() is None,
-        )
+        is_worker = kind.startswith("worker")
+        is_detached = kind.startswith("detach") and platform.sweep() is None
         log = config.parent / f"try-{number + 1}.log"
         command = _command(config, platform)
         if is_detached:  # it starts all jobs at once; those beyond the quota are refused

@@ -167,8 +167,6 @@ def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float |
 def _epoch_usd(
     outcome: JobOutcome, train_seconds: float | None, price: Price | None
 ) -> float | None:
-    epochs, usd = (
-        outcome.metric_number("epochs"),
-        node_cost_usd(outcome.nodes, train_seconds, price),
-    )
+    epochs = outcome.metric_number("epochs")
+    usd = node_cost_usd(outcome.nodes, train_seconds, price)
     return usd / epochs if usd is not None and epochs is not None and epochs > 0 else None

@@ -300,11 +300,9 @@ def _deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
 
 
 def _too_late(count: MeasuredCount, deadline: _Deadline) -> list[str]:
-    seconds, high, limit = (
-        deadline.seconds(count),
-        deadline.seconds_high(count),
-        deadline.limit_seconds,
-    )
+    seconds = deadline.seconds(count)
+    high = deadline.seconds_high(count)
+    limit = deadline.limit_seconds
     if rounded(high) <= limit:
         return []
     what = "time from submission to end" if deadline.clock == "submit_to_end" else "train time"

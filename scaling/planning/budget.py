@@ -132,10 +132,8 @@ class Allowance:
         if budget is None or self.usd_per_hour is None:
             return None
         usd = self.usd_per_hour / _SECONDS_PER_HOUR
-        spent, bound = (
-            sum(self.node_seconds.values()) * usd,
-            self._most_node_seconds(job_name) * usd,
-        )
+        spent = sum(self.node_seconds.values()) * usd
+        bound = self._most_node_seconds(job_name) * usd
         if spent + bound <= budget * (1 + _ROUNDING):
             return None
         return (

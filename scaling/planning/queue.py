@@ -174,10 +174,8 @@ class SweepQueue:
                 # those that run may cost less than they can
                 self._waiting.appendleft(order.attempt)
                 return Wait()
-            retries, budget = (
-                self._allowance.retry_problem(name),
-                self._allowance.budget_problem(name),
-            )
+            retries = self._allowance.retry_problem(name)
+            budget = self._allowance.budget_problem(name)
             if reason := retries or budget:
                 self._never_sent.add(name)
                 return Refuse(order.attempt, name, reason, is_over_budget=retries is None)

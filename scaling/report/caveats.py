@@ -330,10 +330,8 @@ def _shape(evidence: Evidence) -> Iterator[str]:
 def _work(evidence: Evidence) -> Iterator[str]:
     if different := [row for row in evidence.report.summary if "throughput_only" in row.flags]:
         reasons = "; ".join(f"{nodes_text(row.nodes)}: {row.parity.reason}" for row in different)
-        at, tolerance = (
-            _nodes([row.nodes for row in different]),
-            format_value(evidence.parity_tolerance),
-        )
+        at = _nodes([row.nodes for row in different])
+        tolerance = format_value(evidence.parity_tolerance)
         yield (
             f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of"
             f" the baseline's, so the time is not a time-to-train ({reasons})."

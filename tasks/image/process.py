@@ -36,12 +36,10 @@ class BuildProcess:
     def __init__(
         self, what: str, environment: Mapping[str, str], clock: Clock, deadline: float
     ) -> None:
-        self._what, self._environment, self._clock, self._deadline = (
-            what,
-            environment,
-            clock,
-            deadline,
-        )
+        self._what = what
+        self._environment = environment
+        self._clock = clock
+        self._deadline = deadline
 
     def run(self, step: str, command: Sequence[str], secret: str | None = None) -> list[str]:
         """Run a command to its end; returns its output's lines. `secret` is what it reads, and

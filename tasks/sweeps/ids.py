@@ -68,10 +68,8 @@ def _take(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock)
     """Whether the id is this run's, from now on or from an earlier try. Raises the last refusal
     that told nothing.
     """
-    key, body = (
-        names.run_claim_key(platform.prefix, sweep),
-        names.pretty_json({"sweep_id": sweep, "run": run}),
-    )
+    key = names.run_claim_key(platform.prefix, sweep)
+    body = names.pretty_json({"sweep_id": sweep, "run": run})
     pauses = intervals(0.2, 2.0)
     for is_last in [False] * (_TRIES - 1) + [True]:
         try:

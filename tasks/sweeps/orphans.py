@@ -28,10 +28,8 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     was left running on purpose is spared while a job of it runs.
     """
     found: list[str] = []
-    running, pools = (
-        _by_sweep(sagemaker, StatusEquals="InProgress"),
-        _by_sweep(sagemaker, WarmPoolStatusEquals="Available"),
-    )
+    running = _by_sweep(sagemaker, StatusEquals="InProgress")
+    pools = _by_sweep(sagemaker, WarmPoolStatusEquals="Available")
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
         jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
         if not has_record(s3, platform, sweep):

@@ -115,10 +115,8 @@ class _Ending:
 
     def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
         self._sagemaker, self._clock = sagemaker, clock
-        self._deadline, self._settled = (
-            clock.monotonic() + STOPPING_SECONDS,
-            clock.monotonic() + SETTLE_SECONDS,
-        )
+        self._deadline = clock.monotonic() + STOPPING_SECONDS
+        self._settled = clock.monotonic() + SETTLE_SECONDS
         self._names = set(job_names)
         self.asked: set[str] = set()
         self._over: set[str] = set()

@@ -40,12 +40,10 @@ class ResumeCheckpoints(pl.Callback):
         measurement: Measurement,
         facts: Mapping[str, Any],
     ) -> None:
-        self._folder, self._every_steps, self._best, self._measurement = (
-            folder,
-            every_steps,
-            best,
-            measurement,
-        )
+        self._folder = folder
+        self._every_steps = every_steps
+        self._best = best
+        self._measurement = measurement
         self._facts = dict(facts)
         self._saved_step = 0
 

@@ -96,13 +96,11 @@ class SimulatedExecution:
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._job, self._change, self._runner, self._faults, self._stop = (
-            job,
-            change,
-            runner,
-            faults,
-            stop,
-        )
+        self._job = job
+        self._change = change
+        self._runner = runner
+        self._faults = faults
+        self._stop = stop
         self._clock = clock
         self._scale = runner.time_scale
         request = job.request

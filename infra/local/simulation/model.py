@@ -153,10 +153,8 @@ def plan_workload(
     """
     given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(given.get("accumulate-grad-batches")) or 1
-    total, replica = (
-        _whole(given.get("global-batch-size")),
-        _whole(given.get("per-replica-batch-size")),
-    )
+    total = _whole(given.get("global-batch-size"))
+    replica = _whole(given.get("per-replica-batch-size"))
     processes = model.processes_per_node
     if total and replica and total % (replica * accumulate * nodes) == 0:
         processes = total // (replica * accumulate * nodes)

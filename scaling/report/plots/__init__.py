@@ -25,9 +25,7 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     phases = draw_phases(report)
     drawings = [phases]
     if not is_phase(report.train_clock):
-        speedup, efficiency = (
-            draw_speedup(report, report.baseline),
-            draw_efficiency(report, report.baseline),
-        )
+        speedup = draw_speedup(report, report.baseline)
+        efficiency = draw_efficiency(report, report.baseline)
         drawings = [speedup, efficiency, draw_cost(report), phases]
     return {drawing.kind: drawing for drawing in drawings if drawing is not None}

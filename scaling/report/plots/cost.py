@@ -168,10 +168,8 @@ def _set_axes(drawing: Drawing, spends: Sequence[_Spend], write: Any) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axes = drawing.axes
-    shortest, longest = (
-        min(spend.seconds for spend in spends),
-        max(spend.seconds for spend in spends),
-    )
+    shortest = min(spend.seconds for spend in spends)
+    longest = max(spend.seconds for spend in spends)
     axes.set_xscale("log", base=2)
     room = max(1.25, (longest / shortest) ** 0.1)
     axes.set_xlim(shortest / room, longest * room**2)

@@ -400,10 +400,8 @@ def efa_is_used(facts: Facts) -> list[str]:
     if facts.instance.accelerators == 0:
         return []
     plain = facts.distribution.kind in ("none", "parameter_server")
-    settings, launcher_knows = (
-        efa_settings(facts.instance),
-        facts.instance.instance_type in TOOLKIT_EFA_TYPES and not plain,
-    )
+    settings = efa_settings(facts.instance)
+    launcher_knows = facts.instance.instance_type in TOOLKIT_EFA_TYPES and not plain
     given = {option.partition("=")[0] for option in facts.custom_mpi_options} | set(
         facts.training.environment
     )

@@ -93,11 +93,9 @@ def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> Sampl
     an epoch cut short by --max-steps drops and pads nothing.
     """
     epochs = steps // epoch.steps
-    processed, padded, dropped = (
-        steps * global_batch_size,
-        epochs * epoch.padded,
-        epochs * epoch.dropped,
-    )
+    processed = steps * global_batch_size
+    padded = epochs * epoch.padded
+    dropped = epochs * epoch.dropped
     per_epoch = epoch.steps * global_batch_size - epoch.padded + epoch.dropped
     return SampleCount(per_epoch, processed - padded + dropped, processed, padded, dropped)
 

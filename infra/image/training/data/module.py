@@ -85,12 +85,10 @@ class TableData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.prepare_data_per_node = True
-        self._arguments, self._cluster, self._batch, self._prepared = (
-            arguments,
-            cluster,
-            batch,
-            prepared,
-        )
+        self._arguments = arguments
+        self._cluster = cluster
+        self._batch = batch
+        self._prepared = prepared
 
     @property
     def row_count(self) -> int:

@@ -68,10 +68,8 @@ class Classifier(pl.LightningModule):
         self.log(FINAL_METRIC, right / rows, logger=False)
 
     def configure_optimizers(self) -> Any:
-        optimizer, warmup = (
-            build_optimizer(self._arguments, self.parameters()),
-            self._arguments.warmup_steps,
-        )
+        optimizer = build_optimizer(self._arguments, self.parameters())
+        warmup = self._arguments.warmup_steps
         if warmup == 0:
             return optimizer
         schedule = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
