@@ -1,7 +1,7 @@
 """JobOutcomes -> one row per node count: speedup, efficiency, costs, parity.
 
-docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost
-and recommendation".
+docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals"
+and "Cost and recommendation".
 
 T(N) is the median train time of the used runs at N: completed, on demand, with a time on the
 report's train clock. N0, the baseline, is the smallest N that has one. All other attempts are
