@@ -210,7 +210,8 @@ def test_second_run_finds_image_and_data(platform_process: SimpleNamespace) -> N
 def test_resnet_learns_the_digits(platform_process: SimpleNamespace) -> None:
     """Real measurements through the convolutional model, not only the MLP."""
     hyperparameters = {
-        "model": "resnet18", "epochs": 1, "passes-per-epoch": 2, "per-replica-batch-size": "{per_replica_batch_size}",
+        "model": "resnet18", "epochs": 1, "passes-per-epoch": 2,
+        "per-replica-batch-size": "{per_replica_batch_size}",
         "learning-rate": "{learning_rate}",
     }  # fmt: skip
     training = {
@@ -247,8 +248,10 @@ def test_killed_node_fails_its_point_and_spares_the_other(
     )
     sagemaker = client(platform_process, "sagemaker")
     run = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "run", str(config), "--set", "training.hyperparameters.max-steps=40"],
-        cwd=platform_process.folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "cli.main", "run", str(config), "--set",
+         "training.hyperparameters.max-steps=40"],
+        cwd=platform_process.folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
     try:
@@ -379,7 +382,8 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     assert died.returncode == 9
     done = nodesweep(
         platform_process, "run", str(config), "--set", "training.hyperparameters.max-steps=5",
-        "--set", "training.hyperparameters.epochs=1", "--set", "training.hyperparameters.passes-per-epoch=1",
+        "--set", "training.hyperparameters.epochs=1", "--set",
+        "training.hyperparameters.passes-per-epoch=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     total = sum(path.stat().st_size for path in source.iterdir())

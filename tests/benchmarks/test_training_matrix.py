@@ -95,7 +95,8 @@ class Recorded(Trainer):
     ("metrics", "outcome"),
     [({}, "ok"), ({"resumed_at_step": None}, "failed"), ({"interruptions": 0}, "failed"),
      ({"step_seconds": [0.1] * STEPS}, "failed"), ({"steps": 7}, "failed"),
-     ({"versions": {"torch": "2.5.1"}}, "failed"), ({"world": {"world_size": 1, "backend": None}}, "failed")],
+     ({"versions": {"torch": "2.5.1"}}, "failed"),
+     ({"world": {"world_size": 1, "backend": None}}, "failed")],
 )  # fmt: skip
 def test_a_run_that_began_anew_or_was_another_did_not_resume(
     tmp_path: Path, metrics: dict[str, Any], outcome: str

@@ -41,8 +41,10 @@ def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
     }
     outcomes = [
         JobOutcome(
-            nodes=nodes, repeat=repeat, attempt=1, job_name=f"{sweep}-n{nodes}-r{repeat}-a1-abcd", status="Completed",
-            clocks=Clocks(train_seconds=seconds * (1 if nodes == 1 else slower / 2)), train_clock="program", **facts,
+            nodes=nodes, repeat=repeat, attempt=1, job_name=f"{sweep}-n{nodes}-r{repeat}-a1-abcd",
+            status="Completed",
+            clocks=Clocks(train_seconds=seconds * (1 if nodes == 1 else slower / 2)),
+            train_clock="program", **facts,
         )
         for nodes in (1, 2)
         for repeat, seconds in enumerate(TIMES, start=1)

@@ -78,7 +78,8 @@ def test_a_script_that_is_not_there_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("train.py", "train"), ("Train ResNet-50!.py", "train-resnet-50"), ("überläufe.py", "berl-ufe"),
+    [("train.py", "train"), ("Train ResNet-50!.py", "train-resnet-50"),
+     ("überläufe.py", "berl-ufe"),
      ("_.py", "script"),
      ("a_very_long_name_of_it_all.py", "a-very-long-name-of")],
 )  # fmt: skip

@@ -36,18 +36,23 @@ def test_an_example_can_be_planned(path: Path) -> None:
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 BROKEN = [
-    ("search_mlp_p3", f"image.base_image={DLC}/pytorch:2.13-cu133-amzn2023-sagemaker", ["no code for the V100"]),
+    ("search_mlp_p3", f"image.base_image={DLC}/pytorch:2.13-cu133-amzn2023-sagemaker",
+     ["no code for the V100"]),
     ("search_mlp_p3", "training.hyperparameters.strategy=fsdp", ["strategy fsdp is FSDP 2"]),
-    ("search_mlp_p3", f"image.base_image={DLC}/pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker",
+    ("search_mlp_p3",
+     f"image.base_image={DLC}/pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker",
      ["the shipped program runs on 2.1 and later"]),
-    ("examples/lightning_smddp_p4d", f"image.base_image={DLC}/pytorch-training:2.6.0-gpu-py312-cu126-sagemaker",
+    ("examples/lightning_smddp_p4d",
+     f"image.base_image={DLC}/pytorch-training:2.6.0-gpu-py312-cu126-sagemaker",
      ["kind smddp needs a container with SMDDP", "backend smddp needs a container with SMDDP"]),
     ("examples/smp_v2_p4d", f"image.base_image={DLC}/pytorch:2.13-cu133-amzn2023-sagemaker",
      ["kind smp_v2 needs the SMP container", "strategy smp needs the SMP container"]),
     ("examples/torchrun_p4d", "training.instance_type=ml.p2.16xlarge", ["no code for the K80"]),
     ("examples/mpi_g5", "training.instance_type=ml.p6-b200.48xlarge", ["no code for the B200"]),
-    ("examples/own_code_g5", "training.instance_type=ml.p6-b200.48xlarge", ["no code for the B200"]),
-    ("examples/trainium_trn1", "training.instance_type=ml.trn2.48xlarge", ["the world size is unknown; set it"]),
+    ("examples/own_code_g5", "training.instance_type=ml.p6-b200.48xlarge",
+     ["no code for the B200"]),
+    ("examples/trainium_trn1", "training.instance_type=ml.trn2.48xlarge",
+     ["the world size is unknown; set it"]),
 ]  # fmt: skip
 
 

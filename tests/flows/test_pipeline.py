@@ -68,7 +68,8 @@ def test_pipeline_runs_to_its_report(
     assert written["platform"]["kind"] == "emulated"
     assert written["provenance"]["image_uri"].split("@")[1].startswith("sha256:")
     assert {path.name for path in result.folder.iterdir()} >= {
-        "report.json", "report.md", "report.html", "points.csv", "sweep.json", "speedup.svg", "speedup.png",
+        "report.json", "report.md", "report.html", "points.csv", "sweep.json", "speedup.svg",
+        "speedup.png",
     }  # fmt: skip
     key = names.report_key(config.platform.prefix, result.sweep_id, "report.html")
     stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
@@ -283,7 +284,8 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
     status: str, waited_seconds: float, phases: dict[str, float], named: bool
 ) -> None:
     outcome = JobOutcome(
-        nodes=1, repeat=1, attempt=1, job_name="j", status=status, platform_kind="aws", reason="stopped on request",
+        nodes=1, repeat=1, attempt=1, job_name="j", status=status, platform_kind="aws",
+        reason="stopped on request",
         clocks=Clocks(submit_to_end_seconds=waited_seconds), phases=phases,
     )  # fmt: skip
     reason = flows.stages.outcomes.name_queue_deadline(outcome, 60).reason

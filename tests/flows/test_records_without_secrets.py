@@ -68,7 +68,8 @@ def outputs_of(
 
 _TEXTS = (".json", ".md", ".html", ".csv", ".svg")
 WITH_HIDDEN = (
-    "report.json", "report.md", "report.html", "sweep.json", "request dump", "history", "flow parameters", "terminal",
+    "report.json", "report.md", "report.html", "sweep.json", "request dump", "history",
+    "flow parameters", "terminal",
 )  # fmt: skip
 """Outputs in which a secret would stand, so that something has to be hidden there."""
 

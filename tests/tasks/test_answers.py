@@ -25,7 +25,8 @@ CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "CreateTrainingJob": (
         "sagemaker",
         lambda client: client.create_training_job(
-            TrainingJobName="a", RoleArn="arn:aws:iam::000000000000:role/r" * 2, OutputDataConfig={"S3OutputPath": "s3://b"},
+            TrainingJobName="a", RoleArn="arn:aws:iam::000000000000:role/r" * 2,
+            OutputDataConfig={"S3OutputPath": "s3://b"},
             ResourceConfig={"VolumeSizeInGB": 1}, StoppingCondition={},
         ),
     ),

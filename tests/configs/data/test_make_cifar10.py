@@ -163,11 +163,15 @@ def test_a_batch_that_is_none_is_named(tmp_path: Path, batch: bytes, says: str) 
 @pytest.mark.parametrize(
     ("folder", "members", "says"),
     [
-        ("cifar-100-python", {"train": b"", "test": b"", "meta": b""}, "is that of CIFAR-100; give the Python version"),
-        ("cifar-10-batches-bin", {"data_batch_1.bin": b""}, "is the binary version; give the Python version"),
-        ("cifar-10-batches-mat", {"data_batch_1.mat": b""}, "is the Matlab version; give the Python version"),
+        ("cifar-100-python", {"train": b"", "test": b"", "meta": b""},
+         "is that of CIFAR-100; give the Python version"),
+        ("cifar-10-batches-bin", {"data_batch_1.bin": b""},
+         "is the binary version; give the Python version"),
+        ("cifar-10-batches-mat", {"data_batch_1.mat": b""},
+         "is the Matlab version; give the Python version"),
         ("photos", {"a.jpg": b""}, "data_batch_4, data_batch_5; it holds 'photos/a.jpg'"),
-        ("cifar-10-batches-py", {name: b"" for name in BATCHES if name != "data_batch_4"}, "lacks data_batch_4; it"),
+        ("cifar-10-batches-py", {name: b"" for name in BATCHES if name != "data_batch_4"},
+         "lacks data_batch_4; it"),
         ("cifar-10-batches-py", {}, "it holds nothing"),
     ],
 )  # fmt: skip

@@ -74,7 +74,8 @@ def test_what_the_stack_has_beside_is_used(tmp_path: Path) -> None:
     assert (training.vpc.subnets, training.vpc.security_group_ids) == (("subnet-0a",), ("sg-0b",))
     assert training.output_kms_key_id == key
     assert training.extra_channels["fsx"].model_dump() == {
-        "type": "FSxLustre", "id": FSX["FileSystemId"], "directory_path": "/abcdef12/raw", "access_mode": "ro",
+        "type": "FSxLustre", "id": FSX["FileSystemId"], "directory_path": "/abcdef12/raw",
+        "access_mode": "ro",
     }  # fmt: skip
 
 

@@ -200,5 +200,6 @@ def test_internal_error_is_tried_again_as_often_as_allowed(
         result = measure(sweep_config(served, sweep={"max_attempts": 2}))
         assert result.missing_points == 1
         assert ledger(served) == [
-            (1, 1, "Completed"), (2, 1, "Failed"), (2, 2, "Completed"), (4, 1, "Failed"), (4, 2, "Failed"),
+            (1, 1, "Completed"), (2, 1, "Failed"), (2, 2, "Completed"), (4, 1, "Failed"),
+            (4, 2, "Failed"),
         ]  # fmt: skip

@@ -57,7 +57,8 @@ def report_of(
     }
     outcomes = [
         JobOutcome(
-            nodes=nodes, repeat=repeat, attempt=1, job_name=names.job_name(sweep, nodes, repeat, 1, "abcd"),
+            nodes=nodes, repeat=repeat, attempt=1,
+            job_name=names.job_name(sweep, nodes, repeat, 1, "abcd"),
             status="Failed" if nodes == lost else "Completed", train_clock="program",
             clocks=Clocks(train_seconds=seconds * (1 if nodes == 1 else slower / 2)), **facts,
         )

@@ -17,7 +17,8 @@ TEMPLATE = Path(__file__).resolve().parents[3] / "infra" / "aws" / "nodesweep.ya
 NO_VALUE = {"Ref": "AWS::NoValue"}
 NOT_IN_MOTO = frozenset(
     {"AWS::Budgets::Budget", "AWS::CodeBuild::Project", "AWS::EC2::SecurityGroupEgress",
-     "AWS::FSx::DataRepositoryAssociation", "AWS::FSx::FileSystem", "AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"}
+     "AWS::FSx::DataRepositoryAssociation", "AWS::FSx::FileSystem", "AWS::S3::BucketPolicy",
+     "AWS::SQS::QueuePolicy"}
 )  # fmt: skip
 """Types that moto's CloudFormation passes over; what depends on them is checked on the template
 only.

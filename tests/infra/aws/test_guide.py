@@ -60,7 +60,8 @@ def test_commands_lead_to_a_report_and_back_to_nothing(tmp_path: Path) -> None:
             "set -euo pipefail\n" + "\n".join([*BLOCKS[:-1], EMPTY_REPOSITORY, BLOCKS[-1]])
         )
         done = subprocess.run(
-            ["bash", str(script)], cwd=folder, env=environment(home, platform), capture_output=True, text=True,
+            ["bash", str(script)], cwd=folder, env=environment(home, platform), capture_output=True,
+            text=True,
             timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -87,7 +88,8 @@ def environment(home: Path, platform: SimpleNamespace) -> dict[str, str]:
         if not name.startswith(("AWS_", "PREFECT_"))
     }
     return {
-        **kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "AWS_ENDPOINT_URL": platform.endpoint,
+        **kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"),
+        "AWS_ENDPOINT_URL": platform.endpoint,
         "PATH": f"{programs}:{os.environ['PATH']}", "PREFECT_HOME": str(home / "prefect"),
     }  # fmt: skip
 

@@ -36,7 +36,8 @@ VARIABLES = (
     "SM_CURRENT_HOST",
 )
 TWO_NODES = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1"}
-LIBRARIES = ("torch", "torch.distributed", "horovod", "horovod.torch", "horovod.tensorflow", "mpi4py", "mpi4py.MPI",
+LIBRARIES = ("torch", "torch.distributed", "horovod", "horovod.torch", "horovod.tensorflow",
+             "mpi4py", "mpi4py.MPI",
              "jax", "tensorflow", "torch_xla", "smdistributed")  # fmt: skip
 
 
@@ -74,7 +75,8 @@ def torch_group(monkeypatch: pytest.MonkeyPatch, size: int, rank: int) -> dict[s
     up = {"now": True}
     load(monkeypatch, "torch", cuda=types.SimpleNamespace(is_available=lambda: False))
     load(
-        monkeypatch, "torch.distributed", is_available=lambda: True, is_initialized=lambda: up["now"],
+        monkeypatch, "torch.distributed", is_available=lambda: True,
+        is_initialized=lambda: up["now"],
         get_world_size=lambda: size, get_rank=lambda: rank,
     )  # fmt: skip
     return up
@@ -153,7 +155,8 @@ def test_the_report_takes_it(
     at = datetime(2026, 1, 2, tzinfo=UTC)
     phase = {"Status": "Training", "StartTime": at, "EndTime": at + timedelta(seconds=90)}
     description = {
-        "TrainingJobName": "own", "TrainingJobArn": "arn:aws:sagemaker:us-east-1:000000000000:training-job/own",
+        "TrainingJobName": "own",
+        "TrainingJobArn": "arn:aws:sagemaker:us-east-1:000000000000:training-job/own",
         "TrainingJobStatus": "Completed", "SecondaryStatusTransitions": [phase], "CreationTime": at,
         "ResourceConfig": {"InstanceCount": 2},
     }  # fmt: skip

@@ -60,7 +60,8 @@ def test_a_password_is_given_to_those_who_need_it_and_as_a_file() -> None:
         "deploy": ["prefect_auth"],
         "worker": ["prefect_auth"],
     }
-    written = [(name, value) for service in SERVICES.values() for name, value in service.get("environment", {}).items()
+    written = [(name, value) for service in SERVICES.values()
+               for name, value in service.get("environment", {}).items()
                if "PASSWORD" in name or "AUTH" in name]  # fmt: skip
     assert len(written) == 5
     for name, value in written:

@@ -78,10 +78,13 @@ def test_build_context_is_what_the_dockerfile_copies() -> None:
 
 
 SECRET_FILES = (
-    "infra/worker/secrets/postgres_password", "infra/worker/secrets/prefect_auth", "infra/worker/worker.env",
-    "infra/worker/.env", ".env", "configs/prod.env", "flows/.env.local", "tasks/id_rsa", "infra/tls/server.key",
+    "infra/worker/secrets/postgres_password", "infra/worker/secrets/prefect_auth",
+    "infra/worker/worker.env",
+    "infra/worker/.env", ".env", "configs/prod.env", "flows/.env.local", "tasks/id_rsa",
+    "infra/tls/server.key",
     "infra/tls/server.pem", "infra/local/.nodesweep/platform/aws-credentials", ".git/config",
-    "configs/.nodesweep/machine/prefect-auth", ".nodesweep/platform/aws-credentials", "infra/worker/.netrc",
+    "configs/.nodesweep/machine/prefect-auth", ".nodesweep/platform/aws-credentials",
+    "infra/worker/.netrc",
     "infra/.pypirc", "infra/.aws/credentials",
 )  # fmt: skip
 

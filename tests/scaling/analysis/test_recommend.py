@@ -421,7 +421,8 @@ def test_the_warm_pool_counts_into_budget_and_price():
     def run(nodes: int, retained: float) -> JobOutcome:
         clocks = Clocks(train_seconds=100 / nodes, billable_seconds=100 / nodes)
         return JobOutcome(
-            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed", platform_kind="aws",
+            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed",
+            platform_kind="aws",
             clocks=clocks, train_clock="program", retained_billable_seconds=retained,
         )  # fmt: skip
 
@@ -444,7 +445,8 @@ def test_the_warm_pool_can_take_a_count_off_the_pareto_front():
     def run(nodes: int, billable: float, retained: float) -> JobOutcome:
         clocks = Clocks(train_seconds=billable, billable_seconds=billable)
         return JobOutcome(
-            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed", platform_kind="aws",
+            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed",
+            platform_kind="aws",
             clocks=clocks, train_clock="program", retained_billable_seconds=retained,
         )  # fmt: skip
 

@@ -133,7 +133,8 @@ def test_two_failures_of_the_program_in_a_row_with_one_cause_end_the_sweep(make_
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [("Failed", "CapacityError: none"), ("Failed", "InternalServerError: x"), ("Stopped", "stopped on request"),
+    [("Failed", "CapacityError: none"), ("Failed", "InternalServerError: x"),
+     ("Stopped", "stopped on request"),
      ("Failed", None), ("Failed", "sweep.budget_usd: no more")],
 )  # fmt: skip
 def test_ends_that_say_nothing_of_the_program_neither_count_nor_part_two_that_do(

@@ -186,7 +186,8 @@ def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:
     slower = sweep(SWEEPS[1], {1: [80.0], 2: [64.0]}, given_cost_usd=3.0)
     [trend] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)))
     assert trend.sweeps == SWEEPS[:2]
-    assert [(p.sweep_id, p.nodes, p.n, p.train_seconds, p.speedup, p.total_usd) for p in trend.points] == [
+    assert [(p.sweep_id, p.nodes, p.n, p.train_seconds, p.speedup,
+             p.total_usd) for p in trend.points] == [
         (SWEEPS[0], 1, 3, 80.0, 1.0, None), (SWEEPS[1], 1, 1, 80.0, 1.0, 3.0),
         (SWEEPS[0], 2, 3, 50.0, 1.6, None), (SWEEPS[1], 2, 1, 64.0, 1.25, 3.0),
     ]  # fmt: skip
@@ -290,7 +291,8 @@ def test_guides_column_table_is_the_schema() -> None:
         (column.name, column.sql, "yes" if column.nullable else "no", column.meaning)
         for column in COLUMNS
     ]
-    types = {pa.string(): "string", pa.int32(): "int", pa.float64(): "double", pa.bool_(): "boolean",
+    types = {pa.string(): "string", pa.int32(): "int", pa.float64(): "double",
+             pa.bool_(): "boolean",
              pa.timestamp("ms", tz="UTC"): "timestamp"}  # fmt: skip
     assert [types[column.type] for column in COLUMNS] == [column.sql for column in COLUMNS]
 
@@ -312,7 +314,8 @@ def test_row_has_parity_flags_and_the_price(make_outcome: Any, make_report: Repo
     ]
     rows = history_table(make_report(outcomes, price=price), "bench").to_pylist()
     assert [(row["nodes"], row["parity"], row["flags"]) for row in rows] == [
-        (1, "baseline", ""), (2, "different", "superlinear+throughput_only"), (4, "same", ""), (8, "unknown", None),
+        (1, "baseline", ""), (2, "different", "superlinear+throughput_only"), (4, "same", ""),
+        (8, "unknown", None),
     ]  # fmt: skip
     assert {
         (row["price_usd_per_hour"], row["price_date"], row["price_source"]) for row in rows

@@ -34,14 +34,16 @@ CPU, GPU, NEURON = (
     [
         ("FROM scratch\n", []),
         ("FROM python:3.11\n", [("python:3.11", None)]),
-        ("from --platform=linux/amd64 python:3.11 as a\nFROM a\nCOPY --from=a /x /x\n", [("python:3.11", None)]),
+        ("from --platform=linux/amd64 python:3.11 as a\nFROM a\nCOPY --from=a /x /x\n",
+         [("python:3.11", None)]),
         ("ARG BASE=a:1\nFROM ${BASE}\n", [("a:1", "BASE")]),
         ("ARG BASE=a:1\nFROM $BASE\n", [("a:1", "BASE")]),
         ("ARG GIVEN=a:1\nFROM ${GIVEN}\n", [("b:2", "GIVEN")]),
         ("ARG V=1\nARG BASE=a:${V}\nFROM ${BASE}\n", [("a:1", "BASE")]),
         ('ARG V="1"\nFROM a:${V}\n', [("a:1", None)]),
         ("FROM ${NONE:-a:1}\n", [("a:1", None)]),
-        ("# FROM x\nARG \\\n# in between\n  BASE=a:1\nFROM ${BASE}\nARG BASE=later\n", [("a:1", "BASE")]),
+        ("# FROM x\nARG \\\n# in between\n  BASE=a:1\nFROM ${BASE}\nARG BASE=later\n",
+         [("a:1", "BASE")]),
         ("FROM a:1 AS One\nFROM b:1\nCOPY --from=one x y\nCOPY --from=c:1 x y\nCOPY --from=0 x y\n",
          [("a:1", None), ("b:1", None), ("c:1", None)]),
         ("FROM ${UNKNOWN}\n", []),
@@ -180,9 +182,11 @@ def test_container_of_a_version_is_looked_up_for_region_and_device(
     ("framework", "region", "instance", "message"),
     [
         ({"version": "9.9"}, "us-east-1", GPU, r"Unsupported pytorch-amzn2023 version: 9\.9"),
-        ({"version": "2.5", "python": "py37"}, "us-east-1", GPU, "Unsupported Python version: py37"),
+        ({"version": "2.5", "python": "py37"}, "us-east-1", GPU,
+         "Unsupported Python version: py37"),
         ({"version": "2.5"}, "xx-east-1", GPU, "Unsupported region: xx-east-1"),
-        ({"version": "2.9"}, "us-east-1", NEURON, r"no container of version 2\.9, only .*neuron:1\.11\.0"),
+        ({"version": "2.9"}, "us-east-1", NEURON,
+         r"no container of version 2\.9, only .*neuron:1\.11\.0"),
     ],
 )  # fmt: skip
 def test_container_that_is_not_there_is_refused(

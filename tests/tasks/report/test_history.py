@@ -19,7 +19,8 @@ SWEEPS = ("bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d")
 
 def report_of(sweep: str, seconds: float = 80.0) -> ScalingReport:
     outcome = JobOutcome(
-        nodes=1, repeat=1, attempt=1, job_name=f"{sweep}-n1-r1-a1-abcd", status="Completed", platform_kind="aws",
+        nodes=1, repeat=1, attempt=1, job_name=f"{sweep}-n1-r1-a1-abcd", status="Completed",
+        platform_kind="aws",
         clocks=Clocks(train_seconds=seconds), train_clock="program",
     )  # fmt: skip
     return analyse(sweep, None, None, [outcome], None, {}, datetime(2026, 1, 2, tzinfo=UTC))

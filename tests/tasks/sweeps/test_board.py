@@ -13,7 +13,8 @@ from tasks.sweeps.board import SweepBoard
 
 def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
     return JobOutcome(
-        nodes=nodes, repeat=1, attempt=1, job_name=f"job-{nodes}", status=status, platform_kind="emulated",
+        nodes=nodes, repeat=1, attempt=1, job_name=f"job-{nodes}", status=status,
+        platform_kind="emulated",
         clocks=Clocks(train_seconds=80.0 / nodes), **more,
     )  # fmt: skip
 

@@ -75,7 +75,8 @@ def test_one_process_by_hand(trainings: Trainings) -> None:
     metrics = trainings.metrics()
     check(metrics)
     assert metrics["world"] == {
-        "nodes": 1, "processes_per_node": 1, "world_size": 1, "backend": None, "launcher": "plain", "strategy": None,
+        "nodes": 1, "processes_per_node": 1, "world_size": 1, "backend": None, "launcher": "plain",
+        "strategy": None,
     }  # fmt: skip
     assert metrics["rank_step_spread_seconds"] is None
     assert (
@@ -93,7 +94,8 @@ def test_two_nodes_do_the_same_work_as_one(trainings: Trainings) -> None:
     together, alone = trainings.metrics("127.0.9.1"), trainings.metrics("alone")
     check(together)
     assert together["world"] == {
-        "nodes": 2, "processes_per_node": 1, "world_size": 2, "backend": "gloo", "launcher": "plain", "strategy": "ddp",
+        "nodes": 2, "processes_per_node": 1, "world_size": 2, "backend": "gloo",
+        "launcher": "plain", "strategy": "ddp",
     }  # fmt: skip
     assert together["rank_step_spread_seconds"] >= 0
     assert together["samples"] == alone["samples"]

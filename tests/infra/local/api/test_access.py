@@ -198,7 +198,8 @@ def send_chunked(url: str) -> tuple[int, str]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=10)
     try:
-        connection.request("GET", f"{parts.path}?{parts.query}", body=iter([b"x"]), encode_chunked=True,
+        connection.request("GET", f"{parts.path}?{parts.query}", body=iter([b"x"]),
+                           encode_chunked=True,
                            headers={"Transfer-Encoding": "chunked"})  # fmt: skip
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -322,7 +323,8 @@ def assume(platform: SimpleNamespace) -> dict[str, Any]:
 
 def as_role(platform: SimpleNamespace, service: str, given: dict[str, Any], **config: Any) -> Any:
     return boto3.client(
-        service, region_name="us-east-1", endpoint_url=platform.endpoint, aws_access_key_id=given["AccessKeyId"],
+        service, region_name="us-east-1", endpoint_url=platform.endpoint,
+        aws_access_key_id=given["AccessKeyId"],
         aws_secret_access_key=given["SecretAccessKey"], aws_session_token=given.get("SessionToken"),
         config=Config(retries={"total_max_attempts": 1}, **config),
     )  # fmt: skip

@@ -22,7 +22,7 @@ def instance_of(name):
     return load_catalogue().get(name)
 
 
-# -- EFA ---------------------------------------------------------------------------------------------------------------
+# -- EFA -------------------------------------------------------------------------------------------
 
 
 def test_efa_settings_follow_the_adapter():
@@ -114,7 +114,7 @@ def test_rdma_is_neither_refused_nor_demanded_where_nobody_knows_of_it(check):
 
 
 # -- unknown facts
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_an_adapter_nobody_knows_of_is_said(check):
 
 
 # -- rules
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 GOOD = [
     ({"kind": "none"}, "ml.p4d.24xlarge"),
@@ -219,12 +219,16 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
          "training.distribution.smddp: ml.p3.16xlarge has no AllGather of SMDDP; AWS's list names ml.p4d.24xlarge, ml"),
         (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge has no smp_v1"),
         (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge has no smp_v2"),
-        ({"kind": "trainium"}, "ml.p4d.24xlarge", "ml.p4d.24xlarge has no NeuronCores; kind trainium wants ml.trn1.*"),
-        ({"kind": "mpi"}, "ml.trn1.32xlarge", "training.distribution.kind: mpi does not start on ml.trn1.32xlarge"),
-        ({"kind": "parameter_server"}, "ml.trn1.2xlarge", "Trainium takes trainium or torch_distributed"),
+        ({"kind": "trainium"}, "ml.p4d.24xlarge",
+         "ml.p4d.24xlarge has no NeuronCores; kind trainium wants ml.trn1.*"),
+        ({"kind": "mpi"}, "ml.trn1.32xlarge",
+         "training.distribution.kind: mpi does not start on ml.trn1.32xlarge"),
+        ({"kind": "parameter_server"}, "ml.trn1.2xlarge",
+         "Trainium takes trainium or torch_distributed"),
         ({"kind": "mpi", "processes_per_node": 64}, "ml.p4d.24xlarge",
          "training.distribution.processes_per_node: 64 is more than the 8 accelerators"),
-        ({"kind": "torch_distributed", "processes_per_node": 33}, "ml.trn1.32xlarge", "use at most 32"),
+        ({"kind": "torch_distributed", "processes_per_node": 33}, "ml.trn1.32xlarge",
+         "use at most 32"),
         ({**SMP_V1, "partitions": 3}, "ml.p3.16xlarge",
          "training.distribution.partitions: 3 partitions do not divide the 8 processes of 1 nodes x 8"),
         ({**SMP_V1, "partitions": 4, "tensor_parallel_degree": 4}, "ml.p3.16xlarge",
@@ -243,7 +247,8 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
          "training.distribution: expert_parallel_degree is 5, which does not divide"),
         ({"kind": "mpi", "custom_mpi_options": f"-x {RDMA}=1"}, "ml.p3dn.24xlarge",
          f"training.distribution.custom_mpi_options: {RDMA}=1, but the adapter of ml.p3dn.24xlarge has no RDMA read"),
-        ({"kind": "smddp", "custom_mpi_options": "--mca plm_rsh_num_concurrent 2"}, "ml.p4d.24xlarge",
+        ({"kind": "smddp", "custom_mpi_options": "--mca plm_rsh_num_concurrent 2"},
+         "ml.p4d.24xlarge",
          "MCA parameter plm_rsh_num_concurrent is set by the SageMaker toolkit already"),
         *[({**({"kind": kind} if kind != "smp_v1" else SMP_V1),
             "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none"}, "ml.p4d.24xlarge",

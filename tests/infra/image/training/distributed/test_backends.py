@@ -189,5 +189,6 @@ def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(
     ]
     succeed(*processes)
     assert trainings.metrics()["world"] == {
-        "nodes": 1, "processes_per_node": 2, "world_size": 2, "backend": "smddp", "launcher": "mpi", "strategy": "ddp",
+        "nodes": 1, "processes_per_node": 2, "world_size": 2, "backend": "smddp", "launcher": "mpi",
+        "strategy": "ddp",
     }  # fmt: skip
