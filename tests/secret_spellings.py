@@ -4,34 +4,27 @@ up.
 
 SECRET = [
     "HF_TOKEN", "wandb-api-key", "WANDB_API_KEY", "access-key", "AWS_SECRET_ACCESS_KEY",
-    "authToken", "PGPASSWORD",
-    "DB_PASS", "db.password", "apikey", "api_key", "clientSecret", "private_key", "MY_PASSPHRASE",
-    "GH_PAT",
-    "AUTHORIZATION", "OPENAI_KEY", "WANDB_KEY", "SSH_KEY", "JWT", "COOKIE", "DBPASS", "passwords",
-    "SLACK_WEBHOOK_URL",
-    "SENTRY_DSN", "BASIC_AUTH", "DATABASE_PWD", "STRIPE_KEY", "api_keys", "deploy-key",
+    "authToken", "PGPASSWORD", "DB_PASS", "db.password", "apikey", "api_key", "clientSecret",
+    "private_key", "MY_PASSPHRASE", "GH_PAT", "AUTHORIZATION", "OPENAI_KEY", "WANDB_KEY", "SSH_KEY",
+    "JWT", "COOKIE", "DBPASS", "passwords", "SLACK_WEBHOOK_URL", "SENTRY_DSN", "BASIC_AUTH",
+    "DATABASE_PWD", "STRIPE_KEY", "api_keys", "deploy-key",
 ]  # fmt: skip
 # Made up, and cut in two so that a scanner of this repository finds nothing. Shapes: see the table
 # of secrets.py.
 X = "s3cr3tS3cr3t0123456789abcdefghijklmn"
 TEXTS = [
     "AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE", "ghp_" + X, "gho_" + X, "ghs_" + X,
-    "github_pat_" + X,
-    "glpat-" + X, "xoxb-" + X, "xapp-" + X, "sk-" + X, "sk-ant-" + X, "sk_live_" + X,
-    "rk_test_" + X, "whsec_" + X,
-    "hf_" + X, "npm_" + X, "pypi-" + X, "dckr_pat_" + X, "AIza" + X, "ya29." + X, "GOCSPX-" + X,
-    "SG." + X + "." + X, "eyJ" + X + ".eyJ" + X + "." + X, "123456789:" + X[:35],
+    "github_pat_" + X, "glpat-" + X, "xoxb-" + X, "xapp-" + X, "sk-" + X, "sk-ant-" + X,
+    "sk_live_" + X, "rk_test_" + X, "whsec_" + X, "hf_" + X, "npm_" + X, "pypi-" + X,
+    "dckr_pat_" + X, "AIza" + X, "ya29." + X, "GOCSPX-" + X, "SG." + X + "." + X,
+    "eyJ" + X + ".eyJ" + X + "." + X, "123456789:" + X[:35],
     "-----BEGIN RSA PRIVATE KEY-----\n" + X + "\n-----END RSA PRIVATE KEY-----",
-    "-----BEGIN PRIVATE KEY-----\n" + X,
-    "https://hooks.slack.com/services/" + X, "https://discord.com/api/webhooks/1/" + X,
-    "https://acme.webhook.office.com/" + X, "https://host/x?token=" + X,
-    "https://host/x?a=1&api_key=" + X,
+    "-----BEGIN PRIVATE KEY-----\n" + X, "https://hooks.slack.com/services/" + X,
+    "https://discord.com/api/webhooks/1/" + X, "https://acme.webhook.office.com/" + X,
+    "https://host/x?token=" + X, "https://host/x?a=1&api_key=" + X,
     "https://host/x?X-Amz-Signature=" + X, "Bearer " + X, "authorization: Bearer " + X,
-    "Basic " + X + "==",
-    "https://me:" + X + "@host/simple", "https://me:p@" + X + "@host/simple",
-    "https://me:p/" + X + "@host/simple",
-    "postgresql://" + X + "@db:5432/x", "password=" + X, "DB_PASSWORD: '" + X + "'",
-    '{"token": "' + X + '"}',
-    '{\\"token\\": \\"' + X + '\\"}',
+    "Basic " + X + "==", "https://me:" + X + "@host/simple", "https://me:p@" + X + "@host/simple",
+    "https://me:p/" + X + "@host/simple", "postgresql://" + X + "@db:5432/x", "password=" + X,
+    "DB_PASSWORD: '" + X + "'", '{"token": "' + X + '"}', '{\\"token\\": \\"' + X + '\\"}',
     "AccountKey=" + X + ";EndpointSuffix=x", "Cookie: " + X,
 ]  # fmt: skip

@@ -20,24 +20,19 @@ from tests.secret_spellings import SECRET, TEXTS, X
 
 OPEN = [
     "tokenizer", "max_tokens", "credentials", "key", "s3_key", "passes-per-epoch", "keypoints",
-    "pixel_28",
-    "order_seed", "monkey", "compass", "bypass-cache", "path", "patience", "S3_KEY", "PUBLIC_KEY",
-    "author",
-    "report_key", "KEY",
+    "pixel_28", "order_seed", "monkey", "compass", "bypass-cache", "path", "patience", "S3_KEY",
+    "PUBLIC_KEY", "author", "report_key", "KEY",
 ]  # fmt: skip
 PLAIN = [
     "s3://bucket/a@b", "arn:aws:sagemaker:us-east-1:000000000000:training-job/x",
     "Speedup 1.8x at 2 nodes",
     "000000000000.dkr.ecr.us-east-1.amazonaws.com/trainer@sha256:" + "a" * 64,
-    "tokenizer=bert; max_tokens=512",
-    "https://host:8080/@scope/simple", "step=28; validation_accuracy=0.89", "the bearer of news",
-    "basic training",
-    "http://127.0.0.1:4570/bucket/key", "ml.p3.16xlarge",
-    "digest sha256:0123456789abcdef", "sweep local-20261122042715-433a4c94",
-    "acme-sk-training-data-prod", "sk-training-images-prod", "sk-image-builds-production",
-    "sk-image-builds-2026-11-22",
-    "loss_per_token=0.5; step=3", "seconds_per_token: 1.5e-06", '{"loss_per_token": 2.25}',
-    "token=17", "token=nan",
+    "tokenizer=bert; max_tokens=512", "https://host:8080/@scope/simple",
+    "step=28; validation_accuracy=0.89", "the bearer of news", "basic training",
+    "http://127.0.0.1:4570/bucket/key", "ml.p3.16xlarge", "digest sha256:0123456789abcdef",
+    "sweep local-20261122042715-433a4c94", "acme-sk-training-data-prod", "sk-training-images-prod",
+    "sk-image-builds-production", "sk-image-builds-2026-11-22", "loss_per_token=0.5; step=3",
+    "seconds_per_token: 1.5e-06", '{"loss_per_token": 2.25}', "token=17", "token=nan",
     "loss-per-token=-.5,",
 ]  # fmt: skip
 

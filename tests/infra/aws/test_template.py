@@ -71,14 +71,11 @@ def test_resources_are_these() -> None:
     )
     assert kinds == {
         "S3::Bucket": 1, "S3::BucketPolicy": 1, "KMS::Key": 1, "ECR::Repository": 1,
-        "CodeBuild::Project": 1,
-        "IAM::Role": 3, "Logs::LogGroup": 2, "SQS::Queue": 1, "SQS::QueuePolicy": 1,
-        "Events::Rule": 1,
-        "Budgets::Budget": 1, "EC2::VPC": 1, "EC2::Subnet": 1, "EC2::RouteTable": 1,
-        "EC2::SubnetRouteTableAssociation": 1, "EC2::SecurityGroup": 2,
-        "EC2::SecurityGroupIngress": 1,
-        "EC2::SecurityGroupEgress": 1, "EC2::VPCEndpoint": 6, "FSx::FileSystem": 1,
-        "FSx::DataRepositoryAssociation": 1,
+        "CodeBuild::Project": 1, "IAM::Role": 3, "Logs::LogGroup": 2, "SQS::Queue": 1,
+        "SQS::QueuePolicy": 1, "Events::Rule": 1, "Budgets::Budget": 1, "EC2::VPC": 1,
+        "EC2::Subnet": 1, "EC2::RouteTable": 1, "EC2::SubnetRouteTableAssociation": 1,
+        "EC2::SecurityGroup": 2, "EC2::SecurityGroupIngress": 1, "EC2::SecurityGroupEgress": 1,
+        "EC2::VPCEndpoint": 6, "FSx::FileSystem": 1, "FSx::DataRepositoryAssociation": 1,
     }  # fmt: skip
 
 

@@ -9,8 +9,7 @@ from infra.local.environment import node_environment_of, server_environment
 SECRETS = {
     name: "s3cr3t"
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "HF_TOKEN",
-                 "WANDB_API_KEY", "DBPASS",
-                 "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING",
+                 "WANDB_API_KEY", "DBPASS", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING",
                  "PREFECT_SERVER_DATABASE_CONNECTION_URL", "GITHUB_TOKEN")
 }  # fmt: skip
 PLACES = {

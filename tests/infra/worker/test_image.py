@@ -35,9 +35,8 @@ def locked(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
     "dockerfile", ["infra/worker/Dockerfile", "tests/containers/worker_postgres/Dockerfile"]
 )
 def test_dockerfile_lints(dockerfile: str) -> None:
-    code, findings = hadolint(
-        ROOT / dockerfile, "--ignore", "DL3008"
-    )  # Debian keeps one version of a package
+    # Debian keeps one version of a package.
+    code, findings = hadolint(ROOT / dockerfile, "--ignore", "DL3008")
     assert code == 0, findings
 
 
@@ -79,13 +78,11 @@ def test_build_context_is_what_the_dockerfile_copies() -> None:
 
 SECRET_FILES = (
     "infra/worker/secrets/postgres_password", "infra/worker/secrets/prefect_auth",
-    "infra/worker/worker.env",
-    "infra/worker/.env", ".env", "configs/prod.env", "flows/.env.local", "tasks/id_rsa",
-    "infra/tls/server.key",
-    "infra/tls/server.pem", "infra/local/.nodesweep/platform/aws-credentials", ".git/config",
+    "infra/worker/worker.env", "infra/worker/.env", ".env", "configs/prod.env", "flows/.env.local",
+    "tasks/id_rsa", "infra/tls/server.key", "infra/tls/server.pem",
+    "infra/local/.nodesweep/platform/aws-credentials", ".git/config",
     "configs/.nodesweep/machine/prefect-auth", ".nodesweep/platform/aws-credentials",
-    "infra/worker/.netrc",
-    "infra/.pypirc", "infra/.aws/credentials",
+    "infra/worker/.netrc", "infra/.pypirc", "infra/.aws/credentials",
 )  # fmt: skip
 
 
