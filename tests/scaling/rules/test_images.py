@@ -21,8 +21,7 @@ SMP_V2 = {"kind": "smp_v2", "hybrid_shard_degree": 8}
 MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
 
 
-# -- images
-# --------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,8 @@ def test_the_container_must_carry_the_option(raw, instance_type, uri, fits, chec
 @pytest.mark.parametrize(
     "image",
     [{"base_image": f"{DLC}/pytorch:2.13-cu133-amzn2023-sagemaker"},
-     {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-gpu-py312-cu126"}],
+     {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
+             "pytorch-training:2.6.0-gpu-py312-cu126"}],
     ids=["base", "own account"],
 )  # fmt: skip
 def test_what_is_built_upon_gives_a_hint_instead(image, check):
@@ -137,8 +137,7 @@ def test_what_is_built_upon_gives_a_hint_instead(image, check):
     )
 
 
-# -- hints
-# --------------------------------------------------------------------------------------------------
+# -- hints -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", MPI_KINDS)
@@ -193,8 +192,7 @@ def test_hints_refuse_nothing(make_config):
     assert found.problems == () and len(found.hints) == 1
 
 
-# -- tags with two numbers
-# ---------------------------------------------------------------------------------------------
+# -- tags with two numbers -------------------------------------------------------------------------
 
 
 def test_a_tag_with_two_numbers_is_the_release_that_the_sdk_means() -> None:

@@ -39,7 +39,6 @@ def system(**members: Any) -> dict[str, Any]:
         "FileSystemType": "LUSTRE",
         "Lifecycle": "AVAILABLE",
         "VpcId": "vpc-1",
-        # fmt: skip
         "SubnetIds": ["subnet-1"],
         "LustreConfiguration": {"MountName": "abcd1234"},
     }

@@ -48,8 +48,7 @@ def instance_of(name):
     return load_catalogue().get(name)
 
 
-# -- the choice
-# --------------------------------------------------------------------------------------------------
+# -- the choice ------------------------------------------------------------------------------------
 
 
 def test_every_kind_of_the_config_has_one_option():
@@ -150,8 +149,7 @@ def test_the_versions_are_those_of_the_sdk_and_one_of_awss_own_table():
     assert min(versions("TORCH_DISTRIBUTED_GPU_SUPPORTED_FRAMEWORK_VERSIONS")) >= (1, 13)
 
 
-# -- how many
-# --------------------------------------------------------------------------------------------------
+# -- how many --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -219,8 +217,7 @@ def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config):
     assert "use 64 or 68" in problem
 
 
-# -- documents
-# --------------------------------------------------------------------------------------------------
+# -- documents -------------------------------------------------------------------------------------
 
 
 def test_the_document_is_made_from_the_options():

@@ -113,8 +113,7 @@ def test_rdma_is_neither_refused_nor_demanded_where_nobody_knows_of_it(check):
     assert "the adapter of ml.c5n.18xlarge has no RDMA read" in problem
 
 
-# -- unknown facts
-# --------------------------------------------------------------------------------------------------
+# -- unknown facts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,14 +140,8 @@ def test_a_launcher_is_refused_where_nobody_knows_how_many_ranks_it_starts(raw, 
 
 def test_a_kind_without_the_field_is_told_which_has_it(check):
     problems = check({"kind": "pytorchddp"}, "ml.p6e-gb200.36xlarge")[0]
-    assert [
-        problem
-        for problem in problems
-        if problem.endswith(
-            # fmt: skip
-            "kind pytorchddp has no such field: use kind torch_distributed, or use another instance type"
-        )
-    ]
+    remedy = "has no such field: use kind torch_distributed, or use another instance type"
+    assert [problem for problem in problems if problem.endswith(f"kind pytorchddp {remedy}")]
 
 
 def test_ranks_that_were_given_are_taken_and_said_to_be_unchecked(check):
@@ -170,8 +163,7 @@ def test_an_adapter_nobody_knows_of_is_said(check):
     ]
 
 
-# -- rules
-# --------------------------------------------------------------------------------------------------
+# -- rules -----------------------------------------------------------------------------------------
 
 GOOD = [
     ({"kind": "none"}, "ml.p4d.24xlarge"),
@@ -213,10 +205,12 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
     ("raw", "instance_type", "message"),
     [
         ({"kind": "smddp"}, "ml.g5.12xlarge",
-         "training.instance_type: ml.g5.12xlarge has no smddp; SMDDP's list names ml.p3.16xlarge, "),
+         "training.instance_type: ml.g5.12xlarge has no smddp; SMDDP's list names"
+         " ml.p3.16xlarge, "),
         ({"kind": "smddp"}, "ml.p5.48xlarge", "ml.p5.48xlarge has no smddp"),
         ({"kind": "torch_distributed", "smddp": True}, "ml.p3.16xlarge",
-         "training.distribution.smddp: ml.p3.16xlarge has no AllGather of SMDDP; AWS's list names ml.p4d.24xlarge, ml"),
+         "training.distribution.smddp: ml.p3.16xlarge has no AllGather of SMDDP;"
+         " AWS's list names ml.p4d.24xlarge, ml"),
         (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge has no smp_v1"),
         (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge has no smp_v2"),
         ({"kind": "trainium"}, "ml.p4d.24xlarge",
@@ -230,7 +224,8 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
         ({"kind": "torch_distributed", "processes_per_node": 33}, "ml.trn1.32xlarge",
          "use at most 32"),
         ({**SMP_V1, "partitions": 3}, "ml.p3.16xlarge",
-         "training.distribution.partitions: 3 partitions do not divide the 8 processes of 1 nodes x 8"),
+         "training.distribution.partitions: 3 partitions do not divide"
+         " the 8 processes of 1 nodes x 8"),
         ({**SMP_V1, "partitions": 4, "tensor_parallel_degree": 4}, "ml.p3.16xlarge",
          "4 partitions x tensor degree 4 do not divide the 8 processes"),
         ({**SMP_V1, "sharded_data_parallel_degree": 3}, "ml.p3.16xlarge",
@@ -238,22 +233,26 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
         ({"kind": "smp_v1", "partitions": 2}, "ml.p3.16xlarge",
          "training.distribution.ddp: more processes than partitions"),
         ({**SMP_V1, "microbatches": 3}, "ml.p3.16xlarge",
-         "training.distribution.microbatches: 3 do not divide the per-replica batch of 16 on 1 nodes"),
+         "training.distribution.microbatches: 3 do not divide the per-replica batch of 16"
+         " on 1 nodes"),
         ({**SMP_V2, "tensor_parallel_degree": 3}, "ml.p4d.24xlarge",
-         "tensor_parallel_degree x max(1, hybrid_shard_degree) is 24, which does not divide the 8 processes of 1 no"),
+         "tensor_parallel_degree x max(1, hybrid_shard_degree) is 24,"
+         " which does not divide the 8 processes of 1 no"),
         ({**SMP_V2, "hybrid_shard_degree": 4, "context_parallel_degree": 8}, "ml.p4d.24xlarge",
          "training.distribution.context_parallel_degree: 8 is more than hybrid_shard_degree 4"),
         ({**SMP_V2, "expert_parallel_degree": 5}, "ml.p4d.24xlarge",
          "training.distribution: expert_parallel_degree is 5, which does not divide"),
         ({"kind": "mpi", "custom_mpi_options": f"-x {RDMA}=1"}, "ml.p3dn.24xlarge",
-         f"training.distribution.custom_mpi_options: {RDMA}=1, but the adapter of ml.p3dn.24xlarge has no RDMA read"),
+         f"training.distribution.custom_mpi_options: {RDMA}=1,"
+         " but the adapter of ml.p3dn.24xlarge has no RDMA read"),
         ({"kind": "smddp", "custom_mpi_options": "--mca plm_rsh_num_concurrent 2"},
          "ml.p4d.24xlarge",
          "MCA parameter plm_rsh_num_concurrent is set by the SageMaker toolkit already"),
         *[({**({"kind": kind} if kind != "smp_v1" else SMP_V1),
             "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none"}, "ml.p4d.24xlarge",
-           "training.distribution.custom_mpi_options: MCA parameter btl_vader_single_copy_mechanism is set by the "
-           "SageMaker toolkit already, and mpirun refuses one that is listed twice") for kind in MPI_KINDS],
+           "training.distribution.custom_mpi_options: MCA parameter btl_vader_single_copy_mechanism"
+           " is set by the SageMaker toolkit already, and mpirun refuses one that is listed twice")
+          for kind in MPI_KINDS],
         ({"kind": "mpi", "custom_mpi_options": "-mca a 1 --mca a 2"}, "ml.p4d.24xlarge",
          "MCA parameter a stands more than once"),
         ({"kind": "mpi", "custom_mpi_options": "-x A='b c'"}, "ml.p4d.24xlarge",
@@ -321,7 +320,6 @@ def test_every_problem_is_named_at_once(make_config):
         "training.hyperparameters",
         "training.instance_type",
         "training.distribution.custom_mpi_options",
-        # fmt: skip
         "training.distribution.custom_mpi_options",
         "image.uri",
         "training.batch.size",
