@@ -25,7 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 GUIDE = (REPOSITORY / "docs" / "aws.md").read_text()
 BLOCKS = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
 
-EMPTY_REPOSITORY = """aws ecr batch-delete-image --repository-name nodesweep --image-ids "$(aws ecr list-images \\
+EMPTY_REPOSITORY = """aws ecr batch-delete-image --repository-name nodesweep \
+--image-ids "$(aws ecr list-images \\
   --repository-name nodesweep --query imageIds --output json)"
 """
 """What EmptyOnDelete does on AWS; moto does not know it, and refuses to delete the stack."""

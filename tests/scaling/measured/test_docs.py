@@ -113,10 +113,9 @@ def test_the_torchrun_script_writes_a_table(tmp_path):
         '[[ $host == first && "$*" != *n2-r2* ]] && echo train_seconds 12.5; echo done',
     )
     table = run(tmp_path, ["bash", "-euc", blocks("bash", TORCHRUN)[0]], repeats="2", counts="1 2")
-    assert (
-        table
-        == "nodes,repeat,train_seconds,status\n1,1,12.5,Completed\n2,1,12.5,Completed\n1,2,12.5,Completed\n"
-        + "2,2,,Failed\n"
+    assert table == (
+        "nodes,repeat,train_seconds,status\n"
+        "1,1,12.5,Completed\n2,1,12.5,Completed\n1,2,12.5,Completed\n2,2,,Failed\n"
     )
     assert len(read_measured(table)) == 4
     assert (tmp_path / "asked").read_text() == "report --csv times.csv\n"

@@ -417,11 +417,12 @@ def test_the_order_of_the_rows_does_not_matter(rows):
 
 
 def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
-    text = "nodes,repeat,train_seconds,billable_seconds,cost_usd,instance_type,region,status,batch_policy,"
-    text += "global_batch_size,world_size,final_metric\n\n"
+    text = "nodes,repeat,train_seconds,billable_seconds,cost_usd,instance_type,region,status,"
+    text += "batch_policy,global_batch_size,world_size,final_metric\n\n"
     for place in range(5_000):
         nodes, seconds = place % 8 + 1, 100 + place / 7
-        facts = f"{seconds},{seconds + 20},1.5,ml.p3.16xlarge,us-east-1,Completed,fixed_global,4096,{8 * nodes},0.{place}"
+        same = "1.5,ml.p3.16xlarge,us-east-1,Completed,fixed_global,4096"
+        facts = f"{seconds},{seconds + 20},{same},{8 * nodes},0.{place}"
         text += f"{nodes},{place // 8 + 1},{facts}\n"
     rows = read_measured(text)
     assert (len(rows), rows[-1].repeat, rows[-1].job_name) == (5_000, 625, "line 5002")

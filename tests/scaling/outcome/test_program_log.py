@@ -3,7 +3,7 @@ captured.
 
 CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, its
 environment and its traceback shortened: the toolkit's own log came first, and the spaces at the
-beginning of most lines are lost.
+beginning of most lines are lost. A backslash at the end of a line joins it with the next.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from scaling.outcome.failure import read_failure
 from scaling.outcome.program_log import find_program_lines, rank_of, without_rank
 
 CAPTURED = """\
-2026-11-22 13:59:52,829 sagemaker-training-toolkit INFO     Imported framework sagemaker_pytorch_container.training
-2026-11-22 13:59:52,869 sagemaker_pytorch_container.training INFO     Block until all host DNS lookups succeed.
+2026-11-22 13:59:52,829 sagemaker-training-toolkit INFO     \
+Imported framework sagemaker_pytorch_container.training
+2026-11-22 13:59:52,869 sagemaker_pytorch_container.training INFO     \
+Block until all host DNS lookups succeed.
 2026-11-22 13:59:59,804 sagemaker-training-toolkit INFO     Invoking user script
 
 Training Env:
@@ -32,7 +34,8 @@ Invoking script with the following command:
 torchrun --nnodes 1 --nproc_per_node 2 usage.py --learning-rate 0.1
 
 
-2026-11-22 14:00:04,294 sagemaker-training-toolkit INFO     Waiting for the process to finish and give a return code.
+2026-11-22 14:00:04,294 sagemaker-training-toolkit INFO     \
+Waiting for the process to finish and give a return code.
 2026-11-22 14:00:04,297 sagemaker-training-toolkit ERROR    Reporting training FAILURE
 2026-11-22 14:00:04,298 sagemaker-training-toolkit ERROR    ExecuteUserScriptError:
 ExitCode 1
@@ -41,17 +44,20 @@ Command "torchrun --nnodes 1 --nproc_per_node 2 usage.py --learning-rate 0.1"
 2026-11-22 14:00:04,298 sagemaker-training-toolkit ERROR    Encountered exit_code 1
 W1122 14:00:02.669000 32534 torch/distributed/run.py:874]
 W1122 14:00:02.669000 32534 torch/distributed/run.py:874] *****************************************
-W1122 14:00:02.669000 32534 torch/distributed/run.py:874] Setting OMP_NUM_THREADS environment variable for each process
+W1122 14:00:02.669000 32534 torch/distributed/run.py:874] \
+Setting OMP_NUM_THREADS environment variable for each process
 hello
 
 usage: usage.py [-h] [--epochs EPOCHS]
 usage.py: error: unrecognized arguments: --learning-rate 0.1
-E1122 14:00:03.044000 32534 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 2) local_rank: 0
+E1122 14:00:03.044000 32534 torch/distributed/elastic/multiprocessing/api.py:1002] \
+failed (exitcode: 2) local_rank: 0
 Traceback (most recent call last):
 File "/opt/venv/bin/torchrun", line 10, in <module>
 sys.exit(main())
 ^^^^^^
-File "/opt/venv/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
+File "/opt/venv/lib/python3.11/site-packages/torch/distributed/launcher/\
+api.py", line 383, in launch_agent
 raise ChildFailedError(
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================

@@ -32,7 +32,9 @@ FLAGS = [
     *("--enable-logging=stderr", "--log-level=0"),
 ]
 # The page itself allows no script, so its frame's parent measures it.
-FRAME = """<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe><pre id="out"></pre><script>
+FRAME = """<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe>
+<pre id="out"></pre>
+<script>
 document.querySelector("iframe").onload = (event) => {{
   const page = event.target.contentDocument, root = page.documentElement;
   const box = (element) => element.getBoundingClientRect();
@@ -43,13 +45,15 @@ document.querySelector("iframe").onload = (event) => {{
   document.getElementById("out").textContent = JSON.stringify({{
     too_wide_by: root.scrollWidth - root.clientWidth,
     plot_widths: plots.map((plot) => box(plot).width),
-    text_sizes: plots.map((plot) => Math.min(...[...plot.querySelectorAll("text")].map((text) => box(text).height))),
+    text_sizes: plots.map((plot) =>
+      Math.min(...[...plot.querySelectorAll("text")].map((text) => box(text).height))),
     outside: outside.map((text) => text.textContent),
     lines: plots.map((plot) => plot.querySelectorAll("text").length),
     tips: plots.map((plot) => plot.querySelectorAll("g > title").length),
     background: getComputedStyle(page.body).backgroundColor,
     link_leads_to: page.querySelector(link.getAttribute("href"))?.tagName,
-    regions_without_focus: [...page.querySelectorAll(".scroll, pre")].filter((part) => part.tabIndex !== 0).length,
+    regions_without_focus: [...page.querySelectorAll(".scroll, pre")].filter((part) =>
+      part.tabIndex !== 0).length,
     curve: getComputedStyle(page.querySelector("#plot-speedup svg path[style*='--accent']")).stroke,
   }});
 }};

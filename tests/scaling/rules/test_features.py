@@ -23,7 +23,8 @@ def test_the_small_config_has_neither_problems_nor_hints(check_config):
         ({"kind": "smp_v1", "partitions": 2, "ddp": True},
          "training.distribution.kind: the shipped training"),
         ({"kind": "smp_v2", "hybrid_shard_degree": 4, "tensor_parallel_degree": 2},
-         "training.distribution.tensor_parallel_degree: 2, but the shipped training program shards states and splits"),
+         "training.distribution.tensor_parallel_degree: 2,"
+         " but the shipped training program shards states and splits"),
         ({"kind": "smp_v2", "hybrid_shard_degree": 4, "expert_parallel_degree": 8},
          "training.distribution.expert_parallel_degree: 8, but the shipped training program"),
     ],

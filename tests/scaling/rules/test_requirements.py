@@ -12,7 +12,10 @@ from scaling.rules.rule import Files
 from tests.scaling.rules.facts import facts_of
 
 Configs = Callable[..., BenchmarkConfig]
-DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
+DLC = (
+    "763104351884.dkr.ecr.us-east-1.amazonaws.com/"
+    "pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
+)
 MPI = {"distribution": {"kind": "mpi"}, "instance_type": "ml.g5.12xlarge"}
 
 

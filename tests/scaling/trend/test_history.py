@@ -165,8 +165,8 @@ def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
     sweep: Reports, tmp_path: Path
 ) -> None:
     """What Athena and DuckDB do with it, done by pyarrow."""
-    for benchmark, report in (("bench", sweep(SWEEPS[0], TIMES)), ("bench", sweep(SWEEPS[1], TIMES)),
-                              ("other", sweep(SWEEPS[2], TIMES))):  # fmt: skip
+    for benchmark, sweep_id in zip(("bench", "bench", "other"), SWEEPS, strict=True):
+        report = sweep(sweep_id, TIMES)
         path = tmp_path / names.history_key(
             "nodesweep", benchmark, report.sweep_id, HISTORY_SCHEMA_VERSION
         )

@@ -279,7 +279,10 @@ def test_nothing_is_looked_up_where_nothing_is_asked(make_config: Any) -> None:
 
 
 def test_without_a_context_own_code_runs_in_the_container_as_it_is(make_config: Any) -> None:
-    base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
+    base = (
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/"
+        "pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
+    )
     config = make_config(
         image={"context": None, "base_image": base}, training={"source_dir": "code"}
     )

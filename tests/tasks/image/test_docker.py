@@ -38,8 +38,15 @@ private = pathlib.Path(os.environ["DOCKER_CONFIG"]) if action != "info" else fol
 before = (private / "config.json").read_text() if action != "info" else ""
 if said:
     (private / "config.json").write_text(json.dumps({"auths": {"x": said}}))
-call = {"action": action, "argv": sys.argv[1:], "stdin": said, "private": str(private), "mode": private.stat().st_mode,
-        "environment": {key: os.environ[key] for key in os.environ if key.startswith(("AWS_", "REGISTRY_", "BUILD"))}}
+own = ("AWS_", "REGISTRY_", "BUILD")
+call = {
+    "action": action,
+    "argv": sys.argv[1:],
+    "stdin": said,
+    "private": str(private),
+    "mode": private.stat().st_mode,
+    "environment": {key: value for key, value in os.environ.items() if key.startswith(own)},
+}
 if action == "build":
     root = pathlib.Path(sys.argv[-1])
     files = [path for path in root.rglob("*") if path.is_file()]

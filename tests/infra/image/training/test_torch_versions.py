@@ -81,7 +81,8 @@ class Bare(types.ModuleType):
         if name == "fully_shard":  # as in 2.5
             raise AttributeError(name)
         return type(name, (), {})
-names = ("torch", "torch.nn", "torch.distributed", "torch.distributed.fsdp", "torch.distributed.fsdp.wrap")
+names = ("torch", "torch.nn", "torch.distributed")
+names += ("torch.distributed.fsdp", "torch.distributed.fsdp.wrap")
 names += ("pytorch_lightning", "pytorch_lightning.strategies", "pytorch_lightning.plugins")
 for name in (*names, "pytorch_lightning.plugins.environments"):
     sys.modules[name] = Bare(name)

@@ -79,7 +79,8 @@ HOOK = f"""
 import runpy, sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("smdistributed", "torch_xla") or name.startswith("torch.sagemaker"):
+        package = name.split(".")[0]
+        if package in ("smdistributed", "torch_xla") or name.startswith("torch.sagemaker"):
             if name != "torch_xla":
                 print("imported", name, flush=True)
             raise ModuleNotFoundError(name)

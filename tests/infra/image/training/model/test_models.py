@@ -99,8 +99,11 @@ from training.arguments import parse_arguments
 from training.data.batching import plan_batch
 source, prepared = Path(sys.argv[1]), Path(sys.argv[2])
 rows = np.random.default_rng(0).integers(0, 256, (10_000, 3072), dtype=np.uint8)
-pixels = pa.FixedSizeBinaryArray.from_buffers(pa.binary(3072), len(rows), [None, pa.py_buffer(rows)])
-pq.write_table(pa.table({"pixels": pixels, "label": rows[:, 0] % 10}), source / "t.parquet", row_group_size=1000)
+pixels = pa.FixedSizeBinaryArray.from_buffers(
+    pa.binary(3072), len(rows), [None, pa.py_buffer(rows)]
+)
+table = pa.table({"pixels": pixels, "label": rows[:, 0] % 10})
+pq.write_table(table, source / "t.parquet", row_group_size=1000)
 arguments = parse_arguments(["--data", str(source), "--image-channels", "3"])
 training.data.module.gather_numbers = lambda numbers: [numbers]  # no process group
 alone = SimpleNamespace(rank=0, world_size=1, local_rank=0)
@@ -115,9 +118,15 @@ normal, same = data.on_after_batch_transfer(batch, 0)
 picked = training.data.module.split_rows(10_000, arguments.validation_fraction, arguments.seed)[0]
 mean, deviation = (float(part) for part in data._scale)
 print(json.dumps({
-    "table_bytes": rows.nbytes, "peak_bytes": peak_bytes, "shape": list(features.shape), "kind": str(features.dtype),
-    "normal": str(normal.dtype), "normal_mean": float(normal.mean()), "normal_deviation": float(normal.std()),
-    "mean": [mean, float(rows[picked].mean())], "deviation": [deviation, float(rows[picked].std())],
+    "table_bytes": rows.nbytes,
+    "peak_bytes": peak_bytes,
+    "shape": list(features.shape),
+    "kind": str(features.dtype),
+    "normal": str(normal.dtype),
+    "normal_mean": float(normal.mean()),
+    "normal_deviation": float(normal.std()),
+    "mean": [mean, float(rows[picked].mean())],
+    "deviation": [deviation, float(rows[picked].std())],
 }))
 """
 

@@ -16,7 +16,8 @@ ENV OLD style value
 LABEL org.example.version=$VERSION
 WORKDIR /opt/ml
 COPY --chown=root requirements.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --no-deps -r /tmp/requirements.txt && python -m pip install "extra==1.0"
+RUN pip install --no-cache-dir --no-deps -r /tmp/requirements.txt && \
+python -m pip install "extra==1.0"
 COPY train.py lib/ code/
 ENTRYPOINT ["train"]
 """

@@ -225,7 +225,8 @@ def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, 
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
-    link = f'<a href="{cuda.as_uri()}#{hash_of(cuda).removeprefix("--hash=").replace(":", "=")}">{cuda.name}</a>'
+    fragment = hash_of(cuda).removeprefix("--hash=").replace(":", "=")
+    link = f'<a href="{cuda.as_uri()}#{fragment}">{cuda.name}</a>'
     (tmp_path / "index.html").write_text(link)
     cpu = write_wheel(wheels, "torch", "1.0+cpu")
     pinned = f"torch==1.0 \\\n    {hash_of(cuda)} \\\n    "

@@ -33,11 +33,15 @@ from infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, OneImage
 exclusive_engine.training_slot = functools.partial(training_slot, address={slot!r})
 folder = Path({folder!r})
-engine = process_engine.ProcessEngine(folder / "state", OneImage(folder / "image"), "http://127.0.0.1:1", times=TIMES)
+engine = process_engine.ProcessEngine(
+    folder / "state", OneImage(folder / "image"), "http://127.0.0.1:1", times=TIMES
+)
 if {bare}:
     engine._containment = Containment()
 job = JobSpec("job-k", "arn:k", "us-east-1", "tiny:1", "ml.local.small", 2, {{}}, {{}})
-engine.run(job, engine.prepare(job), lambda host, text, at: print(text, flush=True), threading.Event(), 600)
+def log(host, text, at):
+    print(text, flush=True)
+engine.run(job, engine.prepare(job), log, threading.Event(), 600)
 """
 # A node that is hard to end: it ignores signals, and has a child in a session of its own.
 NODE = """
