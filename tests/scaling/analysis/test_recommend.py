@@ -13,15 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.models import RecommendationConfig
+from scaling.analysis import counts as counts_module
 from scaling.analysis import recommend as recommend_module
 from scaling.analysis.cost import Price
-from scaling.analysis.recommend import (
-    Recommendation,
-    cost_change,
-    faster_text,
-    pareto_front,
-    recommend,
-)
+from scaling.analysis.counts import cost_change
+from scaling.analysis.recommend import Recommendation, pareto_front, recommend
 from scaling.analysis.speedup import SummaryRow, summarise
 from scaling.outcome.outcome import Clocks, JobOutcome
 
@@ -241,84 +237,6 @@ def test_nothing_within_the_budget_or_no_known_cost_recommends_nothing():
     assert why_not(unpriced, 8) == "run cost is unknown, against a budget of $9.00"
 
 
-def test_deadline_takes_the_cheapest_that_meets_it():
-    answer = advise(REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=3300)
-    assert (answer.rule, chosen(answer), runner_up(answer)) == ("deadline", 2, 8)
-    assert answer.reason.startswith(
-        "2 nodes is the cheapest measured count that trains within 55 min 0 s (start-up not "
-    )
-    assert (
-        why_not(answer, 1)
-        == "train time 1 h 39 min misses the deadline of 55 min 0 s by 44 min 0 s"
-    )
-    assert why_not(answer, 8) == "run cost $12.00 is above the $11.00 of 2 nodes"
-    assert runner_up(advise(REFERENCE, deadline_seconds=900)) is None
-
-
-def test_deadline_needs_no_efficiency():
-    assert chosen(advise({1: 100, 8: 50}, deadline_seconds=60)) == 8
-
-
-def test_deadline_without_prices_takes_the_least_node_time():
-    # Node-time: 100, 110 and 104 s; the cost of one count alone orders nothing
-    answer = advise({1: 100, 2: 55, 4: 26}, {2: 1}, deadline_seconds=60)
-    assert (chosen(answer), runner_up(answer)) == (4, 2)
-    assert "not every run cost is known, so the least node-time counts as cheapest" in answer.reason
-    assert why_not(answer, 2) == "node-time 1 min 50 s is above the 1 min 44 s of 4 nodes"
-
-
-def test_of_equally_cheap_counts_the_faster_meets_the_deadline_best():
-    answer = advise({1: 0.3, 3: 0.1}, deadline_seconds=1)
-    assert chosen(answer) == 3
-    assert (
-        why_not(answer, 1)
-        == "node-time 300 ms is that of 3 nodes, and the train time is not shorter"
-    )
-
-
-def test_a_missed_deadline_names_the_fastest_and_by_how_much():
-    answer = advise(REFERENCE, deadline_seconds=600)
-    assert (answer.chosen, answer.runner_up, len(answer.rejected)) == (None, None, 4)
-    assert answer.reason.startswith(
-        "No measured count trains within 10 min 0 s (start-up not included); at the fastest, 8"
-        " nodes, train time 13 min 30 s misses the deadline of 10 min 0 s by 3 min 30 s"
-    )
-
-
-def test_a_deadline_is_met_by_the_upper_bound():
-    times = {1: [98, 100, 102], 2: [50, 51, 59]}
-    assert advise(times, deadline_seconds=59).basis == "interval"
-    assert chosen(advise(times, deadline_seconds=59)) == 2
-    answer = advise(times, deadline_seconds=55)
-    assert chosen(answer) is None
-    assert (
-        why_not(answer, 2)
-        == "train time 51.0 s (up to 59.0 s) misses the deadline of 55.0 s by 4.0 s"
-    )
-
-
-def test_a_deadline_met_only_above_the_budget_names_the_cheapest_in_time():
-    answer = advise(
-        REFERENCE, {1: 10, 2: 11, 4: 13, 8: 12}, deadline_seconds=1700, budget_usd_per_run=11
-    )
-    assert answer.reason.startswith(
-        "No measured count trains within 28 min 20 s (start-up not included) for at most $11.00; "
-        "at the cheapest in time, 8 nodes, run cost $12.00 is above the budget of $11.00"
-    )
-    assert why_not(answer, 1).startswith("train time")
-    assert (
-        chosen(
-            advise(
-                REFERENCE,
-                {1: 10, 2: 11, 4: 13, 8: 12},
-                deadline_seconds=1700,
-                budget_usd_per_run=12,
-            )
-        )
-        == 8
-    )
-
-
 @pytest.mark.parametrize("times", [{1: None, 2: None}, {1: 10, 2: None}, {4: [10, 11, 12]}])
 def test_fewer_than_two_measured_counts_give_no_recommendation(times):
     assert recommend(rows_of(times), RecommendationConfig()) is None
@@ -339,27 +257,6 @@ def test_pareto_front_leaves_out_what_has_no_time_no_cost_or_another_model():
 def test_rounding_decides_no_tie_of_the_pareto_front():
     # 0.1 + 0.2 dollars and 0.3 are the same cost
     assert pareto_front(rows_of({1: 9, 2: 5}, {1: 0.3, 2: 0.1 + 0.2})) == (2,)
-
-
-@pytest.mark.parametrize(
-    ("usd", "text"),
-    [
-        ({1: 4, 2: 5}, "25 % dearer"),
-        ({1: 4, 2: 3}, "25 % cheaper"),
-        ({1: 4, 2: 4.001}, "same cost"),
-        ({2: 5}, None),
-        ({1: 4}, None),
-        ({1: 0, 2: 5}, None),
-    ],
-)
-def test_cost_change(usd, text):
-    base, row = rows_of({1: 9, 2: 5}, usd)
-    assert cost_change(row, base) == text
-
-
-def test_slower_is_not_called_faster():
-    assert (faster_text(2.0), faster_text(0.8)) == ("2.0x faster than", "0.8x as fast as")
-    assert faster_text(1 - 1e-15) == "1.0x faster than"
 
 
 curves = st.dictionaries(st.integers(1, 64), st.floats(0.01, 1e5), min_size=2, max_size=7)
@@ -417,17 +314,26 @@ def test_pareto_members_are_not_dominated_and_all_others_are(points):
         assert (nodes in front) is not beaten
 
 
-def test_the_warm_pool_counts_into_budget_and_price():
-    def run(nodes: int, retained: float) -> JobOutcome:
-        clocks = Clocks(train_seconds=100 / nodes, billable_seconds=100 / nodes)
-        return JobOutcome(
-            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed",
-            platform_kind="aws",
-            clocks=clocks, train_clock="program", retained_billable_seconds=retained,
-        )  # fmt: skip
+CENT_A_NODE_SECOND = Price(instance_type="ml.m5.large", usd_per_hour=36)
 
-    price = Price(instance_type="ml.m5.large", usd_per_hour=36)  # 1 cent a node-second
-    rows = summarise([run(1, 0), run(2, 100)], price)
+
+def pooled(nodes: int, seconds: float, retained: float) -> JobOutcome:
+    """A run of that length, after which its warm pool is kept for the retained seconds."""
+    return JobOutcome(
+        nodes=nodes,
+        repeat=1,
+        attempt=1,
+        job_name=f"n{nodes}",
+        status="Completed",
+        platform_kind="aws",
+        clocks=Clocks(train_seconds=seconds, billable_seconds=seconds),
+        train_clock="program",
+        retained_billable_seconds=retained,
+    )
+
+
+def test_the_warm_pool_counts_into_budget_and_price():
+    rows = summarise([pooled(1, 100, 0), pooled(2, 50, 100)], CENT_A_NODE_SECOND)
     assert (rows[1].costs.run_usd, rows[1].costs.total_usd) == pytest.approx((1.0, 3.0))
     assert cost_change(rows[1], rows[0]) == "200 % dearer, warm pool included"
     assert pareto_front(rows) == (1, 2)
@@ -442,78 +348,12 @@ def test_the_warm_pool_counts_into_budget_and_price():
 def test_the_warm_pool_can_take_a_count_off_the_pareto_front():
     # Without its pool 2 nodes cost 0.90 against 1.00 USD and are faster; with it 2.90, and 3 nodes
     # beat them.
-    def run(nodes: int, billable: float, retained: float) -> JobOutcome:
-        clocks = Clocks(train_seconds=billable, billable_seconds=billable)
-        return JobOutcome(
-            nodes=nodes, repeat=1, attempt=1, job_name=f"n{nodes}", status="Completed",
-            platform_kind="aws",
-            clocks=clocks, train_clock="program", retained_billable_seconds=retained,
-        )  # fmt: skip
+    def front(retained: float) -> tuple[int, ...]:
+        outcomes = [pooled(1, 100, 0), pooled(2, 45, retained), pooled(3, 40, 0)]
+        return pareto_front(summarise(outcomes, CENT_A_NODE_SECOND))
 
-    price = Price(instance_type="ml.m5.large", usd_per_hour=36)
-    assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 100), run(3, 40, 0)], price)) == (
-        1,
-        3,
-    )
-    assert pareto_front(summarise([run(1, 100, 0), run(2, 45, 0), run(3, 40, 0)], price)) == (2, 3)
-
-
-def waiting(runs: Mapping[int, Sequence[tuple[float, float | None]]]) -> tuple[SummaryRow, ...]:
-    """{nodes: (train seconds, seconds from submission to end) of each run}"""
-    return summarise(
-        [
-            JobOutcome(
-                nodes=nodes,
-                repeat=repeat,
-                attempt=1,
-                job_name=f"n{nodes}-{repeat}",
-                status="Completed",
-                platform_kind="aws",
-                clocks=Clocks(submit_to_end_seconds=whole, train_seconds=train),
-                train_clock="program",
-            )
-            for nodes, times in runs.items()
-            for repeat, (train, whole) in enumerate(times, start=1)
-        ]
-    )
-
-
-def test_a_deadline_is_held_against_what_a_person_waits_where_every_run_knows_it():
-    # 4 nodes train within 60 s and end after 95 s; 2 nodes end after 80 s.
-    rows = waiting({1: [(100, 120)], 2: [(55, 80)], 4: [(30, 95)]})
-    answer = recommend(rows, RecommendationConfig(deadline_seconds=80))
-    assert answer is not None and (chosen(answer), answer.deadline_clock) == (2, "submit_to_end")
-    assert answer.reason.startswith(
-        "2 nodes is the cheapest measured count that ends within 1 min 20 s of its submission"
-        " (waiting included); "
-    )
-    assert (
-        why_not(answer, 4)
-        == "time from submission to end 1 min 35 s misses the deadline of 1 min 20 s by 15.0 s"
-    )
-    missed = recommend(rows, RecommendationConfig(deadline_seconds=70))
-    assert (
-        missed is not None
-        and "at the fastest, 2 nodes, time from submission to end 1 min 20 s" in missed.reason
-    )
-
-
-def test_waiting_is_held_to_the_deadline_by_its_upper_bound():
-    runs = {1: [(98, 120), (100, 121), (102, 122)], 2: [(50, 70), (51, 71), (52, 90)]}
-    answer = recommend(waiting(runs), RecommendationConfig(deadline_seconds=80))
-    assert answer is not None and (chosen(answer), answer.basis) == (None, "interval")
-    assert why_not(answer, 2).startswith(
-        "time from submission to end 1 min 11 s (up to 1 min 30 s) misses"
-    )
-
-
-def test_one_run_that_does_not_know_its_waiting_puts_all_on_the_train_clock():
-    runs = {1: [(100, 120)], 2: [(55, 80), (55, None)], 4: [(30, 95)]}
-    answer = recommend(waiting(runs), RecommendationConfig(deadline_seconds=80))
-    assert answer is not None and answer.deadline_clock == "train"
-    assert [choice.nodes for choice in answer.rejected if "misses" in choice.reason] == [1]
-    assert "trains within 1 min 20 s (start-up not included)" in answer.reason
-    assert advise(PERFECT).deadline_clock is None
+    assert front(retained=100) == (1, 3)
+    assert front(retained=0) == (2, 3)
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=12))
@@ -542,7 +382,8 @@ def test_work_grows_with_the_counts_and_not_with_their_pairs(monkeypatch, deadli
         calls.append(number)
         return number
 
-    monkeypatch.setattr(recommend_module, "rounded", count)
+    for module in (counts_module, recommend_module):
+        monkeypatch.setattr(module, "rounded", count)
     recommend(rows, RecommendationConfig(deadline_seconds=deadline))
     pareto_front(rows)
     assert len(calls) < 12 * 300

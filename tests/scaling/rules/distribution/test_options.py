@@ -17,7 +17,6 @@ from configs.distribution import DistributionConfig
 from scaling.planning.plan import plan_sweep
 from scaling.rules.distribution import (
     OPTIONS,
-    distribution_hyperparameters,
     option_of,
     processes_per_node,
     ranks_per_replica,
@@ -112,14 +111,6 @@ def test_every_field_of_every_kind_is_described_in_the_schema():
 def test_a_choice_that_is_none_is_refused(raw, message):
     with pytest.raises(ValidationError, match=message):
         typed(raw)
-
-
-def test_processes_per_node_are_told_to_the_launcher_only_if_given():
-    p4d, key = instance_of("ml.p4d.24xlarge"), "sagemaker_mpi_num_of_processes_per_host"
-    for kind in ("torch_distributed", "trainium", "mpi", "horovod"):
-        given = distribution_hyperparameters(typed({"kind": kind, "processes_per_node": 4}), p4d)
-        assert given[key] == 4
-        assert set(given) - set(distribution_hyperparameters(typed({"kind": kind}), p4d)) == {key}
 
 
 def test_parameters_left_to_the_library_are_not_sent():
@@ -263,4 +254,3 @@ def test_the_document_tells_every_option_whole():
 
 def test_an_option_is_found_by_its_config():
     assert {option_of(typed({"kind": kind})).kind for kind in ("mpi", "smddp")} == {"mpi", "smddp"}
-    assert distribution_hyperparameters(typed({"kind": "none"}), instance_of("ml.m5.xlarge")) == {}
