@@ -150,9 +150,8 @@ def test_failing_command_is_named_with_its_phase(platform, context):
     message = phase["contexts"][0]["message"]
     assert message.startswith("Error while executing command: ") and "docker build" in message
     assert "on the way" in build_log(platform, build)
-    assert "POST_BUILD" not in [
-        phase["phaseType"] for phase in build["phases"]
-    ]  # on-failure: ABORT
+    # on-failure: ABORT
+    assert "POST_BUILD" not in [phase["phaseType"] for phase in build["phases"]]
     with pytest.raises(platform.ecr.exceptions.ImageNotFoundException):
         digest_in_ecr(platform, "broken")
 

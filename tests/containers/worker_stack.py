@@ -161,9 +161,8 @@ def within_reach(stack: Stack, port: int) -> Iterator[None]:
     """The worker's container, as it runs now, finds the platform on its own loopback; it answers
     nowhere else.
     """
-    keys = (
-        stack.folder / "platform" / "aws-credentials"
-    )  # a worker of the same machine would read it where it lies
+    # a worker of the same machine would read it where it lies
+    keys = stack.folder / "platform" / "aws-credentials"
     write = f"mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
     stack.inside("worker", "sh", "-c", write)
     relay = PlatformRelay(stack.inspect("worker")["State"]["Pid"], port)

@@ -46,9 +46,8 @@ from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
 ACCOUNT = "000000000001"
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 ENDLESS = {"NODESWEEP_SIM_STARTUP_SECONDS": "1e9"}
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Tried to parse AWS"
-)  # what moto passes over: NOT_IN_MOTO
+# what moto passes over: NOT_IN_MOTO
+pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS")
 
 
 def denied(request: Any) -> dict[str, Any]:

@@ -26,9 +26,8 @@ def run_node(environment: dict[str, str]) -> dict[str, Any]:
     """
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:0] = environment.get("PYTHONPATH", "").split(
-        os.pathsep
-    )  # read by Python itself when it starts
+    # read by Python itself when it starts
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
     from sagemaker_training import mpi, process, smdataparallel, trainer
 
     noted: dict[str, Any] = {"command": None, "environment": {}, "directory": None}

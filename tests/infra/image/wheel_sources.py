@@ -59,9 +59,8 @@ class Sources:
             if found is None:
                 return None
             if found.definitions:
-                found = (
-                    self._member(found, part) if _class_of(found) else Found(dotted)
-                )  # of a value: no telling
+                # of a value: no telling
+                found = self._member(found, part) if _class_of(found) else Found(dotted)
             else:
                 found = self._in_module(found.module, part, seen)
         return found

@@ -203,10 +203,8 @@ def test_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         main(["start", "--state-dir", str(tmp_path), *options, "--cold-start-seconds", "1.5"]) == 0
     )
     [config] = asked
-    assert config.quotas == {
-        "ml.local.small": 8,
-        "ml.local.large": 2,
-    }  # the option goes before the file
+    # the option goes before the file
+    assert config.quotas == {"ml.local.small": 8, "ml.local.large": 2}
     assert (config.faults_file, config.cold_start_seconds) == (plan, 1.5)
     assert served(config, monkeypatch) == config
 

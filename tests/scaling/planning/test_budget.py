@@ -37,10 +37,11 @@ def description(status="Completed", nodes=2, name=None, keep_alive=None, **membe
     ("members", "expected"),
     [
         ({"BillableTimeInSeconds": 100}, 200),
+        # spot
         (
             {"BillableTimeInSeconds": 30, "TrainingStartTime": STARTED, "TrainingEndTime": STARTED},
             60,
-        ),  # spot
+        ),
         ({"TrainingStartTime": STARTED, "TrainingEndTime": STARTED + timedelta(seconds=70)}, 140),
         ({"TrainingStartTime": STARTED}, None),
         ({"status": "Failed"}, 0),  # lack of capacity: it never started
@@ -58,11 +59,8 @@ def test_an_ended_job_counts_what_it_was_billed_on_every_node(members, expected)
         (600, {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}, 600),
         (600, {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 30}, 30),
         (600, {"Status": "Terminated"}, 0),
-        (
-            0,
-            {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30},
-            30,
-        ),  # released just now
+        # released just now
+        (0, {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}, 30),
         (600, None, 600),
     ],
 )

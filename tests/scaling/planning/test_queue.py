@@ -136,9 +136,8 @@ def test_jobs_that_another_run_has_claimed_count(make_config):
     assert isinstance(queue.confirm(order, frozenset({anothers, order.job_name})), Submit)
     assert anothers in queue.known
     settle(queue, order, BillableTimeInSeconds=10)
-    assert isinstance(
-        queue.confirm(queue.next(), frozenset({anothers})), Refuse
-    )  # 10 + 20 + 800 + 800
+    # 10 + 20 + 800 + 800
+    assert isinstance(queue.confirm(queue.next(), frozenset({anothers})), Refuse)
 
 
 def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
@@ -159,9 +158,8 @@ def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
     assert order.attempt.identity == (1, 1, 1)
     refused = queue.refused(order, "ResourceLimitExceeded", 1100.1)
     assert refused == Refuse(order.attempt, order.job_name, "ResourceLimitExceeded")
-    assert (
-        queue.refused(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()
-    )  # 2 nodes: a deadline of its own
+    # 2 nodes: a deadline of its own
+    assert queue.refused(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()
 
 
 def test_a_refused_request_is_final_and_was_never_a_job(make_config):
@@ -181,9 +179,8 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     }
     queue = queue_of(make_config, max_attempts=2, max_parallel_jobs=2)
     queue.count_earlier({jobs[4], jobs[2]}, [])
-    assert (
-        queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
-    )  # asked of the platform again
+    # asked of the platform again
+    assert queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
     two = submit(queue)
     assert two.attempt.identity == (2, 1, 1) and not two.counts_others
     assert queue.was_ended_before(two, "Failed") and not queue.was_ended_before(two, "InProgress")

@@ -64,9 +64,8 @@ SAME_CHOICE = {
     "smddp": {"kind": "smddp"},
     "smddp_options": {"kind": "smddp", "custom_mpi_options": "-x NCCL_DEBUG=VERSION"},
     "smp_v1": SMP_V1,
-    "smp_v1_efa": (
-        SMP_V1
-    ),  # the recording spells out the EFA settings that are given by default here
+    # the recording spells out the EFA settings that are given by default here
+    "smp_v1_efa": SMP_V1,
     "smp_v1_keys": {"kind": "smp_v1", "processes_per_node": 8, "efa_flags": False, **SMP_V1_KEYS},
     "smp_v1_horovod": {"kind": "smp_v1", "processes_per_node": 8, "partitions": 2, "horovod": True},
     "smp_v2": SMP_V2,
@@ -83,14 +82,12 @@ SAME_CHOICE = {
 }
 # What the SDK refuses or takes, and the sentence with which the plan refuses it.
 REFUSED_HERE = {
-    "refused_cpu_without_image": (
-        None
-    ),  # an image is always named here, with which the SDK takes CPU nodes too
+    # an image is always named here, with which the SDK takes CPU nodes too
+    "refused_cpu_without_image": None,
     "refused_pytorchddp_by_version": None,  # an AWS container without SMDDP gets a hint here
     "refused_smddp_by_version": None,  # AWS's table of containers has 2.3.0, the SDK's ends before
-    "refused_horovod_beside_ddp": (
-        None
-    ),  # refused by the config, tests/scaling/rules/distribution/test_options.py
+    # refused by the config, tests/scaling/rules/distribution/test_options.py
+    "refused_horovod_beside_ddp": None,
     "refused_port_without_ddp": None,
     "refused_two_smdistributed": None,  # kinds exclude each other
     "refused_mpi_on_trainium": ({"kind": "mpi"}, "mpi does not start on ml.trn1.32xlarge"),
@@ -225,9 +222,8 @@ def test_the_request_is_what_the_sdk_sends_for_the_same_choice(name, make_config
     config = config_like(name, SAME_CHOICE[name], make_config)
     sent = build_request(config, plan_of(config).points[0], inputs)
     # Different on purpose:
-    assert sent.pop("TrainingJobName") != recorded.pop(
-        "TrainingJobName"
-    )  # a job's name is made of its content
+    # a job's name is made of its content
+    assert sent.pop("TrainingJobName") != recorded.pop("TrainingJobName")
     assert json.loads(sent["HyperParameters"].pop("sagemaker_job_name")).startswith(INPUTS.sweep_id)
     assert recorded["HyperParameters"].pop("sagemaker_job_name") == '"golden"'
     assert sent.pop("Tags")  # the SDK sends none; a sweep is found again by its tags

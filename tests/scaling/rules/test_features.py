@@ -209,11 +209,8 @@ def test_a_warm_pool_with_one_repeat_serves_nothing(check_config):
     [
         ([1, 2, 4], "ascending", "2 jobs run"),  # 1 2 4 1 2 4: two others between two of one count
         ([1, 2], "descending", "1 job runs"),
-        (
-            [1, 2, 4],
-            "shuffled",
-            "4 jobs run",
-        ),  # order_seed 1: 2 4 1 4 1 2; from the first 2 to the next one 4 jobs
+        # order_seed 1: 2 4 1 4 1 2; from the first 2 to the next one 4 jobs
+        ([1, 2, 4], "shuffled", "4 jobs run"),
     ],
 )
 def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jobs, check_config):
@@ -229,11 +226,8 @@ def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jo
 
 @pytest.mark.parametrize(
     ("counts", "keep"),
-    [
-        ([2], 60),
-        ([1, 2], 3600),
-        ([1, 2], 0),
-    ],  # one count; one job of at most 3600 s between; no pool at all
+    # one count; one job of at most 3600 s between; no pool at all
+    [([2], 60), ([1, 2], 3600), ([1, 2], 0)],
 )
 def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, check_config):
     sweep = {"node_counts": counts, "repeats": 3, "order": "ascending"}

@@ -92,9 +92,8 @@ def test_a_fifth_faster_is_an_improvement(sweep: Reports) -> None:
 def test_the_tolerance_is_the_bound_that_the_interval_must_pass(
     sweep: Reports, tolerance: float, verdict: str
 ) -> None:
-    comparison = compare(
-        sweep({1: [50.0] * 3}), sweep({1: [60.0] * 3}), tolerance
-    )  # the interval is [1.2, 1.2]
+    # the interval is [1.2, 1.2]
+    comparison = compare(sweep({1: [50.0] * 3}), sweep({1: [60.0] * 3}), tolerance)
     assert verdicts(comparison) == {1: verdict}
 
 

@@ -177,9 +177,8 @@ def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
     found = dataset.to_table(filter=(ds.field("benchmark") == "bench") & (ds.field("nodes") == 2))
     assert found.num_rows == 6
     assert set(found.column("sweep_id").to_pylist()) == set(SWEEPS[:2])
-    assert (
-        "benchmark" not in history_schema("bench").names
-    )  # Athena refuses a partition that is a column too
+    # Athena refuses a partition that is a column too
+    assert "benchmark" not in history_schema("bench").names
 
 
 def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:

@@ -191,9 +191,8 @@ def test_remote_key_that_is_no_path_below_the_source_is_refused(
 def test_format_files_takes_whatever_lies_there(s3: Any, tmp_path: Path, files: Dataset) -> None:
     there = scan_directory(dataset_at(tmp_path / "data", "files"))
     assert [file.name for file in there.files] == ["a.parquet", "note.txt", "sub/b.parquet"]
-    s3.put_object(
-        Bucket="bench-bucket", Key="raw/folder/", Body=b""
-    )  # as the console makes folders
+    # as the console makes folders
+    s3.put_object(Bucket="bench-bucket", Key="raw/folder/", Body=b"")
     s3.put_object(Bucket="bench-bucket", Key="raw/x.npz", Body=b"1")
     assert list(describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files"))[1]) == [
         "raw/x.npz"

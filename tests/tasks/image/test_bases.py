@@ -214,11 +214,8 @@ SMP_V2 = {
     [
         ("2.0.1", "ml.p4d.24xlarge", "2.0.1-gpu-py310-cu118"),
         ("2.0.1", "ml.p5.48xlarge", "2.0.1-gpu-py310-cu121"),
-        (
-            "2.4.1",
-            "ml.p4d.24xlarge",
-            "2.4.1-gpu-py311-cu121",
-        ),  # as the SDK v2 chose it: golden_requests/smp_v2_image
+        # as the SDK v2 chose it: golden_requests/smp_v2_image
+        ("2.4.1", "ml.p4d.24xlarge", "2.4.1-gpu-py311-cu121"),
         ("2.5.1", "ml.p5.48xlarge", "2.5.1-gpu-py311-cu124"),
     ],
 )

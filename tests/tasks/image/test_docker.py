@@ -273,9 +273,8 @@ if action == "build":
         build(platform, config, repository)
     text = str(error.value)
     assert text.startswith("image build with docker failed in build, ")
-    assert (
-        "RUN pip install x (exit code 7)\n    line 32\n" in text
-    )  # the last 20 lines: 18 of these and two more
+    # the last 20 lines: 18 of these and two more
+    assert "RUN pip install x (exit code 7)\n    line 32\n" in text
     assert text.endswith("\n    ERROR: no such package x")
     assert engine.calls("push") == []
 

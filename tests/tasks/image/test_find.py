@@ -112,10 +112,8 @@ def test_base_that_no_argument_names_is_built_on_by_its_name_and_counts_by_its_d
 @pytest.mark.parametrize(
     ("lines", "kept"),
     [
-        (
-            "*.md",
-            ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"],
-        ),  # in .gitignore it would match at any depth
+        # in .gitignore it would match at any depth
+        ("*.md", ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"]),
         ("**/*.md", ["Dockerfile", "a.py", "pkg/b.py"]),
         ("pkg", ["Dockerfile", "a.py"]),
         ("/pkg/", ["Dockerfile", "a.py"]),

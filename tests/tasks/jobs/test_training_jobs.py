@@ -222,9 +222,8 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     )
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.log")
-    config = benchmark_config.platform.model_copy(
-        update={"bucket": "of-this-test"}
-    )  # what is remembered goes by it
+    # what is remembered goes by it
+    config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})
     for _ in range(2):
         [ended] = watch_training_jobs(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
         assert ended["TrainingJobName"] == "a"

@@ -158,9 +158,8 @@ def test_platform_is_asked_through_clients_of_its_own(
     monkeypatch.setattr("tasks.preflight.ask.ask_rules", asked.append)
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
-    modelled = [
-        rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")
-    ]  # what moto has
+    # what moto has
+    modelled = [rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")]
     assert [problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems] == [
         f"platform.role_arn: {ROLE} does not exist",
         "platform.bucket: bench-bucket does not exist",

@@ -95,9 +95,8 @@ def test_price_is_asked_once_and_kept(
     path = tmp_path / "cache" / "prices.json"
     priced, notices = price_instance(platform, instance, path, TODAY)
     assert notices == ()
-    again, _ = price_instance(
-        platform, instance, path, date(2026, 11, 27)
-    )  # 7 days later: a second call would fail
+    # 7 days later: a second call would fail
+    again, _ = price_instance(platform, instance, path, date(2026, 11, 27))
     price = price_of(again, "us-east-1")
     assert again == priced
     assert (price.usd_per_hour, price.source, price.date) == (0.25, SOURCE, "2026-11-20")

@@ -85,9 +85,8 @@ def test_missing_data_folder_says_what_to_set() -> None:
 def test_checkpoints_go_where_sagemaker_keeps_them_or_nowhere(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     environment = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SM_CHANNEL_TRAINING": "d"}
-    assert (
-        default_checkpoint_dir(environment) is None
-    )  # the folder alone says nothing in a redirected tree
+    # the folder alone says nothing in a redirected tree
+    assert default_checkpoint_dir(environment) is None
     config = tmp_path / "input" / "config" / "checkpointconfig.json"
     config.parent.mkdir(parents=True)
     config.write_text('{"S3Uri": "s3://b/c"}')

@@ -65,9 +65,8 @@ def compare(resumed: dict[str, Any], whole: dict[str, Any], tolerance: float) ->
         whole["final_metric"]["value"], abs=tolerance
     )
     clock = resumed["run_stop_unix_seconds"] - resumed["run_start_unix_seconds"]
-    assert (
-        0 < resumed["train_seconds"] < clock - 1
-    )  # the gap, with the imports of the second start, is not training
+    # the gap, with the imports of the second start, is not training
+    assert 0 < resumed["train_seconds"] < clock - 1
 
 
 def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(

@@ -79,9 +79,8 @@ def test_one_process_by_hand(trainings: Trainings) -> None:
         "strategy": None,
     }  # fmt: skip
     assert metrics["rank_step_spread_seconds"] is None
-    assert (
-        metrics["final_metric"]["value"] > 0.8
-    )  # digits are easy; a model that learns nothing has 0.1
+    # digits are easy; a model that learns nothing has 0.1
+    assert metrics["final_metric"]["value"] > 0.8
     assert f"train_seconds={metrics['train_seconds']:.6g};" in printed
     assert (trainings.output() / "model" / "best.ckpt").is_file()
     assert list((trainings.output() / "data" / "tensorboard").glob("events.*"))
@@ -122,11 +121,8 @@ def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> N
     assert (metrics["world"]["launcher"], metrics["world"]["processes_per_node"]) == ("torchrun", 2)
     assert metrics["batch"]["per_replica_batch_size"] == 48
     assert metrics["samples"]["per_epoch"] == 1438 * 4
-    assert [entry["step"] for entry in metrics["validations"]] == [
-        10,
-        20,
-        24,
-    ]  # every 1,920 samples, and at the end
+    # every 1,920 samples, and at the end
+    assert [entry["step"] for entry in metrics["validations"]] == [10, 20, 24]
 
 
 def test_resnet18_trains_on_the_digits_images(trainings: Trainings, tmp_path: Path) -> None:

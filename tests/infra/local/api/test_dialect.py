@@ -33,13 +33,8 @@ NOT_MODELLED: list[tuple[str, str, dict[str, Any], str, int]] = [
     ("ecr", "describe_pull_through_cache_rules", {}, "UnknownOperationException", 400),
     ("sagemaker", "list_hubs", {}, "UnknownOperationException", 400),
     ("cloudwatch", "describe_anomaly_detectors", {}, "UnknownOperationException", 400),
-    (
-        "cloudsearch",
-        "describe_domains",
-        {},
-        "InvalidAction",
-        400,
-    ),  # services that moto doesn't have
+    # services that moto doesn't have
+    ("cloudsearch", "describe_domains", {}, "InvalidAction", 400),
     ("devicefarm", "list_projects", {}, "UnknownOperationException", 400),
     ("signer", "list_signing_jobs", {}, "UnknownOperationException", 404),
 ]

@@ -103,9 +103,8 @@ def test_starts_at_once_share_one_server(state_dir: Path) -> None:
 def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(
-            daemon, "_STATUS_TIMEOUT_SECONDS", 0.1
-        )  # it accepts connections and never answers
+        # it accepts connections and never answers
+        monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.1)
         with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
             daemon.start(ServerConfig(port, state_dir))
 
@@ -244,9 +243,8 @@ def test_server_that_ends_before_it_is_told_to(
         daemon, "find_server", lambda *_: daemon.RunningServer(ended.pid, 1, "http://x")
     )
     assert daemon.stop(tmp_path)
-    monkeypatch.setattr(
-        daemon, "_wait_for_end", lambda *_: False
-    )  # it ends between the wait and the SIGKILL
+    # it ends between the wait and the SIGKILL
+    monkeypatch.setattr(daemon, "_wait_for_end", lambda *_: False)
     assert daemon.stop(tmp_path)
 
 

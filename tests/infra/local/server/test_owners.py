@@ -158,9 +158,8 @@ def test_start_of_a_platform_that_runs_adds_its_owner(
 
 def test_platform_without_owners_gets_none(tmp_path: Path, process: Processes) -> None:
     second = process()
-    assert (
-        main(["join", "--state-dir", str(tmp_path), "--owner-pid", str(second.pid)]) == 1
-    )  # nothing runs
+    # nothing runs
+    assert main(["join", "--state-dir", str(tmp_path), "--owner-pid", str(second.pid)]) == 1
     daemon.start(ServerConfig(0, tmp_path))
     try:
         assert not daemon.join(tmp_path, None, second.pid)

@@ -81,16 +81,14 @@ def test_algorithm_error_by_time(platform: SimpleNamespace) -> None:
     assert job["FailureReason"].startswith("AlgorithmError: algo-2 ")
     assert training_lengths(job) == [pytest.approx(120, abs=0.5)]
     assert job["TrainingTimeInSeconds"] == 150
-    assert (
-        simulate(platform, "broken-2", nodes=1)["TrainingJobStatus"] == "Completed"
-    )  # it has no algo-2
+    # it has no algo-2
+    assert simulate(platform, "broken-2", nodes=1)["TrainingJobStatus"] == "Completed"
 
 
 def test_algorithm_error_by_line(platform: SimpleNamespace) -> None:
     job = simulate(platform, "at-line-1")
-    assert training_lengths(job) == [
-        pytest.approx(20 + 500, abs=0.5)
-    ]  # step 50 of 100 steps of 10 s
+    # step 50 of 100 steps of 10 s
+    assert training_lengths(job) == [pytest.approx(20 + 500, abs=0.5)]
 
 
 def test_internal_error_is_retried_from_the_beginning(platform: SimpleNamespace) -> None:

@@ -136,9 +136,8 @@ def test_image_whose_files_have_gone_is_not_in_ecr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(tmp_path) as platform:
-        platform.ecr.create_repository(
-            repositoryName="other"
-        )  # makes the platform write its snapshot
+        # makes the platform write its snapshot
+        platform.ecr.create_repository(repositoryName="other")
     monkeypatch.setattr(FakeImageStore, "images", lambda self: [])
     with served(tmp_path) as platform, pytest.raises(ClientError, match="ImageNotFoundException"):
         described(platform)

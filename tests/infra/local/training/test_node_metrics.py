@@ -58,9 +58,8 @@ def test_nodes_have_metrics_while_they_train(
     wait_for_phase(platform.sagemaker, "metered", "Training")
     for host in ("metered/algo-1", "metered/algo-2"):
         cpu, *_ = wait_until(lambda host=host: values(platform, host, "CPUUtilization"))
-        assert cpu == pytest.approx(
-            20.0, rel=0.1
-        )  # the fake engine's nodes use 0.1 of their 0.5 vCPU
+        # the fake engine's nodes use 0.1 of their 0.5 vCPU
+        assert cpu == pytest.approx(20.0, rel=0.1)
         memory, *_ = values(platform, host, "MemoryUtilization")
         assert memory == pytest.approx(100 * 2**20 / machine_memory_bytes())
     assert values(platform, "metered/algo-3", "CPUUtilization") == []
@@ -77,9 +76,8 @@ def test_nodes_have_metrics_while_they_train(
 def test_cpu_is_in_per_cent_of_the_nodes_vcpus() -> None:
     before = NodeUsage(cpu_seconds=10.0, memory_bytes=0, vcpus=0.2)
     assert cpu_per_cent(100.0, before, 105.0, NodeUsage(10.5, 0, 0.2)) == pytest.approx(50.0)
-    assert (
-        cpu_per_cent(100.0, before, 105.0, NodeUsage(9.0, 0, 0.2)) == 0.0
-    )  # a process ended unnoticed
+    # a process ended unnoticed
+    assert cpu_per_cent(100.0, before, 105.0, NodeUsage(9.0, 0, 0.2)) == 0.0
 
 
 def test_what_a_node_attained_is_in_per_cent() -> None:
@@ -93,9 +91,10 @@ def test_what_a_node_attained_is_in_per_cent() -> None:
     assert attained_per_cent(NodeAttainment(100.0, 20.0, 6.0, None, None, None)) == {
         "CPUQuotaUsed": 30.0
     }
+    # asked nothing
     assert (
         attained_per_cent(NodeAttainment(100.0, 20.0, 0.0, 0.0, 0.0, 0.0))["CPUAttained"] == 100.0
-    )  # asked nothing
+    )
 
 
 def test_what_the_nodes_attained_is_written_when_the_job_has_run(

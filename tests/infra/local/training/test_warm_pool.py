@@ -244,9 +244,8 @@ def test_update_of_a_running_jobs_keep_alive(platform: SimpleNamespace) -> None:
     job = described(platform, "longer")
     assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 900
     assert job["ProfilerConfig"] == {"DisableProfiler": True}
-    wait_for_phase(
-        platform.sagemaker, "longer", "Training"
-    )  # a job that stops before has no pool to keep
+    # a job that stops before has no pool to keep
+    wait_for_phase(platform.sagemaker, "longer", "Training")
     platform.sagemaker.stop_training_job(TrainingJobName="longer")
     wait_for_end(platform.sagemaker, "longer")
     release(platform, "longer")

@@ -46,12 +46,8 @@ def about(word: str, sentences: list[str]) -> list[str]:
             "ml.p3.2xlarge",
             "pytorch-training 2.6.0",
         ),
-        (
-            "2.8.0-gpu-py312",
-            "pytorch-training",
-            "ml.p3.2xlarge",
-            "pytorch-training 2.6.0",
-        ),  # the SDK's short tag
+        # the SDK's short tag
+        ("2.8.0-gpu-py312", "pytorch-training", "ml.p3.2xlarge", "pytorch-training 2.6.0"),
         (
             "2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker",
             "pytorch-training",
@@ -108,10 +104,8 @@ def test_a_gpu_that_the_cuda_has_no_code_for_is_refused(
         ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "ml.p3.16xlarge"),
         ("2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker", "ml.p2.xlarge"),
         ("2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker", "ml.p5.48xlarge"),
-        (
-            "1.12.0-gpu-py38-cu113-ubuntu20.04-sagemaker",
-            "ml.g6e.xlarge",
-        ),  # 8.9 runs what was compiled for 8.0
+        # 8.9 runs what was compiled for 8.0
+        ("1.12.0-gpu-py38-cu113-ubuntu20.04-sagemaker", "ml.g6e.xlarge"),
         ("2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker", "ml.p6-b300.48xlarge"),
         ("2.10.0-gpu-py313-cu130-ubuntu22.04-sagemaker", "ml.g4dn.xlarge"),
         ("2.10.0-gpu-py313", "ml.g5.xlarge"),

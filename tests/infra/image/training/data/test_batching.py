@@ -57,9 +57,8 @@ def test_an_epoch_smaller_than_a_batch_is_refused() -> None:
 
 
 def test_samples_add_up() -> None:
-    counted = count_samples(
-        steps=5, epoch=EpochPlan(2, 2, 0), global_batch_size=4
-    )  # two epochs and half of a third
+    # two epochs and half of a third
+    counted = count_samples(steps=5, epoch=EpochPlan(2, 2, 0), global_batch_size=4)
     assert (counted.requested, counted.processed, counted.padded, counted.dropped) == (24, 20, 0, 4)
     assert counted.per_epoch == 10  # 2 x 4, and the 2 that are dropped
 

@@ -31,9 +31,8 @@ QUICK = (
 
 def test_auto_is_nccl_with_a_gpu_and_gloo_elsewhere() -> None:
     assert choose_backend("auto", has_cuda=True, platform="linux") == "nccl"
-    assert (
-        choose_backend("auto", has_cuda=True, platform="win32") == "gloo"
-    )  # NCCL is for Linux alone
+    # NCCL is for Linux alone
+    assert choose_backend("auto", has_cuda=True, platform="win32") == "gloo"
     assert choose_backend("auto", has_cuda=False) == "gloo"
     assert choose_backend("smddp", has_cuda=True) == "smddp"
 

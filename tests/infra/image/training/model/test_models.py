@@ -66,10 +66,8 @@ def example_arguments(nodes: int) -> list[str]:
 
 
 def check(metrics: dict[str, Any], nodes: int) -> None:
-    assert metrics["model"] == {
-        "name": "resnet18",
-        "parameters": 11_173_962,
-    }  # three channels, ten classes
+    # three channels, ten classes
+    assert metrics["model"] == {"name": "resnet18", "parameters": 11_173_962}
     assert metrics["batch"]["per_replica_batch_size"] == 128
     assert metrics["batch"]["global_batch_size"] == 128 * nodes
     assert metrics["learning_rate"] == pytest.approx(0.1 * nodes)

@@ -64,12 +64,8 @@ def test_longer_waits_never_make_the_share_larger(
     [
         (20.0, 80.0, 50.0, 1.0),  # waited a lot, and had its whole quota all the same
         (6.0, 94.0, 76.0, 0.3),  # always ready, seldom run: the busy host of the eight nodes
-        (
-            8.0,
-            0.4,
-            90.0,
-            8 / 8.4,
-        ),  # idle most of the time, beside neighbours that didn't disturb it
+        # idle most of the time, beside neighbours that didn't disturb it
+        (8.0, 0.4, 90.0, 8 / 8.4),
         (8.0, 12.0, 1.0, 8 / 9),  # of its wait its neighbours can have caused no more than they ran
         (19.5, 30.0, 0.3, 19.5 / 19.8),  # a quiet machine
     ],
@@ -126,9 +122,8 @@ def test_nodes_of_one_cpu_share_what_others_took_of_it() -> None:
     begin = Reading(0.0, {host: NodeReading(0.0, 0.0) for host in hosts}, {0: 0.0, 1: 0.0})
     end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 3.0, 1: 10.0})
     found = attainments(begin, end, 0.2, cpus)
-    assert (
-        found["algo-1"].asked_seconds == found["algo-3"].asked_seconds == 1.5
-    )  # 3 - 2 x 1, in halves
+    # 3 - 2 x 1, in halves
+    assert found["algo-1"].asked_seconds == found["algo-3"].asked_seconds == 1.5
     assert found["algo-2"].asked_seconds == 2.0
 
 
@@ -144,9 +139,8 @@ STAT = (
 
 
 def test_a_cpu_is_busy_with_all_but_idling_and_waiting_for_a_disk() -> None:
-    assert busy_seconds(STAT) == {
-        0: pytest.approx(1.68)
-    }  # ticks of 10 ms; steal is in, guest is in user already
+    # ticks of 10 ms; steal is in, guest is in user already
+    assert busy_seconds(STAT) == {0: pytest.approx(1.68)}
 
 
 @pytest.mark.parametrize(
