@@ -1,0 +1,55 @@
+"""The dataset section of a config: which checks go with which format; a program without data."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from configs.load import ConfigError, load_config, parse_config
+from scaling.names import config_digest
+
+FILES = {"name": "pictures", "source": "images", "format": "files"}
+
+
+@pytest.mark.parametrize("text", ["dataset: none", "dataset: null", "dataset:"])
+def test_a_program_may_have_no_dataset(raw_config, tmp_path, text):
+    del raw_config["dataset"]
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(raw_config) + text + "\n")
+    config = load_config(path)
+    assert config.dataset is None and config_digest(config)
+
+
+def test_a_forgotten_dataset_is_asked_for(raw_config):
+    del raw_config["dataset"]
+    with pytest.raises(ConfigError, match="dataset: Field required"):
+        parse_config(raw_config, origin="test")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (
+            {**FILES, "format": "csv"},
+            "expectations: there is none, and tables (csv) are not used unchecked",
+        ),
+        (
+            {**FILES, "min_rows": 3, "unique_columns": ["id"]},
+            "min_rows, unique_columns: format files is not read",
+        ),
+        (
+            {**FILES, "format": "parquet", "channel": None, "expectations": [{"type": "e"}]},
+            "channel: null makes channels",
+        ),
+        (
+            {**FILES, "format": "images"},
+            "dataset.format: Input should be 'parquet', 'csv' or 'files'",
+        ),
+        ("tables", "dataset: "),
+    ],
+)
+def test_checks_that_do_not_fit_the_format_are_refused(raw_config, dataset, message):
+    raw_config["dataset"] = dataset
+    with pytest.raises(ConfigError) as refused:
+        parse_config(raw_config, origin="test")
+    assert message in str(refused.value)
