@@ -17,7 +17,11 @@ from cli.table import read_measured_file, report_table
 from scaling.measured.table import MeasuredTableError
 
 pytestmark = pytest.mark.usefixtures("without_plots")
-TABLE = "nodes,train_seconds,billable_seconds,instance_type\n1,3600,3600,ml.p3.16xlarge\n2,1800,1800,ml.p3.16xlarge\n"
+TABLE = """\
+nodes,train_seconds,billable_seconds,instance_type
+1,3600,3600,ml.p3.16xlarge
+2,1800,1800,ml.p3.16xlarge
+"""
 
 
 def refusal(path: Path, region: str | None = None) -> str:
@@ -43,9 +47,8 @@ def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
 
 def test_an_unreadable_file_is_refused(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object, **__: object) -> None:
-        raise PermissionError(
-            13, "Permission denied"
-        )  # root may read everything, so it is raised here
+        # Root may read everything, so it is raised here.
+        raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(MeasuredTableError, match=r"times\.csv: cannot be read: Permission denied"):

@@ -24,9 +24,7 @@ class Outer(Section):
     number: Annotated[int | None, HEAVY] = None
 
 
-def test_a_mark_is_found_in_sections_within_sections_and_a_marked_section_stands_for_its_fields() -> (
-    None
-):
+def test_a_mark_is_found_in_inner_sections_and_a_marked_section_stands_for_its_fields() -> None:
     assert sorted(marked_fields(Outer, HEAVY)) == ["number", "one.heavy", "whole"]
     assert list(marked_fields(Outer, NOT_MEASURED)) == []
 

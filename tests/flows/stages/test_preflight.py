@@ -101,7 +101,8 @@ def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
 def test_account_is_asked_for_the_container_that_runs_as_it_is(
     make_config: Configs, tmp_path: Path
 ) -> None:
-    base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-cpu-py311-ubuntu22.04-sagemaker"
+    registry = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+    base = f"{registry}/pytorch-training:2.5.1-cpu-py311-ubuntu22.04-sagemaker"
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("")
     image = {"context": None, "base_image": base}
