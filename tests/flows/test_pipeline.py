@@ -23,20 +23,12 @@ from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
-from flows.stop import stop_sweep
 from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.report.plots import draw_plots
-from tasks.errors import (
-    DatasetRefused,
-    ImageBuildFailed,
-    PreflightRefused,
-    SweepNotFound,
-    SweepStopped,
-)
+from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
 from tasks.report.history import read_history_files
-from tasks.sweeps.claims import mark_sweep_stopped
-from tests.flows.simulated_sweep import begin_as, measure
+from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -133,9 +125,8 @@ def test_own_code_runs_in_a_container_as_it_is(
     assert (result.missing_points, len(served.images.tags)) == (0, builds)
     (job,) = jobs_of(served, result.sweep_id)
     sent = served.sagemaker.describe_training_job(TrainingJobName=job)
-    assert (
-        sent["AlgorithmSpecification"]["TrainingImage"] == there
-    )  # by its digest: a tag may move during a sweep
+    # By its digest: a tag may move during a sweep.
+    assert sent["AlgorithmSpecification"]["TrainingImage"] == there
     assert sent["HyperParameters"]["sagemaker_submit_directory"].startswith('"s3://')
 
 
@@ -263,9 +254,8 @@ def test_points_are_counted_not_attempts(
         "scaling", sweep={"node_counts": [1, 2], "max_attempts": 2, "order": "ascending"}
     )
     scaling_benchmark(config)
-    messages = dict.fromkeys(
-        record.getMessage() for record in caplog.records
-    )  # Prefect may log each a second time
+    # Prefect may log each a second time.
+    messages = dict.fromkeys(record.getMessage() for record in caplog.records)
     started = [message for message in messages if message.startswith("job ")]
     assert [line.partition(":")[0] for line in started] == ["job 1/2", "job 1/2", "job 2/2"]
     assert started[1].endswith(", attempt 2")
@@ -407,10 +397,8 @@ def test_dataset_that_breaks_an_expectation_stops_before_anything_is_sent(
     with pytest.raises(DatasetRefused, match=r"'label'.*1 of 3"):
         scaling_benchmark(config)
     listed = served.s3.list_objects_v2(Bucket="untouched-bucket").get("Contents", [])
-    assert [item["Key"].rsplit("/", 1)[-1] for item in listed] == [
-        "data-docs.html",
-        "run.json",
-    ]  # what a claim of the id is
+    # run.json is what a claim of the id is.
+    assert [item["Key"].rsplit("/", 1)[-1] for item in listed] == ["data-docs.html", "run.json"]
     assert len(served.images.tags) == builds
 
 
@@ -429,124 +417,3 @@ def test_plan_with_problems_is_refused_before_the_bucket_is_touched(
     with pytest.raises(PreflightRefused, match="64 does not divide by 3"):
         scaling_benchmark(config)
     assert "never-made" not in {bucket["Name"] for bucket in served.s3.list_buckets()["Buckets"]}
-
-
-def test_interrupted_sweep_stops_its_jobs(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*args: Any, **kwargs: Any) -> None:
-        raise KeyboardInterrupt
-
-    config = pipeline_config("endless", sweep={"node_counts": [1]})
-    monkeypatch.setattr("flows.stages.sweep.watch_training_jobs", interrupt)
-    sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
-    with pytest.raises(KeyboardInterrupt):
-        begin_as(config, sweep)
-    [job] = jobs_of(served, sweep)
-    waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")
-    waiter.wait(TrainingJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
-    assert (
-        served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
-        == "Stopped"
-    )
-
-
-def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Configs) -> None:
-    config = pipeline_config("endless", sweep={"node_counts": [1]})
-    result: dict[str, Any] = {}
-    sweep = "bench-20261120000001-" + names.config_digest(config)[:8]
-
-    import threading
-
-    def run() -> None:
-        try:
-            begin_as(config, sweep)
-        except SweepStopped as error:
-            result["refused"] = error
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        for _ in range(300):
-            if jobs_of(served, sweep):
-                break
-            thread.join(0.1)
-        assert stop_sweep(sweep, config) == jobs_of(served, sweep)
-    finally:
-        thread.join(60)
-    report, _ = report_sweep(sweep, config)
-    [point] = report.to_dict()["points"]
-    assert (point["status"], point["reason"]) == ("Stopped", "stopped on request")
-    assert "with 1 of its points missing" in str(result["refused"])
-
-
-def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
-    served: SimpleNamespace,
-    pipeline_config: Configs,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    config = pipeline_config("scaling", sweep={"order": "ascending"})
-    sweep = "bench-20261120000002-" + names.config_digest(config)[:8]
-    watch = flows.stages.sweep.watch_training_jobs
-
-    def watch_then_stop(*args: Any, **kwargs: Any) -> Any:
-        ended = watch(*args, **kwargs)
-        stop_sweep(sweep, config)
-        return ended
-
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch_then_stop)
-    with pytest.raises(
-        SweepStopped,
-        match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}",
-    ):
-        begin_as(config, sweep)
-    assert len(jobs_of(served, sweep)) == 1
-    kept = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
-    assert [(point["nodes"], point["status"]) for point in kept["points"]] == [(1, "Completed")]
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch)
-    assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0
-
-
-def test_sweep_that_is_stopped_before_its_first_job_submits_none(
-    served: SimpleNamespace, pipeline_config: Configs, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = pipeline_config("scaling")
-    sweep = "bench-20261120000003-" + names.config_digest(config)[:8]
-    scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))  # makes the bucket
-    assert stop_sweep(sweep, config) == []
-    assert f"no sweep {sweep} has begun; is the id right?" in caplog.text
-    with pytest.raises(SweepStopped, match="with 3 of its points missing"):
-        begin_as(config, sweep)
-    assert jobs_of(served, sweep) == []
-    caplog.clear()
-    assert stop_sweep(sweep, config) == []
-    assert "has begun" not in caplog.text
-
-
-def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = pipeline_config("endless", sweep={"node_counts": [1]})
-    sweep = "bench-20261120000004-" + names.config_digest(config)[:8]
-    submit = flows.stages.sweep.submit_training_job
-
-    def stop_then_submit(platform: Any, request: Any, label: str) -> Any:
-        mark_sweep_stopped(platform, sweep)
-        return submit(platform, request, label)
-
-    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stop_then_submit)
-    with pytest.raises(SweepStopped):
-        begin_as(config, sweep)
-    [job] = jobs_of(served, sweep)
-    assert (
-        served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
-        == "Stopped"
-    )
-
-
-def test_running_jobs_are_stopped_even_where_the_mark_cannot_be_left(
-    pipeline_config: Configs,
-) -> None:
-    config = pipeline_config("scaling", platform={"bucket": "bucket-that-was-deleted"})
-    assert stop_sweep("bench-20261120000005-00000000", config) == []
