@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,9 +31,8 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NODE_MARKER = "NODESWEEP_NODE="
-_OWN_FOLDERS: list[
-    Path
-] = []  # where pytest puts this run's temporary folders: nodes from elsewhere are not ours
+# Where pytest puts this run's temporary folders: nodes from elsewhere are not ours.
+_OWN_FOLDERS: list[Path] = []
 QUICK = {"epochs": 2, "passes-per-epoch": 10}
 
 
@@ -142,6 +140,11 @@ def client(site: SimpleNamespace, service: str) -> Any:
     return local_session(site.endpoint, "us-east-1").client(service, endpoint_url=site.endpoint)
 
 
+def jobs_of(site: SimpleNamespace, benchmark: str) -> list[dict[str, Any]]:
+    found = client(site, "sagemaker").list_training_jobs(NameContains=f"{benchmark}-")
+    return list(found["TrainingJobSummaries"])
+
+
 def latest_report(site: SimpleNamespace) -> dict[str, Any]:
     return json.loads((site.folder / "reports" / "latest" / "report.json").read_text())
 
@@ -246,7 +249,6 @@ def test_killed_node_fails_its_point_and_spares_the_other(
         training=slow,
         sweep={"node_counts": [2, 1], "order": "descending", "smoke": "never"},
     )
-    sagemaker = client(platform_process, "sagemaker")
     run = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "run", str(config), "--set",
          "training.hyperparameters.max-steps=40"],
@@ -268,11 +270,7 @@ def test_killed_node_fails_its_point_and_spares_the_other(
     assert points[2]["status"] == "Failed" and "algo-2" in points[2]["reason"], points[2]
     assert points[2]["log_tail"]
     assert points[1]["status"] == "Completed"
-    names = [
-        job["TrainingJobName"]
-        for job in sagemaker.list_training_jobs(NameContains="killed-")["TrainingJobSummaries"]
-    ]
-    assert len(names) == 2
+    assert len(jobs_of(platform_process, "killed")) == 2
     assert node_processes() == []
 
 
@@ -308,10 +306,7 @@ def test_broken_dataset_stops_the_run_and_says_where(platform_process: SimpleNam
     assert done.returncode == 1
     assert "'label'" in done.stderr and "77" in done.stderr and "part-3.parquet" in done.stderr
     assert "Traceback" not in done.stderr
-    jobs = client(platform_process, "sagemaker").list_training_jobs(NameContains="broken-")[
-        "TrainingJobSummaries"
-    ]
-    assert jobs == []
+    assert jobs_of(platform_process, "broken") == []
     [folder] = (platform_process.folder / "reports").glob("broken-*")
     assert "77" in (folder / "data-docs.html").read_text()
 
@@ -340,7 +335,8 @@ def die_in_the_middle(**event):
     if len(parts) == 2:
         os._exit(9)
 
-# The second part of the first multipart upload never goes out: one file half-sent, the others not at all.
+# The second part of the first multipart upload never goes out: one file half-sent, the others not
+# at all.
 s3.meta.events.register("before-send.s3.UploadPart", die_in_the_middle)
 dataset.upload(s3, files, config.dataset, config.platform)
 """
@@ -374,10 +370,7 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     died = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CUT_OFF), str(config)],
-        env=environment,
-        timeout=120,
-        check=False,
+        [sys.executable, "-c", CUT_OFF, str(config)], env=environment, timeout=120, check=False
     )
     assert died.returncode == 9
     done = nodesweep(
@@ -416,9 +409,8 @@ def test_platform_started_for_a_command_ends_with_it(
     config = write_config(site, "autostarted", platform=autostarted.section)
     before = prefect_servers()
     done = nodesweep(site, "report", "autostarted-20260101000000-00000000", "--config", str(config))
-    assert done.returncode == 1 and "no sweep autostarted-20260101000000-00000000" in done.stderr, (
-        done.stderr
-    )
+    assert done.returncode == 1, done.stderr
+    assert "no sweep autostarted-20260101000000-00000000" in done.stderr
     assert "Traceback" not in done.stderr
     assert is_silent(autostarted.port)
     assert prefect_servers() <= before
@@ -470,10 +462,8 @@ def test_own_script_without_metrics_is_timed_by_the_platform(
     [point] = latest_report(platform_process)["points"]
     assert point["train_clock"] == "training_phase"
     assert point["clocks"]["train_seconds"] >= 1
-    assert (
-        "Training phase"
-        in (platform_process.folder / "reports" / "latest" / "report.md").read_text()
-    )
+    report = platform_process.folder / "reports" / "latest" / "report.md"
+    assert "Training phase" in report.read_text()
 
 
 def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> None:
@@ -485,12 +475,9 @@ def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> Non
     config = write_config(
         platform_process, "interrupted", training=long, sweep={"node_counts": [1]}
     )
-    sagemaker = client(platform_process, "sagemaker")
 
     def jobs() -> list[dict[str, Any]]:
-        return list(
-            sagemaker.list_training_jobs(NameContains="interrupted-")["TrainingJobSummaries"]
-        )
+        return jobs_of(platform_process, "interrupted")
 
     run = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "run", str(config)], cwd=platform_process.folder,
