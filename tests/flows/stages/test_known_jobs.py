@@ -8,7 +8,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +29,6 @@ from flows.stop import stop_sweep
 from scaling import names
 from tasks.errors import PreflightRefused, SweepStopped
 from tasks.platform import aws_client
-from tasks.sweeps.claims import claim_job
 from tasks.sweeps.owner import read_owner_sign
 from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import wait_for_end, wait_until
@@ -45,11 +43,8 @@ class Late:
     """
 
     def __init__(self, sagemaker: Any, list_seconds: float, known_seconds: float) -> None:
-        self._sagemaker, self._list_seconds, self._known_seconds = (
-            sagemaker,
-            list_seconds,
-            known_seconds,
-        )
+        self._sagemaker = sagemaker
+        self._list_seconds, self._known_seconds = list_seconds, known_seconds
         self._made_at: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -467,56 +462,6 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
     assert len(statuses(served, "stubborn")) == 3, (
         "no further attempt beside a job that may still run"
     )
-
-
-def test_two_runs_of_one_sweep_are_one_budget(
-    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun
-    (0.17); two are 0.33.
-    """
-    config = pipeline_config(
-        "scaling",
-        name="shared",
-        training={"max_runtime_seconds": 480},
-        sweep={
-            "node_counts": [1, 2],
-            "order": "ascending",
-            "budget_usd": 0.95,
-            "max_parallel_jobs": 2,
-        },
-    )
-    plan_of = flows.scaling_benchmark.preflight
-    sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
-
-    def at_a_price(config: BenchmarkConfig) -> Any:
-        unbounded = config.model_copy(
-            update={"sweep": config.sweep.model_copy(update={"budget_usd": None})}
-        )
-        return replace(plan_of(unbounded), usd_per_hour=1.0)
-
-    monkeypatch.setattr(flows.scaling_benchmark, "preflight", at_a_price)
-    submit = flows.stages.sweep.submit_training_job
-
-    def beside_another_run(platform: Any, request: Any, label: str) -> Any:
-        accepted = submit(platform, request, label)
-        claim_job(platform, sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
-        return accepted
-
-    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
-    report = begin_as(config, sweep).report.to_dict()
-    assert [(point["nodes"], point["status"]) for point in report["points"]] == [
-        (1, "Completed"),
-        (2, "Failed"),
-    ]
-    assert "sweep.budget_usd: 0.95 USD" in report["points"][1]["reason"]
-    claims = served.s3.list_objects_v2(
-        Bucket=config.platform.bucket, Prefix=names.claims_prefix(config.platform.prefix, sweep)
-    )
-    claimed = {
-        names.parse_job_name(names.job_of_claim(entry["Key"])) for entry in claims["Contents"]
-    }
-    assert claimed == {(1, 1, 1), (4, 1, 2)}, "what was refused is claimed no longer"
 
 
 def test_claims_and_lists_are_of_this_sweep_alone(pipeline_config: Configs, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-import flows.stages.preflight
+import flows.scaling_benchmark
+import flows.stages.sweep
+import tasks.preflight.facts
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
@@ -23,6 +26,7 @@ from scaling.planning.budget import billed_node_seconds
 from scaling.report import ScalingReport
 from tasks.errors import PointsMissing, PreflightRefused
 from tasks.report.pricing import with_price
+from tasks.sweeps.claims import claim_job
 from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import serve_simulated
 
@@ -31,11 +35,8 @@ Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 USD_PER_NODE_SECOND = 0.001
-BOUND = {
-    1: 3.6,
-    2: 7.2,
-    4: 14.4,
-}  # USD of an attempt that runs for its whole 3480 s and 120 s to stop
+# USD of an attempt that runs for its whole 3480 s and 120 s to stop.
+BOUND = {1: 3.6, 2: 7.2, 4: 14.4}
 ALL_BOUNDS = 25.2
 EACH_NEARLY_AN_HOUR = {"t_compute_seconds": 3300, "serial_share": 1, "noise_sigma": 0}
 NO_CAPACITY = {"fault": "capacity_error", "jobs": "*"}
@@ -54,7 +55,7 @@ def price(monkeypatch: pytest.MonkeyPatch) -> None:
             date(2026, 11, 20),
         )
 
-    monkeypatch.setattr(flows.stages.preflight, "load_catalogue", lambda: SimpleNamespace(get=get))
+    monkeypatch.setattr(tasks.preflight.facts, "load_catalogue", lambda: SimpleNamespace(get=get))
 
 
 @pytest.fixture
@@ -291,3 +292,53 @@ def test_other_refusals_are_no_budget_event(
     with simulated() as served, pytest.raises(PreflightRefused, match="does not divide by 3"):
         scaling_benchmark(sweep_config(served, node_counts=[3], budget_usd=1000.0))
     assert events == []
+
+
+def test_two_runs_of_one_sweep_are_one_budget(
+    pipeline_config: Configs, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run claims an attempt of four nodes (0.67 USD at most) once this one has begun
+    (0.17); two are 0.33.
+    """
+    config = pipeline_config(
+        "scaling",
+        name="shared",
+        training={"max_runtime_seconds": 480},
+        sweep={
+            "node_counts": [1, 2],
+            "order": "ascending",
+            "budget_usd": 0.95,
+            "max_parallel_jobs": 2,
+        },
+    )
+    plan_of = flows.scaling_benchmark.preflight
+    sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
+
+    def at_a_price(config: BenchmarkConfig) -> Any:
+        unbounded = config.model_copy(
+            update={"sweep": config.sweep.model_copy(update={"budget_usd": None})}
+        )
+        return replace(plan_of(unbounded), usd_per_hour=1.0)
+
+    monkeypatch.setattr(flows.scaling_benchmark, "preflight", at_a_price)
+    submit = flows.stages.sweep.submit_training_job
+
+    def beside_another_run(platform: Any, request: Any, label: str) -> Any:
+        accepted = submit(platform, request, label)
+        claim_job(platform, sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
+        return accepted
+
+    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
+    report = begin_as(config, sweep).report.to_dict()
+    assert [(point["nodes"], point["status"]) for point in report["points"]] == [
+        (1, "Completed"),
+        (2, "Failed"),
+    ]
+    assert "sweep.budget_usd: 0.95 USD" in report["points"][1]["reason"]
+    claims = served.s3.list_objects_v2(
+        Bucket=config.platform.bucket, Prefix=names.claims_prefix(config.platform.prefix, sweep)
+    )
+    claimed = {
+        names.parse_job_name(names.job_of_claim(entry["Key"])) for entry in claims["Contents"]
+    }
+    assert claimed == {(1, 1, 1), (4, 1, 2)}, "what was refused is claimed no longer"
