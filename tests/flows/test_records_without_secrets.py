@@ -48,7 +48,8 @@ def outputs_of(served: SimpleNamespace, config: BenchmarkConfig, result: SweepRe
     with get_client(sync_client=True) as client:
         runs = [run.model_dump(mode="json") for run in client.read_flow_runs(limit=200)]
         for run in runs:  # what a deployment's run is started with again; docs/security.md says that they are shown
-            run["parameters"].get("preset", {}).get("training", {}).pop("hyperparameters", None)
+            if isinstance(preset := run["parameters"].get("preset"), dict):
+                preset["training"].pop("hyperparameters", None)
         found["flow parameters"] = json.dumps(runs)
         for kind in ("logs", "artifacts", "task_runs"):
             found[f"Prefect's {kind}"] = client.request("POST", f"/{kind}/filter", json={"limit": 200}).text

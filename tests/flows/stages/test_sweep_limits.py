@@ -12,7 +12,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-import flows.stages.preflight
+import tasks.preflight.facts
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
@@ -43,7 +43,7 @@ def price(monkeypatch: pytest.MonkeyPatch) -> None:
     def get(instance_type: str) -> InstanceType:
         return with_price(catalogue.get(instance_type), "us-east-1", USD_PER_NODE_SECOND * 3600, date(2026, 11, 20))
 
-    monkeypatch.setattr(flows.stages.preflight, "load_catalogue", lambda: SimpleNamespace(get=get))
+    monkeypatch.setattr(tasks.preflight.facts, "load_catalogue", lambda: SimpleNamespace(get=get))
 
 
 @pytest.fixture
