@@ -87,6 +87,9 @@ class SupervisedNodes:
     def limit(self, vcpus: float | None) -> None:
         """Have the supervisor hold every node to that many vCPUs by a duty cycle; None lets them run."""
         assert self._supervisor is not None and self._supervisor.stdin is not None
+        if vcpus is not None:
+            for plan in self._plans:
+                self._stops.setdefault(plan["host"], (0, 0))
         with contextlib.suppress(BrokenPipeError):  # gone, which its events say
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()
