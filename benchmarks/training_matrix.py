@@ -18,6 +18,7 @@ is no GPU here: smddp, xla and smp are seen to be refused, nothing more, and ncc
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 import platform
@@ -341,9 +342,11 @@ def _call(*command: str) -> None:
 def _find_python(minor: str) -> str:
     """pyenv's, where it has one: its commands on PATH run only the versions that
     are switched on.
+
+    One that may not be read counts as none, as for glob(); Path.glob() would raise.
     """
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    return next((str(path) for path in sorted(root.glob(f"versions/{minor}.*/bin/python"))), minor)
+    root = os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")
+    return min(glob.glob(f"{root}/versions/{minor}.*/bin/python"), default=minor)
 
 
 VERSIONS = """

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import configparser
 import os
+import random
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import boto3
@@ -14,10 +17,14 @@ from botocore.exceptions import EndpointConnectionError, NoCredentialsError, Rea
 
 from tasks.api_models import with_shared_models
 from tasks.errors import ForeignAnswer
-from tasks.local_status import STATUS_PATH, NotLocalPlatform, read_status
+from tasks.local_status import STATUS_PATH, NotLocalPlatform, StatusUnavailable, read_status
 
 _KEYS_FILE = "aws-credentials"
 _ANSWER_SECONDS = 10.0
+_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
+"""Between two askings of a platform that answers, but not with its status; each give or take a
+fifth.
+"""
 
 
 class NoLocalKeys(NoCredentialsError):
@@ -54,8 +61,14 @@ def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
 
 
 def _state_folder(endpoint_url: str) -> str:
-    """As the platform names it, also while it is stopping."""
+    """As the platform names it, also while it is stopping; asked again where a gateway answers in
+    its place.
+    """
     try:
+        for pause_seconds in _PAUSES_SECONDS:
+            with suppress(StatusUnavailable):
+                return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
+            time.sleep(pause_seconds * random.uniform(0.8, 1.2))
         return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
     except NotLocalPlatform as error:
         answer = f"it is not nodesweep's local platform ({error})"

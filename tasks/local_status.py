@@ -23,14 +23,20 @@ class NotLocalPlatform(ValueError):
     """Something else answers at the endpoint."""
 
 
+class StatusUnavailable(NotLocalPlatform):
+    """A server error in place of the status, or a part of it: asked again, the platform may give
+    it.
+    """
+
+
 def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
     """The status of the local platform at the endpoint, also while it is stopping (503),
     within so many seconds.
 
     Raises TimeoutError where no whole answer comes in time, another OSError where nobody listens,
-    NotLocalPlatform where something else answers.
+    NotLocalPlatform where something else answers; of those a StatusUnavailable may pass.
     """
-    said: list[bytes | OSError | NotLocalPlatform] = []
+    said: list[dict[str, Any] | OSError | NotLocalPlatform] = []
 
     def ask() -> None:
         try:
@@ -47,22 +53,31 @@ def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
         raise TimeoutError(f"no whole answer within {seconds:g} s")
     if isinstance(said[0], Exception):
         raise said[0]
-    return _own_status(said[0])
+    return said[0]
 
 
-def _ask(endpoint_url: str, seconds: float) -> bytes:
+def _ask(endpoint_url: str, seconds: float) -> dict[str, Any]:
     # No proxy stands between two processes of one machine, whatever the environment says.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{endpoint_url.rstrip('/')}{STATUS_PATH}", timeout=seconds) as answer:
-            return bytes(answer.read(_LONGEST_STATUS_BYTES))
+            said = answer.read(_LONGEST_STATUS_BYTES)
+            if answer.length:
+                raise StatusUnavailable(f"{answer.length} bytes of it are missing")
+            return _own_status(said)
     except urllib.error.HTTPError as error:
         with error:
-            return error.read(_LONGEST_STATUS_BYTES)
+            said = error.read(_LONGEST_STATUS_BYTES)
+        try:
+            return _own_status(said)
+        except NotLocalPlatform as foreign:
+            raise (StatusUnavailable if error.code >= 500 else NotLocalPlatform)(
+                f"HTTP {error.code}"
+            ) from foreign
     except urllib.error.URLError as error:
         raise error.reason if isinstance(error.reason, OSError) else error from error
     except http.client.HTTPException as error:
-        raise NotLocalPlatform(str(error)) from error
+        raise StatusUnavailable(str(error)) from error
 
 
 def _own_status(said: bytes) -> dict[str, Any]:

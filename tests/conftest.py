@@ -107,10 +107,26 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture(scope="session")
 def prefect() -> Iterator[None]:
-    """One ephemeral Prefect server for all tests of a process; its start takes 15-30 s."""
+    """One ephemeral Prefect server for all tests of a process; its start takes 15-30 s.
+
+    Without what none of them asks it for: events that are kept or acted on, and what runs by
+    schedules.
+    """
+    from prefect import settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
+    unused = (
+        settings.PREFECT_SERVER_ANALYTICS_ENABLED,
+        settings.PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED,
+        settings.PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED,
+        settings.PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED,
+        settings.PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED,
+        settings.PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED,
+    )
+    with (
+        settings.temporary_settings(dict.fromkeys(unused, False)),
+        prefect_test_harness(server_startup_timeout=120),
+    ):
         yield
 
 

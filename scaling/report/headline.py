@@ -55,7 +55,13 @@ def write_headline(
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
-    if starved := [row.nodes for row in rows if "starved" in row.flags]:
+    starved = [row.nodes for row in rows if "starved" in row.flags]
+    is_reason = (
+        recommendation is not None
+        and recommendation.chosen is None
+        and "starved" in recommendation.reason
+    )
+    if starved and not is_reason:
         sentence += (
             "; starved: the nodes did not get the CPU they asked for at"
             f" {join_words(map(nodes_text, starved))}"

@@ -64,8 +64,12 @@ def read_utilisation(
     ]
     labels = {query["Id"]: query["MetricStat"]["Metric"]["MetricName"] for query in queries}
     values: dict[str, list[float]] = {}
-    # A data point carries the start of its minute.
-    window = {"StartTime": started - timedelta(seconds=PERIOD_SECONDS), "EndTime": ended}
+    # A data point carries the start of its minute; the end is exclusive, and moto cuts it to whole
+    # seconds.
+    window = {
+        "StartTime": started - timedelta(seconds=PERIOD_SECONDS),
+        "EndTime": ended + timedelta(seconds=1),
+    }
     with best_effort(f"the utilisation of {job_name} can't be read"):
         for page in cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=queries, **window

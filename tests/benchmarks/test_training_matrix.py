@@ -137,6 +137,23 @@ def test_an_environment_that_cant_be_made_is_a_failure_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_python_is_pyenvs_where_that_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "versions" / "3.12.4" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert (training_matrix._find_python("3.12"), training_matrix._find_python("3.10")) == (
+        str(python),
+        "3.10",
+    )
+    locked = tmp_path / "locked"  # root may read this too; CI runs this as an ordinary user as well
+    locked.mkdir(mode=0)
+    monkeypatch.setenv("PYENV_ROOT", str(locked))
+    assert training_matrix._find_python("3.12") == "3.12"
+
+
 def test_the_readme_says_of_every_release_what_the_last_result_says() -> None:
     stored = max(training_matrix.RESULTS.glob("training_matrix-*.json"))
     readme = (training_matrix.IMAGE / "README.md").read_text()

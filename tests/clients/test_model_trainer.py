@@ -72,7 +72,6 @@ def train(
         platform.state_dir,
         folder,
         SAGEMAKER_USER_CONFIG_OVERRIDE=str(config),
-        SAGEMAKER_VALIDATE_ROLE="false",  # the SDK's switch: no iam:SimulatePrincipalPolicy
     )
     source = write_source(folder / "source")
     arguments = image, str(source), "s3://tables/own", *boom

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import tasks.dataset.validation
+import tasks.sweeps.stopping
 from configs.dataset import ExpectationConfig
 from configs.models import BenchmarkConfig
 from infra.local.interfaces import JobSpec, Node
@@ -31,6 +32,14 @@ def reports_without_plots(without_plots: None) -> None:
     """What is drawn has its tests in tests/scaling/report; one test of the pipeline draws as
     well.
     """
+
+
+@pytest.fixture(autouse=True)
+def names_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The platform of these tests shows what it has accepted at once; those with a lag say how long
+    it is.
+    """
+    monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", 2.0)
 
 
 _RESULTS: dict[tuple[str, ...], Any] = {}

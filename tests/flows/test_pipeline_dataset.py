@@ -15,6 +15,7 @@ from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.errors import DatasetRefused, PreflightRefused
+from tests.flows.simulated_sweep import measure
 from tests.flows.test_pipeline import jobs_of
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -106,9 +107,9 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
     config = pipeline_config(
         "broken-at-2", dataset={"source": "s3://moving-bucket/tables/"}, sweep={"node_counts": [2]}
     )
-    first = scaling_benchmark(config)
+    first = measure(config)
     recorded = first.report.to_dict()["provenance"]["dataset_digest"]
-    assert scaling_benchmark(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
+    assert measure(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
     with pytest.raises(
         PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"

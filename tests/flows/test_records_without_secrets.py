@@ -57,7 +57,8 @@ def outputs_of(
         runs = [run.model_dump(mode="json") for run in client.read_flow_runs(limit=200)]
         # what a deployment's run is started with again; docs/security.md says that they are shown
         for run in runs:
-            run["parameters"].get("preset", {}).get("training", {}).pop("hyperparameters", None)
+            if isinstance(preset := run["parameters"].get("preset"), dict):
+                preset["training"].pop("hyperparameters", None)
         found["flow parameters"] = json.dumps(runs)
         for kind in ("logs", "artifacts", "task_runs"):
             found[f"Prefect's {kind}"] = client.request(

@@ -111,6 +111,24 @@ def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
 
 
 @pytest.mark.parametrize(
+    "words", [Words(502, PAGE), Words(200, b'{"service"', {}, 1000)], ids=["gateway", "cut off"]
+)
+def test_status_that_a_gateway_could_not_get_is_asked_for_again(
+    words: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = access_keys(tmp_path).user
+    status = json.dumps({"service": SERVICE, "state_dir": str(tmp_path)}).encode()
+    coming = [words, words, Words(200, status)]
+    monkeypatch.setattr(local_keys, "_PAUSES_SECONDS", (0.01, 0.01))
+    with hostile_server(lambda path: coming.pop(0)) as endpoint:
+        assert local_session(endpoint, None).get_credentials().access_key == key.id
+        coming += [words] * 3
+        with pytest.raises(ForeignAnswer, match="it is not nodesweep's local platform"):
+            local_session(endpoint, None)
+    assert not coming
+
+
+@pytest.mark.parametrize(
     "words",
     [
         Words(200, PAGE),

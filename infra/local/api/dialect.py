@@ -62,6 +62,10 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
 
     `service` is the signed service, where the request doesn't say so by its Authorization header.
     """
+    scope = credential_scope(environ)
+    name = scope.service if scope is not None else service
+    if name == "s3":
+        return "s3"  # the content type is that of the object, whatever that is
     content_type = str(environ.get("CONTENT_TYPE", ""))
     is_cbor_call = environ.get("REQUEST_METHOD") == "POST" and CBOR_PATH.match(
         str(environ.get("PATH_INFO", ""))
@@ -74,13 +78,11 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
         return "cbor"
     if environ.get("HTTP_X_AMZ_TARGET"):
         return "json"
-    scope = credential_scope(environ)
-    name = scope.service if scope is not None else service
     if "form-urlencoded" in content_type:
         return "ec2" if name == "ec2" else "query"
     if "x-amz-json" in content_type:
         return "json"
-    if name in (None, "s3"):
+    if name is None:
         return "rest-json" if "json" in content_type else "s3"
     return "rest-xml" if _speaks_xml(str(name)) else "rest-json"
 

@@ -242,3 +242,22 @@ def test_a_deadline_that_includes_waiting_says_so(make_outcome):
         "Run it on 2 nodes, the cheapest count that meets the deadline (waiting included): 1.8x"
         " faster than 1 node"
     )
+
+
+def test_starved_nodes_are_said_once(make_outcome, make_report):
+    """Where they are the reason that there is no recommendation, as they are after one that rests
+    on other counts.
+    """
+
+    def headline(*attained_percents: float) -> str:
+        pairs = zip((1, 2, 4), attained_percents, strict=True)
+        outcomes = [
+            make_outcome(n, 40.0 / n, utilisation={"attained_percent": got}) for n, got in pairs
+        ]
+        return make_report(outcomes).headline
+
+    assert headline(99.0, 99.0, 40.0).endswith(
+        "; starved: the nodes did not get the CPU they asked for at 4 nodes."
+    )
+    none = headline(99.0, 40.0, 40.0)
+    assert none.startswith("No recommendation") and none.count("starved") == 1

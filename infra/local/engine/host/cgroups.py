@@ -26,10 +26,10 @@ PERIOD_MICROSECONDS = 20_000
 WEIGHT_FILES = {1: "cpu.shares", 2: "cpu.weight"}
 USUAL_WEIGHTS = {1: 1024, 2: 100}
 FIRST = 64
-"""How many times the usual weight nodes have that measure. To the scheduler they are one group,
-with the weight of one other process, and without it two nodes beside six busy processes per CPU got
-about half of what they asked for. Not the kernel's most: nodes that fill the machine leave the
-platform's server 1/33 of each of two CPUs.
+"""How many times the usual weight nodes have that measure: to the scheduler they are one group,
+which without this has the weight of one other process, however many nodes are in it
+(`benchmarks/emulation.py --ways first plain` measures both beside busy neighbours). Not the
+kernel's most: nodes that fill the machine leave the platform's server 1/33 of each of two CPUs.
 """
 _PROBE_TIMEOUT_SECONDS = 5.0
 _REMOVE_TIMEOUT_SECONDS = 2.0

@@ -101,6 +101,9 @@ class SupervisedNodes:
         None lets them run.
         """
         assert self._supervisor is not None and self._supervisor.stdin is not None
+        if vcpus is not None:
+            for plan in self._plans:
+                self._stops.setdefault(plan["host"], (0, 0))
         with contextlib.suppress(BrokenPipeError):  # gone, which its events say
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()

@@ -239,8 +239,8 @@ class JobRun:
             quota.group_by_host,
             quota.cpu_by_host,
             quota.vcpus,
-            supervised.thread_ids,
-            supervised.stops,
+            thread_ids=supervised.thread_ids,
+            stops=supervised.stops,
         )
         with self._tolerated():
             self._meter.begin()

@@ -84,6 +84,26 @@ def test_s3s_own_words(platform: SimpleNamespace) -> None:
     assert error.findtext("RequestId") == answer.headers["x-amzn-requestid"]
 
 
+@pytest.mark.parametrize("content_type", ["application/json", "application/cbor"])
+def test_s3s_errors_are_its_own_whatever_the_object_is(
+    platform: SimpleNamespace, content_type: str
+) -> None:
+    """A write that must not replace anything is answered 412, which clients look for by its
+    code.
+    """
+    platform.s3.create_bucket(Bucket="kept-objects")
+    request = {
+        "Bucket": "kept-objects",
+        "Key": content_type,
+        "ContentType": content_type,
+        "Body": b"{}",
+    }
+    platform.s3.put_object(**request)
+    with pytest.raises(ClientError) as raised:
+        platform.s3.put_object(**request, IfNoneMatch="*")
+    assert raised.value.response["Error"]["Code"] == "PreconditionFailed"
+
+
 def test_cbor(platform: SimpleNamespace) -> None:
     """AWS's newest protocol: a client that speaks it reads an error in CBOR only."""
     headers = {
