@@ -106,6 +106,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
 
         for module in (tasks.jobs.training_jobs, tasks.sweeps.stopping):
             monkeypatch.setattr(module, "aws_client", client)
+        monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 7.0)
 
     return install
 
