@@ -26,8 +26,9 @@ up: setup
 down: setup
 	@$(BIN)/python -m infra.worker down
 
+# The flows' tests first and three at a time: they wait more than they compute.
 test: setup
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder tests/flows tests
 
 # Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
 ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
