@@ -201,6 +201,17 @@ def test_throughput_only_points_are_hollow_and_labelled(make_outcome, make_repor
         assert COLOURS["hollow"] in plots[kind]
 
 
+def test_points_of_starved_nodes_are_hollow_and_labelled(make_outcome, make_report):
+    outcomes = [
+        make_outcome(nodes, 40 / nodes, utilisation={"attained_percent": percent})
+        for nodes, percent in ((1, 99.0), (2, 98.0), (4, 40.0))
+    ]
+    plots = svgs(make_report(outcomes))
+    for kind in ("speedup", "efficiency"):
+        assert "starved of CPU" in texts(plots[kind])
+        assert COLOURS["hollow"] in plots[kind]
+
+
 def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
     outcomes = make_outcomes({1: 40, 2: 21})
     assert "75 % threshold" in texts(svgs(make_report(outcomes))["efficiency"])

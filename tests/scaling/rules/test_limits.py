@@ -5,7 +5,8 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from scaling.rules import limits, plan
+from scaling.rules import limits, offline, plan
+from tests.scaling.rules.facts import facts_of
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +140,21 @@ def test_what_is_just_within_the_limits(check_config):
         "entry_point": "d/" * 254 + "t.py",
     }
     assert check_config(training=training).problems == ()
+
+
+def test_variables_that_the_run_has_not_or_whose_values_are_too_long(make_config):
+    """Of a value nothing but its length is looked at; a plan that is made elsewhere knows none."""
+    environment = {"A": "${SET}", "B": "${UNSET}", "C": "${LONG}", "D": "plain ${SET}"}
+    config = make_config(training={"environment": environment})
+
+    def problems(variables):
+        return offline.check(facts_of(config, variables=variables)).problems
+
+    assert problems(None) == ()
+    unset, too_long = problems({"SET": 512, "LONG": 513})
+    assert unset == (
+        "training.environment.B is ${UNSET}, and UNSET is not set where the flow runs; set it in"
+        " the environment of the command or of the worker"
+    )
+    assert too_long.startswith("training.environment.C is ${LONG}, and LONG has 513 characters")
+    assert too_long.endswith("let the job fetch it, e.g. from Secrets Manager")
