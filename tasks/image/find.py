@@ -225,16 +225,16 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
     return str(found["repositoryUri"])
 
 
-def _create_repository(ecr: Any, name: str) -> Mapping[str, Any]:
+def _create_repository(ecr: Any, name: str) -> Any:
     """Its description; of one that is there by now, too:
     botocore sends a call again whose answer was lost.
     """
     try:
-        return dict(
-            ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")["repository"]
-        )
+        return ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")[
+            "repository"
+        ]
     except ecr.exceptions.RepositoryAlreadyExistsException:
-        return dict(ecr.describe_repositories(repositoryNames=[name])["repositories"][0])
+        return ecr.describe_repositories(repositoryNames=[name])["repositories"][0]
 
 
 def _is_immutable(repository: Mapping[str, Any], tag: str) -> bool:

@@ -220,14 +220,12 @@ def test_platform_that_never_answers_is_given_up(
     now = Time()
     outcomes: list[type[BaseException]] = []
     with dripping_server(DRIPS["silent"]) as endpoint:
-        monkeypatch.setitem(
-            tasks.answers._SILENCES, endpoint, Silence(endpoint, monotonic=lambda: now.seconds)
-        )
         there = platform.model_copy(update={"endpoint_url": endpoint})
         calls = [
             (aws_client(CALLS[name][0], there), CALLS[name][1])
             for name in ("ListTrainingJobs", "ListObjectsV2")
         ]
+        monkeypatch.setattr(tasks.answers._SILENCES[endpoint], "_monotonic", lambda: now.seconds)
         for client, send in calls * 5:
             with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
                 send(client)
