@@ -119,13 +119,17 @@ def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recomm
     measured = measured_counts(rows)
     if len(measured) < 2:
         return None
-    if any(count.starved for count in measured) and (measured[0].starved or _is_alone(measured)):
-        return _none_for_starved(measured, goals)
+    if measured[0].starved:
+        return _none_for_starved(measured, goals, "all are compared with the baseline")
+    if any(count.starved for count in measured) and _is_alone(measured):
+        return _none_for_starved(measured, goals, "what is left has nothing to compare with")
     if goals.deadline_seconds is not None:
         return _by_deadline(
             measured, goals, _Deadline(goals.deadline_seconds, _deadline_clock(measured))
         )
-    return _by_efficiency(measured, goals)
+    answer = _by_efficiency(measured, goals)
+    is_fewest = answer.chosen is not None and answer.chosen.nodes == measured[0].nodes
+    return _none_for_starved_next(answer, measured) if is_fewest and measured[1].starved else answer
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
@@ -385,16 +389,9 @@ def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
 
 
 def _none_for_starved(
-    measured: Sequence[MeasuredCount], goals: RecommendationConfig
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
-    """All speedups rest on the baseline's time, and one count alone has none."""
-    starved = join_words(count.nodes for count in measured if count.starved)
-    at = f"{starved} {'node' if starved == '1' else 'nodes'}"
-    why = (
-        "all are compared with the baseline"
-        if measured[0].starved
-        else "what is left has nothing to compare with"
-    )
+    """No choice, for the reason that `why` says in words."""
     deadline = goals.deadline_seconds is not None
     return Recommendation(
         rule="deadline" if deadline else "efficiency",
@@ -409,10 +406,32 @@ def _none_for_starved(
             )
             for count in measured
         ),
-        reason=_sentence(
-            f"No recommendation, since the nodes were starved of CPU at {at}, and {why}"
-        ),
+        reason=_why_none(measured, why),
     )
+
+
+def _none_for_starved_next(
+    answer: Recommendation, measured: Sequence[MeasuredCount]
+) -> Recommendation:
+    """No choice in place of the fewest nodes: it would rest on the starved count above them."""
+    fewest, unknown = nodes_text(measured[0].nodes), nodes_text(measured[1].nodes)
+    return answer.model_copy(
+        update=dict(
+            chosen=None,
+            runner_up=None,
+            rejected=(
+                Choice(nodes=measured[0].nodes, reason=f"{unknown} may be better: not known"),
+                *answer.rejected,
+            ),
+            reason=_why_none(measured, f"whether more than {fewest} pay is not known without them"),
+        )
+    )
+
+
+def _why_none(measured: Sequence[MeasuredCount], why: str) -> str:
+    starved = join_words(count.nodes for count in measured if count.starved)
+    at = f"{starved} {'node' if starved == '1' else 'nodes'}"
+    return _sentence(f"No recommendation, since the nodes were starved of CPU at {at}, and {why}")
 
 
 def _over_budget(count: MeasuredCount, goals: RecommendationConfig) -> list[str]:

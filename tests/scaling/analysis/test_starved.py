@@ -64,3 +64,18 @@ def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(
     assert (answer.chosen, answer.runner_up) == (None, None)
     assert answer.reason == f"No recommendation, since the nodes were starved of CPU {reason}"
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 8]
+
+
+def test_the_fewest_nodes_are_not_best_where_the_next_were_starved():
+    """8 nodes alone say nothing of 2 and 4, which may well have passed."""
+    answer = advise_starved({1: 100, 2: 60, 4: 40, 8: 25}, starved=[2, 4])
+    assert (answer.chosen, answer.runner_up) == (None, None)
+    assert answer.reason == (
+        "No recommendation, since the nodes were starved of CPU at 2 and 4 nodes,"
+        " and whether more than 1 node pay is not known without them."
+    )
+    assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
+    assert why_not(answer, 1) == "2 nodes may be better: not known"
+    assert why_not(answer, 8).startswith("efficiency 50 % is below")
+    # 2 nodes were measured, and don't pay
+    assert chosen(advise_starved({1: 100, 2: 90, 4: 40}, starved=[4])) == 1

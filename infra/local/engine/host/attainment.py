@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +16,8 @@ from infra.local.engine.host.cgroups import enclosing_groups
 from infra.local.interfaces import NodeAttainment, NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_IDLE, _IOWAIT, _STEAL = 3, 4, 7
-"""Places among the numbers of a `cpu` line of /proc/stat;
-those behind steal are in user and nice already.
-"""
+_IDLE, _IOWAIT = 3, 4
+"""Places among the numbers of a `cpu` line of /proc/stat."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class Reading:
 
     at_seconds: float
     nodes: Mapping[str, NodeReading]
-    busy_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By CPU, everything that ran on it, and what the hypervisor took from it."""
+    idle_seconds: Mapping[int, float] = field(default_factory=dict)
+    """By CPU, the time that nothing was ready to run on it."""
     held_back_seconds: float = 0.0
     """How long the quotas of the groups around this platform let nothing of it run."""
 
@@ -68,7 +66,7 @@ def attainments(
         delay_seconds = (
             None if waited_seconds is None else max(0.0, waited_seconds - throttled_seconds)
         )
-        others = _taken_by_others(host, begin, end, used, cpu_by_host)
+        others = _share_of_others(host, begin, end, used, cpu_by_host)
         throttled_share = _share(
             _difference(first.throttled_periods, last.throttled_periods),
             _difference(first.periods, last.periods),
@@ -91,41 +89,43 @@ def asked_seconds(
     quota_seconds: float,
     cpu_seconds: float,
     delay_seconds: float | None,
-    others_seconds: float | None,
+    others_share: float | None,
     throttled_share: float | None = None,
 ) -> float | None:
     """The CPU time that a node would have used on a machine of its own;
     None where its waits are not known.
 
     What it used and what it waited for in the periods that did not use up its quota, but no more
-    than its quota, and of the wait no more than others took (docs/method.md, "Attainment").
+    than its quota, and of the wait no more than it would have met by chance on a CPU that others
+    had for `others_share` of the time (docs/method.md, "Attainment").
     """
     if delay_seconds is None:
         return None
     withheld = delay_seconds * (1 - min(throttled_share or 0.0, 1.0))
-    if others_seconds is not None:
-        withheld = min(withheld, others_seconds)
+    if others_share is not None and others_share < 1:
+        withheld = min(withheld, cpu_seconds * others_share / (1 - others_share))
     return min(max(quota_seconds, cpu_seconds), cpu_seconds + withheld)
 
 
-def _taken_by_others(
+def _share_of_others(
     host: str,
     begin: Reading,
     end: Reading,
     used: Mapping[str, float],
     cpu_by_host: Mapping[str, int],
 ) -> float | None:
-    """A node's part of what its CPU gave to none of this job's nodes;
-    None where that is not counted.
+    """The share of the time, 0 to 1, that a node's CPU gave to none of this job's nodes, or a
+    quota around the platform kept from all; None where that is not counted.
     """
     cpu = cpu_by_host.get(host)
-    if cpu is None or cpu not in begin.busy_seconds or cpu not in end.busy_seconds:
+    if cpu is None or cpu not in begin.idle_seconds or cpu not in end.idle_seconds:
         return None
-    beside = [other for other in used if cpu_by_host.get(other) == cpu]
-    busy_seconds = end.busy_seconds[cpu] - begin.busy_seconds[cpu]
-    others_seconds = max(0.0, busy_seconds - sum(used[other] for other in beside))
+    seconds = end.at_seconds - begin.at_seconds
+    idle_seconds = end.idle_seconds[cpu] - begin.idle_seconds[cpu]
+    nodes_seconds = sum(used[other] for other in used if cpu_by_host.get(other) == cpu)
     held_back_seconds = max(0.0, end.held_back_seconds - begin.held_back_seconds)
-    return (others_seconds + held_back_seconds) / len(beside)
+    others_seconds = max(0.0, seconds - idle_seconds - nodes_seconds) + held_back_seconds
+    return min(others_seconds / seconds, 1.0)
 
 
 def _difference(first: float | None, last: float | None) -> float | None:
@@ -200,8 +200,8 @@ class AttainmentMeter:
         }
         held_back = sum(cpu_statistics(group)["throttled_seconds"] for group in self._around)
         cpus = len(os.sched_getaffinity(0))
-        busy = busy_seconds(_read(self._proc / "stat"))
-        return Reading(self._clock(), nodes, busy, held_back / cpus)
+        idle = idle_seconds(_read(self._proc / "stat"))
+        return Reading(self._clock(), nodes, idle, held_back / cpus)
 
     def _read_node(self, cpu_seconds: float, host: str) -> NodeReading:
         group = self._group_by_host.get(host)
@@ -270,24 +270,24 @@ def cpu_statistics(group: Path) -> dict[str, float]:
     return found | {"throttled_seconds": in_v1 + in_v2}
 
 
-def busy_seconds(stat: str) -> dict[int, float]:
-    """By CPU, the time that something ran on it or a hypervisor withheld it,
-    by the text of /proc/stat.
+def idle_seconds(stat: str) -> dict[int, float]:
+    """By CPU, the time that it idled or waited for a disk, by the text of /proc/stat.
+
+    The busy times of that file can't be used: kernels that sleep while idle count what ran by
+    looking at it in each tick, and a quota hands its time out at the ticks. A node of 20 % was
+    counted as 40 %. How long they slept is counted to the microsecond, and all else is busy,
+    what a hypervisor took from the CPU included.
     """
     found = {}
     for line in stat.splitlines():
         name, *numbers = line.split()
         if name.startswith("cpu") and name != "cpu":
-            ticks = [int(number) for number in numbers[: _STEAL + 1]]
+            ticks = [int(number) for number in numbers]
             if any(ticks):  # a sandbox's kernel may show zeros
                 found[int(name.removeprefix("cpu"))] = (
-                    sum(ticks) - _idle(ticks)
+                    ticks[_IDLE] + ticks[_IOWAIT]
                 ) / _TICKS_PER_SECOND
     return found
-
-
-def _idle(ticks: Sequence[int]) -> int:
-    return sum(ticks[_IDLE : _IOWAIT + 1])
 
 
 def _read(path: Path) -> str:

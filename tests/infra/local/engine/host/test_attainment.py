@@ -15,12 +15,13 @@ from infra.local.engine.host.attainment import (
     ThreadWaits,
     asked_seconds,
     attainments,
-    busy_seconds,
     cpu_statistics,
+    idle_seconds,
 )
 from infra.local.interfaces import NodeUsage
 
 SECONDS = st.floats(min_value=0, max_value=1e6)
+SHARES = st.floats(min_value=0, max_value=1)
 
 
 def share(cpu_seconds: float, asked: float | None) -> float:
@@ -28,7 +29,7 @@ def share(cpu_seconds: float, asked: float | None) -> float:
     return cpu_seconds / asked if asked else 1.0
 
 
-@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=st.none() | SECONDS)
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=st.none() | SHARES)
 def test_nobody_asks_for_less_than_it_used_or_more_than_its_quota(
     quota: float, cpu: float, delay: float, others: float | None
 ) -> None:
@@ -37,7 +38,7 @@ def test_nobody_asks_for_less_than_it_used_or_more_than_its_quota(
     assert cpu <= asked <= max(quota, cpu)
 
 
-@given(quota=SECONDS, cpu=SECONDS, others=st.none() | SECONDS)
+@given(quota=SECONDS, cpu=SECONDS, others=st.none() | SHARES)
 def test_a_node_that_never_waited_for_a_cpu_was_not_starved(
     quota: float, cpu: float, others: float | None
 ) -> None:
@@ -51,7 +52,7 @@ def test_a_node_beside_which_nothing_ran_was_not_starved(
     assert asked_seconds(quota, cpu, delay, 0.0) == cpu  # its own threads waited for one another
 
 
-@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, more=SECONDS, others=SECONDS)
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, more=SECONDS, others=SHARES)
 def test_longer_waits_never_make_the_share_larger(
     quota: float, cpu: float, delay: float, more: float, others: float
 ) -> None:
@@ -62,12 +63,13 @@ def test_longer_waits_never_make_the_share_larger(
 @pytest.mark.parametrize(
     ("cpu", "delay", "others", "expected"),
     [
-        (20.0, 80.0, 50.0, 1.0),  # waited a lot, and had its whole quota all the same
-        (6.0, 94.0, 76.0, 0.3),  # always ready, seldom run: the busy host of the eight nodes
+        (20.0, 80.0, 0.5, 1.0),  # waited a lot, and had its whole quota all the same
+        (6.0, 94.0, 0.76, 0.3),  # always ready, seldom run: the busy host of the eight nodes
         # idle most of the time, beside neighbours that didn't disturb it
-        (8.0, 0.4, 90.0, 8 / 8.4),
-        (8.0, 12.0, 1.0, 8 / 9),  # of its wait its neighbours can have caused no more than they ran
-        (19.5, 30.0, 0.3, 19.5 / 19.8),  # a quiet machine
+        (8.0, 0.4, 0.9, 8 / 8.4),
+        (8.0, 12.0, 0.2, 0.8),  # a wait for others would meet them one time in five
+        (8.0, 12.0, 1.0, 0.4),  # nothing is left of the CPU, so all of its quota is missed
+        (17.5, 30.0, 0.03, 0.97),  # a quiet machine
     ],
 )
 def test_shares_of_a_quota_of_20_seconds(
@@ -76,7 +78,7 @@ def test_shares_of_a_quota_of_20_seconds(
     assert share(cpu, asked_seconds(20.0, cpu, delay, others)) == pytest.approx(expected)
 
 
-@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=SECONDS)
+@given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=SHARES)
 def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     quota: float, cpu: float, delay: float, others: float
 ) -> None:
@@ -87,7 +89,7 @@ def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
 
 
 def test_the_waits_of_periods_that_used_up_the_quota_do_not_count() -> None:
-    assert asked_seconds(20.0, 15.0, 10.0, 50.0, throttled_share=0.75) == 17.5
+    assert asked_seconds(20.0, 15.0, 10.0, 0.5, throttled_share=0.75) == 17.5
 
 
 def test_what_is_not_counted_makes_no_share() -> None:
@@ -116,21 +118,21 @@ def test_the_time_that_the_quota_held_a_node_back_is_no_delay() -> None:
     assert (found.share, found.throttled_share) == (1.0, 1.0)
 
 
-def test_nodes_of_one_cpu_share_what_others_took_of_it() -> None:
+def test_what_others_had_of_a_cpu_meets_each_of_its_nodes() -> None:
     hosts = ("algo-1", "algo-2", "algo-3")
     cpus = {"algo-1": 0, "algo-2": 1, "algo-3": 0}
     begin = Reading(0.0, {host: NodeReading(0.0, 0.0) for host in hosts}, {0: 0.0, 1: 0.0})
-    end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 3.0, 1: 10.0})
+    end = Reading(10.0, {host: NodeReading(1.0, 9.0) for host in hosts}, {0: 6.0, 1: 0.0})
     found = attainments(begin, end, 0.2, cpus)
-    # 3 - 2 x 1, in halves
-    assert found["algo-1"].asked_seconds == found["algo-3"].asked_seconds == 1.5
+    # 10 - 6 - 2 x 1 of 10 seconds are others'
+    assert found["algo-1"].share == found["algo-3"].share == pytest.approx(0.8)
     assert found["algo-2"].asked_seconds == 2.0
 
 
 def test_a_quota_around_the_platform_withholds_too() -> None:
     begin = Reading(0.0, {"algo-1": NodeReading(0.0, 0.0)}, {0: 0.0}, held_back_seconds=1.0)
-    end = Reading(10.0, {"algo-1": NodeReading(1.0, 9.0)}, {0: 1.0}, held_back_seconds=1.5)
-    assert attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"].asked_seconds == 1.5
+    end = Reading(10.0, {"algo-1": NodeReading(1.0, 9.0)}, {0: 9.0}, held_back_seconds=1.5)
+    assert attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"].share == pytest.approx(0.95)
 
 
 STAT = (
@@ -138,9 +140,17 @@ STAT = (
 )
 
 
-def test_a_cpu_is_busy_with_all_but_idling_and_waiting_for_a_disk() -> None:
-    # ticks of 10 ms; steal is in, guest is in user already
-    assert busy_seconds(STAT) == {0: pytest.approx(1.68)}
+def test_a_cpu_idles_while_nothing_runs_and_while_it_waits_for_a_disk() -> None:
+    assert idle_seconds(STAT) == {0: pytest.approx(8.4)}  # ticks of 10 ms
+
+
+def test_what_the_ticks_say_ran_does_not_count(tmp_path: Path) -> None:
+    """A quota's time begins at a tick, so a node that ran 2 of 10 s was seen running in 4."""
+    machine = Machine(tmp_path)
+    machine.meter.begin()
+    machine.count(10.0, 1.8, 5.0, busy=1.8, seen_busy=4.0)
+    machine.meter.look()
+    assert machine.meter.attainments()["algo-1"].share == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +207,14 @@ class Machine:
         )
         self.count(0.0, 0.0, 0.0, 0.0)
 
-    def count(self, seconds: float, cpu: float, waited: float, busy: float) -> None:
+    def count(
+        self,
+        seconds: float,
+        cpu: float,
+        waited: float,
+        busy: float,
+        seen_busy: float | None = None,
+    ) -> None:
         self.now = seconds
         self.usage = {"algo-1": NodeUsage(cpu, 0, 0.2)}
         (self.group / "cgroup.threads").write_text("7\n")
@@ -206,7 +223,7 @@ class Machine:
         )
         thread(self.folder, 7, f"1 {int(waited * 1e9)} 1\n")
         (self.folder / "stat").write_text(
-            f"cpu0 {int(busy * 100)} 0 0 {int(100 * (seconds - busy))} 1 0 0 0 0 0\n"
+            f"cpu0 {int((seen_busy or busy) * 100)} 0 0 {round(100 * (seconds - busy))} 1 0 0 0 0\n"
         )
 
 
