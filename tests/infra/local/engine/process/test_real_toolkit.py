@@ -8,6 +8,7 @@ import shutil
 import sys
 import tarfile
 import threading
+import uuid
 from dataclasses import replace
 
 import boto3
@@ -212,9 +213,10 @@ def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
     (context / "baked.py").write_text("print('the image has run', flush=True)\n")
     with (context / "Dockerfile").open("a") as file:
         file.write("COPY baked.py /opt/ml/code/baked.py\nENV SAGEMAKER_PROGRAM=baked.py\n")
-    engine._images.build(context, "training", "baked", {}, print, threading.Event(), 300)
+    tag = f"baked-{uuid.uuid4().hex[:8]}"  # the store outlives a run, and its tags are immutable
+    engine._images.build(context, "training", tag, {}, print, threading.Event(), 300)
     baked = replace(
-        own_code_job, image_uri=image_uri.rpartition(":")[0] + ":baked", instance_count=1
+        own_code_job, image_uri=f"{image_uri.rpartition(':')[0]}:{tag}", instance_count=1
     )
     without_code = {
         name: value for name, value in baked.hyperparameters.items() if "submit" not in name
@@ -229,8 +231,8 @@ def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
 
 def test_failing_rank_is_the_reason(engine, own_code_job):
     hyperparameters = {**own_code_job.hyperparameters, "boom": "1"}
-    result, _lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
-    assert result.failed_host == "algo-2"
+    result, lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
+    assert result.failed_host == "algo-2", lines[-60:]
     # -6: gloo's threads may abort the process that is ending with its exception.
     cause = r"AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode (1|-6)\nErrorMessage "
     assert re.match(cause, result.failure_reason)
@@ -242,6 +244,6 @@ def test_program_killed_on_one_node(engine, own_code_job):
     reports it.
     """
     hyperparameters = {**own_code_job.hyperparameters, "boom": "-1"}
-    result, _lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
-    assert result.failed_host == "algo-2"
+    result, lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
+    assert result.failed_host == "algo-2", lines[-60:]
     assert "ExitCode -9" in result.failure_reason
