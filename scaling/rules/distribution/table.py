@@ -22,80 +22,63 @@ from scaling.rules.distribution.trials import (
 _HEAD = """\
 # Distribution options
 
-Made by `python -m scaling.rules.distribution > docs/distribution.md`; \
-edit scaling/rules/distribution, not this file.
+Made by `python -m scaling.rules.distribution > docs/distribution.md`; edit
+scaling/rules/distribution, not this file.
 
-`training.distribution` is one choice, told apart by `kind`; \
-each kind has its own fields and refuses others. What is
-sent is what the estimators of the SageMaker SDK 2.257.7 send for the same choice, \
-held by recordings of it
-(`tests/scaling/golden_requests`). An example of each lies in `configs/examples/` (of `none`: \
-`configs/local.yaml`).
-`nodesweep plan` checks what stands below before anything is sent (exit code 3, \
-every problem at once); its hints refuse
-nothing.
+`training.distribution` is one choice, told apart by `kind`; each kind has its own fields and
+refuses others. What is sent is what the estimators of the SageMaker SDK 2.257.7 send for the same
+choice, held by recordings of it (`tests/scaling/golden_requests`). An example of each lies in
+`configs/examples/` (of `none`: `configs/local.yaml`). `nodesweep plan` checks what stands below
+before anything is sent (exit code 3, every problem at once); its hints refuse nothing.
 """
 _TAIL = """\
 ## Settings of the Elastic Fabric Adapter
 
-Under `mpi`, `horovod` and `smp_v1` the ranks of an instance with EFA get `FI_PROVIDER=efa`, \
-`RDMAV_FORK_SAFE=1` and,
-where the adapter can, `FI_EFA_USE_DEVICE_RDMA=1` (`-x NAME=value` after your \
-`custom_mpi_options`, unless they say it
-themselves or `efa_flags` is false). The adapters of p3dn, g4dn and g5 can't, \
-and libfabric aborts a process that
-demands it: that is refused. Under the other kinds the toolkit does the same for the instance \
-types it knows; on others
-the plan says what to put into `training.environment`.
+Under `mpi`, `horovod` and `smp_v1` the ranks of an instance with EFA get `FI_PROVIDER=efa`,
+`RDMAV_FORK_SAFE=1` and, where the adapter can, `FI_EFA_USE_DEVICE_RDMA=1` (`-x NAME=value` after
+your `custom_mpi_options`, unless they say it themselves or `efa_flags` is false). The adapters of
+p3dn, g4dn and g5 can't, and libfabric aborts a process that demands it: that is refused. Under
+the other kinds the toolkit does the same for the instance types it knows; on others the plan says
+what to put into `training.environment`.
 
 ## What the image's name tells
 
-The version rules look at AWS's own containers, whose tag names the PyTorch version and mostly \
-CUDA's: `image.uri` is
-refused where it can't carry the option. So are `image.base_image` and `image.framework` under the \
-shipped program with
-`requirements-on-dlc`, which leaves the container's PyTorch alone; \
-where you build more on them it is a hint, since that
-may bring what is missing. Nothing is assumed of others. For every kind it is asked, too, \
-whether the container's CUDA
-has code for the GPUs, and whether its processor and device are the instance's: \
+The version rules look at AWS's own containers, whose tag names the PyTorch version and mostly
+CUDA's: `image.uri` is refused where it can't carry the option. So are `image.base_image` and
+`image.framework` under the shipped program with `requirements-on-dlc`, which leaves the
+container's PyTorch alone; where you build more on them it is a hint, since that may bring what is
+missing. Nothing is assumed of others. For every kind it is asked, too, whether the container's
+CUDA has code for the GPUs, and whether its processor and device are the instance's:
 [preflight.md](preflight.md).
 
 ## One batch on several ranks
 
-Where a model is split (`smp_v1`, `smp_v2`) several ranks work on the same samples, \
-so the per-replica batch is
-B / (world size / ranks per replica × accumulation). Ranks per replica are `partitions` (times \
-`tensor_parallel_degree`
-if `prescaled_batch`) for `smp_v1`, `tensor_parallel_degree` × `context_parallel_degree` for \
-`smp_v2`.
+Where a model is split (`smp_v1`, `smp_v2`) several ranks work on the same samples, so the
+per-replica batch is B / (world size / ranks per replica × accumulation). Ranks per replica are
+`partitions` (times `tensor_parallel_degree` if `prescaled_batch`) for `smp_v1`,
+`tensor_parallel_degree` × `context_parallel_degree` for `smp_v2`.
 """
 _RUNS = """\
 ## What was run
 
-**Nothing of this has run on AWS, on a GPU or on a NeuronCore, \
-and no container of AWS was ever started by this
-project.** What stands below ran on CPUs, each with the test that shows it:
+**Nothing of this has run on AWS, on a GPU or on a NeuronCore, and no container of AWS was ever
+started by this project.** What stands below ran on CPUs, each with the test that shows it:
 
 - **request**: it equals the one that this SDK sent for the same choice (`{request}`).
-- **launch path**: sagemaker-training and sagemaker-pytorch-training read the request of every \
-shipped config from
-  /opt/ml, at 1 and 8 nodes; the command that they made was compared, \
-and the arguments in it went through the program's
-  parser. No command was executed, and `nvidia-smi`, `neuron-ls`, \
-`smddprun` and `smddpmprun` were stand-ins
-  (`{launch}`).
-- **gloo**: that launcher ran jobs to their end, gradients exchanged by gloo, \
-in an image without any AWS container.
+- **launch path**: sagemaker-training and sagemaker-pytorch-training read the request of every
+  shipped config from /opt/ml, at 1 and 8 nodes; the command that they made was compared, and the
+  arguments in it went through the program's parser. No command was executed, and `nvidia-smi`,
+  `neuron-ls`, `smddprun` and `smddpmprun` were stand-ins (`{launch}`).
+- **gloo**: that launcher ran jobs to their end, gradients exchanged by gloo, in an image without
+  any AWS container.
 - **full**: in the container and on the hardware that it is meant for, with its own library.
 
 | kind | request | launch path | gloo | full | what never ran |
 |---|---|---|---|---|---|
 """
 _PROGRAM_RUNS = """
-The shipped program by itself, whichever launcher: 2 ranks over gloo on CPUs, trained, \
-saved and resumed, under PyTorch
-{versions}. Under any other version it has not run.
+The shipped program by itself, whichever launcher: 2 ranks over gloo on CPUs, trained, saved and
+resumed, under PyTorch {versions}. Under any other version it has not run.
 """
 _SAMPLE_TYPES = {"trainium": "ml.trn1.32xlarge", "smp_v1": "ml.p3.16xlarge"}
 _SAMPLE_VALUES: dict[str, dict[str, Any]] = {
