@@ -44,6 +44,12 @@ def test_every_operation_is_of_one_kind(service: Service) -> None:
     assert set(found.added) <= set(found.moto)
 
 
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
+def test_botocore_calls_it_by_no_protocol_that_is_not_modelled(service: Service) -> None:
+    """rpc-v2-cbor isn't, and models that list it first have another one, which botocore prefers."""
+    assert service_model(service.name).resolved_protocol != "smithy-rpc-v2-cbor"
+
+
 def test_a_method_that_only_says_that_it_is_missing_is_none() -> None:
     assert "GetDownloadUrlForLayer" in kind("ecr").not_modelled
     assert "BatchGetImage" in kind("ecr").moto
