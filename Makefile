@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run up down test slow containers matrix coverage check format lint types lock clean
+.PHONY: setup run up down test slow namespaces containers matrix coverage check format lint types lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -35,6 +35,11 @@ ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
 slow: setup
 	$(BIN)/pytest -m "slow and not containers" -n 2 --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/pytest -m slow $(ALONE)
+
+# What only an ordinary user with user namespaces does: two nodes with a /opt/ml of their own. Skipped, with the reason, where
+# the kernel allows none.
+namespaces: setup
+	$(BIN)/pytest -m slow tests/clients/test_model_trainer.py -k two_nodes
 
 containers: setup
 	$(BIN)/pytest -m containers

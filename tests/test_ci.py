@@ -5,6 +5,7 @@ user.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 CI = Path(__file__).resolve().parents[1] / ".ci"
-STAGES = ["make check", "as_user make test", "base_image.sh", "make containers"]
+STAGES = ["make check", "as_user make test namespaces", "base_image.sh", "make containers"]
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"
 )
@@ -80,6 +81,15 @@ def test_where_containers_do_not_run_their_tests_say_why(checkout: Path) -> None
     assert (
         "NO TEST RAN WITH CONTAINERS: they do not run on this machine: podman is not here" in said
     )
+
+
+def test_what_tests_ask_for_where_it_is_missing_is_installed() -> None:
+    """No test is skipped here for the want of a package."""
+    tests = CI.parent / "tests"
+    texts = [path.read_text(encoding="utf-8") for path in tests.rglob("test_*.py")]
+    asked = {name for text in texts for name in re.findall(r"apt-get install ([a-z][a-z-]*)", text)}
+    (installed,) = re.findall(r"^wanted=\((.*)\)$", (CI / "run").read_text(), re.MULTILINE)
+    assert {"awscli", "chromium"} <= asked <= set(installed.split())
 
 
 @pytest.fixture

@@ -42,6 +42,12 @@ ENGINES = ("process", "container", "auto", "simulated")
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
 DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
+_FIRST_CALLS = (
+    "aws sagemaker list-training-jobs",
+    """python -c 'import boto3; print(boto3.client("sagemaker").list_training_jobs())'""",
+    "python -c 'from sagemaker.core.resources import TrainingJob; print(*TrainingJob.get_all())'",
+)
+"""What shows that a client is led here: commands of a shell."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,7 +166,10 @@ def _start(config: ServerConfig) -> None:
     lines = [
         f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={DEFAULT_REGION}",
         f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}",
-        "These lead any AWS client here; three lines for each: docs/local-platform.md",
+        "These lead any AWS client here. The AWS CLI (v2 before 2.13 wants --endpoint-url too),"
+        " boto3, SageMaker's SDK v3:",
+        *(f"  {line}" for line in _FIRST_CALLS),
+        "An image, a first job, ModelTrainer: docs/local-platform.md",
     ]
     print("\n".join(lines), file=sys.stderr)
 

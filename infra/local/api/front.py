@@ -25,6 +25,7 @@ from infra.local.api.dialect import (
     unknown_operation,
 )
 from infra.local.api.in_process import is_own_call
+from infra.local.api.moto_operations import unmodelled_s3_operation
 from infra.local.api.protocol import (
     ApiError,
     JsonService,
@@ -148,6 +149,8 @@ class Front:
         Raises NotKept where it can't be.
         """
         _use_path_style(environ)
+        if unmodelled_s3_operation(environ, credential_scope(environ)):
+            return unknown_operation(environ)(environ, start_response)
         is_unknowable = self._is_simulated and _is_unknowable(environ)
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from moto.core.responses import ActionResult
+from moto.core.utils import camelcase_to_underscores
 from moto.iam.exceptions import NotFoundException
 from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
@@ -22,13 +24,21 @@ from infra.local.api.policies import decision
 _NO_STREAM = "The specified log stream does not exist."
 
 
+@dataclass(frozen=True)
+class Addition:
+    """One operation of one of moto's classes."""
+
+    service: str
+    """botocore's name."""
+    operation: str
+    responses: Any
+    answer: Callable[[Any], Any]
+
+
 def add_to_moto() -> None:
     """Once per process."""
-    added: Any = IamResponse
-    added.simulate_principal_policy = _simulate_principal_policy
-    logs: Any = LogsResponse
-    logs.filter_log_events = _filtering_by_prefix(LogsResponse.filter_log_events)
-    logs.get_log_events = _of_a_known_stream(LogsResponse.get_log_events)
+    for one in ADDITIONS:
+        setattr(one.responses, camelcase_to_underscores(one.operation), one.answer)
 
 
 def _simulate_principal_policy(self: Any) -> ActionResult:
@@ -92,3 +102,15 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
         return get_log_events(self)
 
     return got
+
+
+ADDITIONS = (
+    Addition("iam", "SimulatePrincipalPolicy", IamResponse, _simulate_principal_policy),
+    Addition(
+        "logs",
+        "FilterLogEvents",
+        LogsResponse,
+        _filtering_by_prefix(LogsResponse.filter_log_events),
+    ),
+    Addition("logs", "GetLogEvents", LogsResponse, _of_a_known_stream(LogsResponse.get_log_events)),
+)

@@ -32,7 +32,7 @@ from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
 from infra.local.training.execution import LOG_GROUP, Change, missing_image
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
 from infra.local.training.record import (
-    INTERNAL_ERROR,
+    PENDING_TOO_LONG,
     Ending,
     Retries,
     TrainingJob,
@@ -122,18 +122,17 @@ class SimulatedExecution:
         self._lapse = 0.0
         self._elapsed = 0.0
         """Virtual seconds since the last change of the record, and since the creation."""
+        self._pending_seconds = 0.0
 
     def run(self) -> None:
         ending = self._segment()
         while self._goes_on(ending):
             ending = self._segment()
         self._write_log()
-        if ending.status == "Failed":
-            self._record(lambda job, now: job.fail(ending.reason or INTERNAL_ERROR, now))
-        elif ending.status == "Completed":
+        if ending.status == "Completed":
             self._record(lambda job, now: job.complete(now))
         else:
-            self._enter(ending.status)
+            self._record(lambda job, now: job.end(ending, now))
 
     def _segment(self) -> Ending:
         try:
@@ -286,8 +285,15 @@ class SimulatedExecution:
     # -- the virtual clock -------------------------------------------------------------------------
 
     def _pass(self, seconds: float) -> None:
-        """Let virtual time pass. Raises WaitEnded for a stop, and for MaxWaitTimeInSeconds."""
-        left_seconds = self._job.max_wait_seconds - self._elapsed
+        """Let virtual time pass. Raises WaitEnded for a stop, and for a wait that is too long."""
+        is_pending = self._job.secondary_status == "Pending"
+        left_seconds, ending = (
+            self._job.max_wait_seconds - self._elapsed,
+            Ending("MaxWaitTimeExceeded"),
+        )
+        left_pending_seconds = self._job.max_pending_seconds - self._pending_seconds
+        if is_pending and left_pending_seconds < left_seconds:
+            left_seconds, ending = left_pending_seconds, PENDING_TOO_LONG
         passed = min(seconds, left_seconds)
         if self._scale > 0:
             began = time.monotonic()
@@ -295,10 +301,12 @@ class SimulatedExecution:
                 passed = min(passed, (time.monotonic() - began) / self._scale)
         self._lapse += passed
         self._elapsed += passed
+        if is_pending:
+            self._pending_seconds += passed
         if self._stop.is_set():
             raise WaitEnded(Ending("Stopped"))
         if seconds > left_seconds:
-            raise WaitEnded(Ending("MaxWaitTimeExceeded"))
+            raise WaitEnded(ending)
 
     def _enter(self, secondary_status: str, message: str | None = None) -> None:
         self._record(lambda job, now: job.enter(secondary_status, now, message))

@@ -28,7 +28,6 @@ from infra.local.training.file_systems import mount_channels
 from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
 from infra.local.training.metrics import MetricMatcher, PublishedMetrics
 from infra.local.training.record import (
-    INTERNAL_ERROR,
     Ending,
     Retries,
     TrainingJob,
@@ -155,14 +154,18 @@ class JobExecution:
             raise ImageNotFoundError(problem)
 
     def _wait_for_instances(self) -> None:
-        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop and for
-        MaxWaitTimeInSeconds.
+        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop, and for a wait
+        that is too long.
         """
-        seconds = min(self._start_seconds, self._job.wait_deadline - self._clock())
+        now = self._clock()
+        deadline, ending = self._job.wait_deadline, Ending("MaxWaitTimeExceeded")
+        if self._job.secondary_status == "Pending":
+            deadline, ending = self._job.longest_wait(now)
+        seconds = min(self._start_seconds, deadline - now)
         if seconds > 0 and self._stop.wait(seconds):
             raise WaitEnded(Ending("Stopped"))
-        if self._clock() >= self._job.wait_deadline:
-            raise WaitEnded(Ending("MaxWaitTimeExceeded"))
+        if self._clock() >= deadline:
+            raise WaitEnded(ending)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -172,10 +175,12 @@ class JobExecution:
         While another platform's job has the machine this one is Pending, as if AWS had no instances
         for it: that time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
         """
-        deadline = time.monotonic() + self._job.wait_deadline - self._clock()
+        now = self._clock()
+        ends_at, ending = self._job.longest_wait(now)
+        deadline = time.monotonic() + ends_at - now
         with self._engine.turn(self._job.spec(), self._stop, deadline, self._note_wait) as is_held:
             if not is_held:
-                raise WaitEnded(Ending("Stopped" if self._stop.is_set() else "MaxWaitTimeExceeded"))
+                raise WaitEnded(Ending("Stopped") if self._stop.is_set() else ending)
             yield
 
     def _note_wait(self) -> None:
@@ -290,10 +295,7 @@ class JobExecution:
 
     def _finish(self, ending: Ending) -> None:
         now = self._clock()
-        if ending.status == "Failed":
-            self._change(lambda job: job.fail(ending.reason or INTERNAL_ERROR, now))
-        else:
-            self._change(lambda job: job.enter(ending.status, now))
+        self._change(lambda job: job.end(ending, now))
 
     def _clean_up(self) -> None:
         """What can't be removed is reported: the job's outcome is decided,

@@ -276,14 +276,11 @@ class TrainingJobs:
         with self._changed:
             while not self._closing:
                 now = self._clock()
-                for waiting, status in self._queue.take_overdue(now):
-                    if status == "Failed":
-                        waiting.job.fail(str(waiting.faults.capacity_error), now)
-                    else:
-                        waiting.job.enter(status, now)
+                for waiting, ending in self._queue.take_overdue(now):
+                    waiting.job.end(ending, now)
                     self._stops.pop(job_key(waiting.job.region, waiting.job.name), None)
                     self._try_to_save(waiting.job)
-                self._changed.wait(self._pause_seconds(self._queue.next_overdue()))
+                self._changed.wait(self._pause_seconds(self._queue.next_overdue(now)))
 
     def _pause_seconds(self, until: float) -> float:
         return min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, until - self._clock()))

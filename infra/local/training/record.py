@@ -5,6 +5,7 @@ and the shapes AWS describes it with.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -43,18 +44,27 @@ _FINAL_STATUS = {
     "MaxWaitTimeExceeded": "Stopped",
     "Stopping": "Stopping",
 }
+_PENDING_TOO_LONG = "Training job pending time exceeded MaxPendingTimeInSeconds provided"
+"""Ours: SageMaker's own words, and whether it has a secondary status for it, were not seen."""
+_ACCELERATED = re.compile(r"ml\.(p|g|trn)\d")
+"""Instance families with GPUs or Neuron devices, to which alone MaxPendingTimeInSeconds applies
+(StoppingCondition in SageMaker's API reference).
+"""
 _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a segment ended: a final secondary status (with the reason of a failure),
-    or Interrupted.
+    """How a segment ended: a final secondary status (with the reason of a failure, or of a stop
+    that nobody asked for), or Interrupted.
     """
 
     status: str
     reason: str | None = None
     restart_after_seconds: float = 0.0
+
+
+PENDING_TOO_LONG = Ending("Stopped", _PENDING_TOO_LONG)
 
 
 def internal_error(error: Exception) -> str:
@@ -177,6 +187,28 @@ class TrainingJob:
         return self.creation_time + self.max_wait_seconds
 
     @property
+    def max_pending_seconds(self) -> float:
+        """Infinite where the job has no MaxPendingTimeInSeconds, or instances that it has no effect
+        on.
+        """
+        if not _ACCELERATED.match(self.instance_type):
+            return math.inf
+        return float(self.request["StoppingCondition"].get("MaxPendingTimeInSeconds", math.inf))
+
+    def longest_wait(self, now: float) -> tuple[float, Ending]:
+        """When the job ends, and how, if it is Pending from now on."""
+        pending_seconds = sum(
+            phase.get("EndTime", now) - phase["StartTime"]
+            for phase in self.transitions
+            if phase["Status"] == "Pending"
+        )
+        return min(
+            (self.wait_deadline, Ending("MaxWaitTimeExceeded")),
+            (now + self.max_pending_seconds - pending_seconds, PENDING_TOO_LONG),
+            key=lambda end: end[0],
+        )
+
+    @property
     def retry_attempts(self) -> int:
         return int((self.request.get("RetryStrategy") or {}).get("MaximumRetryAttempts", 0))
 
@@ -214,6 +246,12 @@ class TrainingJob:
     def fail(self, reason: str, now: float) -> None:
         self.failure_reason = reason[:FAILURE_REASON_MAX_CHARACTERS]
         self.enter("Failed", now)
+
+    def end(self, ending: Ending, now: float) -> None:
+        if ending.status == "Failed":
+            self.fail(ending.reason or INTERNAL_ERROR, now)
+        else:
+            self.enter(ending.status, now, ending.reason)
 
     def complete(self, now: float) -> None:
         """End a job whose work is done; a stop that was asked for since then came too late,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from infra.local.faults.injector import JobFaults
 from infra.local.interfaces import Room
-from infra.local.training.record import TrainingJob
+from infra.local.training.record import PENDING_TOO_LONG, Ending, TrainingJob
 
 
 @dataclass
@@ -27,16 +27,15 @@ class Waiting:
             self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
         )
 
-    def overdue_at(self) -> float:
-        """When it ends unbegun."""
+    def overdue(self, now: float) -> tuple[float, Ending]:
+        """When it ends unbegun, and how: no capacity came, or it has waited for too long."""
         if self.is_virtual:
-            return math.inf
-        no_capacity = math.inf if self.faults.capacity_error is None else self.not_before
-        return min(no_capacity, self.job.wait_deadline)
-
-    def unbegun_status(self, now: float) -> str:
-        """How it ends then."""
-        return "MaxWaitTimeExceeded" if self.job.wait_deadline <= now else "Failed"
+            return math.inf, PENDING_TOO_LONG
+        waited = self.job.longest_wait(now)
+        if self.faults.capacity_error is None:
+            return waited
+        failed = self.not_before, Ending("Failed", self.faults.capacity_error)
+        return min(waited, failed, key=lambda end: end[0])
 
 
 class OneJob:
@@ -87,15 +86,10 @@ class JobQueue:
         self._waiting = kept
         return removed
 
-    def take_overdue(self, now: float) -> list[tuple[Waiting, str]]:
-        """Jobs that end unbegun, with the status they end in: no capacity came, or
-        MaxWaitTimeInSeconds is over.
-        """
-        ended = [
-            (waiting, waiting.unbegun_status(now))
-            for waiting in self
-            if waiting.overdue_at() <= now
-        ]
+    def take_overdue(self, now: float) -> list[tuple[Waiting, Ending]]:
+        """Jobs that end unbegun, and how."""
+        ends = [(waiting, *waiting.overdue(now)) for waiting in self]
+        ended = [(waiting, ending) for waiting, moment, ending in ends if moment <= now]
         for waiting, _ in ended:
             self.remove(waiting.job)
         return ended
@@ -108,7 +102,7 @@ class JobQueue:
             (
                 waiting
                 for waiting in self._waiting
-                if waiting.ready_at() <= now < waiting.overdue_at()
+                if waiting.ready_at() <= now < waiting.overdue(now)[0]
             ),
             None,
         )
@@ -130,6 +124,6 @@ class JobQueue:
             return math.inf
         return min((waiting.ready_at() for waiting in self._waiting), default=math.inf)
 
-    def next_overdue(self) -> float:
+    def next_overdue(self, now: float) -> float:
         """When the next job is to end unbegun."""
-        return min((waiting.overdue_at() for waiting in self._waiting), default=math.inf)
+        return min((waiting.overdue(now)[0] for waiting in self._waiting), default=math.inf)

@@ -61,7 +61,13 @@ def test_start_status_stop(state_dir: Path) -> None:
     assert endpoint.startswith("http://127.0.0.1:"), started.stderr
     assert f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION=us-east-1\n" in started.stderr
     assert f"export AWS_SHARED_CREDENTIALS_FILE={state_dir}/aws-credentials\n" in started.stderr
-    assert "docs/local-platform.md" in started.stderr
+    for client in (
+        "  aws sagemaker ",
+        "import boto3;",
+        "from sagemaker.core",
+        "docs/local-platform",
+    ):
+        assert client in started.stderr
     assert call("start", "--port", "0", *where).stdout.strip() == endpoint
     status = call("status", *where)
     answer = json.loads(status.stdout)

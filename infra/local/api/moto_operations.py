@@ -1,0 +1,97 @@
+"""Which operations moto's model of a service has, by moto's own classes.
+
+moto calls the method of a service's response class that is named like the operation. Its S3 is
+made by hand: there an operation is one that the response class or the backend has a method for.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from botocore.model import OperationModel
+from moto.core.utils import camelcase_to_underscores
+from moto.s3.models import S3Backend
+
+from infra.local.api.protocol import CredentialScope
+from infra.local.api.validation import service_model
+
+_SIGNS_FOR_NOTHING = "x-id"
+"""The query key by which SDKs name an operation for whoever reads a log of requests."""
+
+
+@functools.cache
+def operations_of_moto(service: str) -> frozenset[str]:
+    """Of a service by botocore's name; none of a service that moto doesn't have."""
+    classes = _response_classes(service)
+    if service == "s3":
+        classes = [*classes, S3Backend]
+    return frozenset(
+        name
+        for name in service_model(service).operation_names
+        if any(_is_done(getattr(one, camelcase_to_underscores(name), None)) for one in classes)
+    )
+
+
+def unmodelled_s3_operation(environ: Mapping[str, Any], scope: CredentialScope | None) -> bool:
+    """Whether a request is an operation of S3 that moto doesn't know.
+
+    moto would take it for the operation of the same path that has no query: it would list the
+    bucket's objects for GET ?analytics, and delete the bucket for DELETE ?metrics.
+    """
+    query = str(environ.get("QUERY_STRING", ""))
+    if not query or (scope is not None and scope.service != "s3"):
+        return False
+    bucket, _, key = str(environ.get("PATH_INFO", "")).lstrip("/").partition("/")
+    method, is_object = str(environ.get("REQUEST_METHOD")), bool(key)
+    asked = {name for name, _ in parse_qsl(query, keep_blank_values=True)}
+    return bool(bucket) and any((method, is_object, name) in _unmodelled_s3() for name in asked)
+
+
+@functools.cache
+def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
+    """(HTTP method, whether of an object, query key) by which S3's operations that moto doesn't
+    have are told from those that it has.
+    """
+    model, done = service_model("s3"), operations_of_moto("s3")
+    signs: dict[bool, set[tuple[str, bool, str]]] = {True: set(), False: set()}
+    for name in model.operation_names:
+        if sign := _s3_sign(model.operation_model(name)):
+            signs[name in done].add(sign)
+    return frozenset(signs[False] - signs[True])
+
+
+def _s3_sign(operation: OperationModel) -> tuple[str, bool, str] | None:
+    path, _, query = operation.http["requestUri"].partition("?")
+    name = query.partition("&")[0].partition("=")[0]
+    if not name or name == _SIGNS_FOR_NOTHING:
+        return None
+    return operation.http["method"], "{Key+}" in path, name
+
+
+def _response_classes(service: str) -> list[type]:
+    try:
+        urls = importlib.import_module(f"moto.{service.replace('-', '')}.urls")
+    except ModuleNotFoundError:
+        return []
+    owners = [getattr(called, "__self__", None) for called in urls.url_paths.values()]
+    classes = [one if inspect.isclass(one) else type(one) for one in owners if one is not None]
+    return list(dict.fromkeys(classes))
+
+
+def _is_done(method: Callable[..., Any] | None) -> bool:
+    """Whether a method is there and does more than to say that it is not implemented."""
+    if method is None:
+        return False
+    if "NotImplementedError" not in inspect.unwrap(method).__code__.co_names:
+        return True
+    tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    return not any(isinstance(statement, ast.Raise) for statement in function.body)

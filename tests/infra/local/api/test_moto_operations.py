@@ -1,0 +1,50 @@
+"""Operations of S3 that moto would take for others are refused, and change nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+UNMODELLED: list[tuple[str, dict[str, Any]]] = [
+    ("delete_bucket_metrics_configuration", {"Id": "all"}),  # deleted the bucket
+    ("get_bucket_analytics_configuration", {"Id": "all"}),  # listed its objects
+    ("get_bucket_request_payment", {}),
+    ("get_object_retention", {"Key": "kept"}),  # failed inside
+    ("rename_object", {"Key": "kept", "RenameSource": "other"}),  # emptied the object
+]
+
+
+@pytest.mark.parametrize(("operation", "arguments"), UNMODELLED, ids=[one[0] for one in UNMODELLED])
+def test_refused_and_nothing_is_changed(
+    platform: SimpleNamespace, operation: str, arguments: dict[str, Any]
+) -> None:
+    bucket = operation.replace("_", "-")
+    platform.s3.create_bucket(Bucket=bucket)
+    if "Key" in arguments:
+        platform.s3.put_object(Bucket=bucket, Key="kept", Body=b"1,2\n")
+    with pytest.raises(ClientError) as caught:
+        getattr(platform.s3, operation)(Bucket=bucket, **arguments)
+    answer = caught.value.response
+    assert answer["Error"]["Code"] == "NotImplemented"
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 501
+    if "Key" in arguments:
+        assert platform.s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"1,2\n"
+    platform.s3.head_bucket(Bucket=bucket)
+
+
+def test_queries_of_modelled_operations_pass(platform: SimpleNamespace) -> None:
+    platform.s3.create_bucket(Bucket="queried")
+    platform.s3.put_object(Bucket="queried", Key="a", Body=b"1")
+    tags = {"TagSet": [{"Key": "team", "Value": "search"}]}
+    platform.s3.put_object_tagging(Bucket="queried", Key="a", Tagging=tags)
+    assert platform.s3.get_object_tagging(Bucket="queried", Key="a")["TagSet"] == tags["TagSet"]
+    listed = platform.s3.list_objects_v2(Bucket="queried", Prefix="a", MaxKeys=1)
+    assert listed["KeyCount"] == 1
+    assert platform.s3.get_bucket_versioning(Bucket="queried").get("Status") is None
+    upload = platform.s3.create_multipart_upload(Bucket="queried", Key="b")["UploadId"]
+    platform.s3.abort_multipart_upload(Bucket="queried", Key="b", UploadId=upload)
+    url = platform.s3.generate_presigned_url("get_object", Params={"Bucket": "queried", "Key": "a"})
+    assert "Signature" in url
