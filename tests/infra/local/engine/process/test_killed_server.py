@@ -40,7 +40,8 @@ if {bare}:
     engine._containment = Containment()
 job = JobSpec("job-k", "arn:k", "us-east-1", "tiny:1", "ml.local.small", 2, {{}}, {{}})
 def log(host, text, at):
-    print(text, flush=True)
+    sys.stdout.write(text + "\\n")  # in one go: the nodes' lines come at once
+    sys.stdout.flush()
 engine.run(job, engine.prepare(job), log, threading.Event(), 600)
 """
 # A node that is hard to end: it ignores signals, and has a child in a session of its own.
