@@ -44,8 +44,6 @@ _FINAL_STATUS = {
     "MaxWaitTimeExceeded": "Stopped",
     "Stopping": "Stopping",
 }
-_PENDING_TOO_LONG = "Training job pending time exceeded MaxPendingTimeInSeconds provided"
-"""Ours: SageMaker's own words, and whether it has a secondary status for it, were not seen."""
 _ACCELERATED = re.compile(r"ml\.(p|g|trn)\d")
 """Instance families with GPUs or Neuron devices, to which alone MaxPendingTimeInSeconds applies
 (StoppingCondition in SageMaker's API reference).
@@ -64,7 +62,10 @@ class Ending:
     restart_after_seconds: float = 0.0
 
 
-PENDING_TOO_LONG = Ending("Stopped", _PENDING_TOO_LONG)
+PENDING_TOO_LONG = Ending(
+    "Stopped", "Training job pending time exceeded MaxPendingTimeInSeconds provided"
+)
+"""Ours: SageMaker's own words, and whether it has a secondary status for it, were not seen."""
 
 
 def internal_error(error: Exception) -> str:

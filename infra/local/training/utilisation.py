@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from infra.local.interfaces import NodeAttainment, NodeUsage
 from infra.local.periodic import PeriodicThread
-from infra.local.training.metrics import MAX_DATA_PER_CALL, NAMESPACE
+from infra.local.training.metrics import put_values
 
 SAMPLE_SECONDS = 5.0
 """AWS has a value a minute; jobs are shorter here.
@@ -90,11 +90,7 @@ class NodeMetrics:
     def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
         """What can't be had or written is reported and left out: metrics must not stop the job."""
         try:
-            data = make()
-            for start in range(0, len(data), MAX_DATA_PER_CALL):
-                self._cloudwatch.put_metric_data(
-                    Namespace=NAMESPACE, MetricData=data[start : start + MAX_DATA_PER_CALL]
-                )
+            put_values(self._cloudwatch, make())
         except Exception:
             logger.exception("%s: its nodes' metrics could not be written", self._job_name)
 

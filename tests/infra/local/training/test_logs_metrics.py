@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from infra.local.api.front import _use_path_style
 from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
 from infra.local.process_identity import start_ticks
-from infra.local.training.metrics import MetricMatcher
+from infra.local.training.metrics import NAMESPACE, MetricMatcher, put_values
 from tests.infra.local.platform_client import run_job
 
 
@@ -131,3 +131,17 @@ def test_stream_that_is_not_there(platform: SimpleNamespace) -> None:
         logs.filter_log_events(
             logGroupName=LOG_GROUP, logStreamNames=["a"], logStreamNamePrefix="a"
         )
+
+
+def test_more_values_than_a_call_takes_are_put_in_several():
+    calls = []
+
+    class CloudWatch:
+        def put_metric_data(self, **call):
+            calls.append(call)
+
+    data = [{"Value": number} for number in range(2_500)]
+    put_values(CloudWatch(), data)
+    assert [len(call["MetricData"]) for call in calls] == [1_000, 1_000, 500]
+    assert [datum for call in calls for datum in call["MetricData"]] == data
+    assert {call["Namespace"] for call in calls} == {NAMESPACE}

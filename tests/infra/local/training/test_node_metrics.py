@@ -12,8 +12,8 @@ import pytest
 
 from infra.local.interfaces import NodeAttainment, NodeUsage
 from infra.local.training import utilisation
+from infra.local.training.metrics import NAMESPACE
 from infra.local.training.utilisation import (
-    NAMESPACE,
     NodeMetrics,
     attained_per_cent,
     cpu_per_cent,
