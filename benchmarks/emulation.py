@@ -2,7 +2,7 @@
 quiet and beside busy neighbours.
 
     .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20]
-        [--repeats 3] [--ways first plain ballast apart] [--torch-python PYTHON]
+        [--repeats 3] [--ways filled first plain nodes apart] [--torch-python PYTHON]
         [--report REPORT.json] [--output FILE.json]
 
 The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they
@@ -10,10 +10,12 @@ attained. Each repeats a unit of work that fits a CPU's cache (a product of matr
 `done`; the result is units per CPU second and per wall second of a node, over those of one node on
 a quiet machine. At an honest N both ratios are 1.
 
-Ways to keep the machine the same: `plain`, nodes have the weight of one other process; `first`, the
-engine's own, they come before other work; `ballast`, beside N nodes so many more run the same work
-under the same quota that there are always as many as the largest count has; `apart`, of two or more
-CPUs the first is left to the rest of the machine.
+Ways to keep the machine the same: `filled`, the engine's own, CPUs never idle, since a process of
+the kernel's idle class takes what nobody wants, and nodes come before other work; `first`, without
+those processes; `plain`, without that weight either: nodes have that of one other process. Of
+those that were tried beside them, `nodes`: as `first`, and beside N nodes so many more run the
+same work under the same quota that there are always as many as the largest count has; `apart`: as
+`first`, and of two or more CPUs the first is left to the rest of the machine.
 
 With --torch-python (a Python that has torch) a bare DDP loop of configs/local.yaml's model is
 trained on the same nodes at every count: no framework, no data on disk, no metrics. --report
@@ -43,12 +45,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from infra.local.engine.host import capacity  # noqa: E402
+from infra.local.engine.host.ballast import Ballast  # noqa: E402
 from infra.local.engine.host.cgroups import CpuQuotas  # noqa: E402
 from infra.local.engine.process.engine import ProcessEngine  # noqa: E402
 from infra.local.interfaces import JobSpec  # noqa: E402
 from infra.local.state.files import write_atomically  # noqa: E402
 
-WAYS = ("first", "plain", "ballast", "apart")
+WAYS = ("filled", "first", "plain", "nodes", "apart")
 NODES_PROGRAM = """
 import json, os, pathlib, sys, time
 host = os.environ["NODESWEEP_NODE"].split("/")[1]
@@ -85,7 +88,7 @@ model = torch.nn.Sequential(*layers, torch.nn.Linear(128, 10))
 rendezvous = "file://" + os.environ["RENDEZVOUS"]
 dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world)
 model = DistributedDataParallel(model)
-optimiser = torch.optim.AdamW(model.parameters(), lr=0.002)
+optimiser = torch.optim.AdamW(model.parameters(), lr=0.004)
 x, y = torch.rand(batch // world, 64), torch.randint(0, 10, (batch // world,))
 def step():
     optimiser.zero_grad()
@@ -228,7 +231,7 @@ def measure_work(options: argparse.Namespace) -> list[Measured]:
         for repeat in range(1, options.repeats + 1):
             for way, nodes, busy in random.Random(repeat).sample(cells, len(cells)):
                 with kept_same(way), neighbours(busy):
-                    ran = max(options.counts) if way == "ballast" else nodes
+                    ran = max(options.counts) if way == "nodes" else nodes
                     said, attained = bench.run(ran, nodes, {"SECONDS": f"{options.seconds:g}"})
                 runs.append(_measured(way, nodes, busy, repeat, said, attained))
                 print(f"{way:8} N={nodes} neighbours={busy}: {_line(runs[-1])}", flush=True)
@@ -288,14 +291,16 @@ def speedups(runs: Sequence[Measured]) -> dict[int, float]:
 
 @contextmanager
 def kept_same(way: str) -> Iterator[None]:
-    """The engine changed as that way asks; `first` and `ballast` are its own."""
-    weigh, deal = CpuQuotas._weigh, capacity.cpu_of_each_node
+    """The engine changed as that way asks."""
+    fill, weigh, deal = Ballast.start, CpuQuotas._weigh, capacity.cpu_of_each_node
     allowed = sorted(os.sched_getaffinity(0))
 
     def without_first(instance_count: int) -> list[int]:
         left = allowed[1:] or allowed
         return [left[index % len(left)] for index in range(instance_count)]
 
+    if way != "filled":
+        Ballast.start = lambda self: None  # type: ignore[method-assign]
     if way == "plain":
         CpuQuotas._weigh = lambda self, times: None  # type: ignore[method-assign]
     elif way == "apart":
@@ -303,7 +308,8 @@ def kept_same(way: str) -> Iterator[None]:
     try:
         yield
     finally:
-        CpuQuotas._weigh, capacity.cpu_of_each_node = weigh, deal  # type: ignore[method-assign]
+        Ballast.start, CpuQuotas._weigh = fill, weigh  # type: ignore[method-assign]
+        capacity.cpu_of_each_node = deal
 
 
 @contextmanager
@@ -408,10 +414,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--steps",
         type=int,
-        default=112,
-        help="of the DDP loop (4 epochs of configs/local.yaml: 112)",
+        default=28,
+        help="of the DDP loop (2 epochs of configs/local.yaml: 28)",
     )
-    parser.add_argument("--batch", type=int, default=8192, help="its global batch")
+    parser.add_argument("--batch", type=int, default=32768, help="its global batch")
     parser.add_argument(
         "--report",
         type=Path,

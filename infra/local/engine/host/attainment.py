@@ -41,7 +41,7 @@ class Reading:
     at_seconds: float
     nodes: Mapping[str, NodeReading]
     idle_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By CPU, the time that nothing was ready to run on it."""
+    """By CPU, the time that nobody wanted it: nothing ran on it, or ballast did."""
     held_back_seconds: float = 0.0
     """How long the quotas of the groups around this platform let nothing of it run."""
 
@@ -151,11 +151,13 @@ class AttainmentMeter:
         vcpus: float,
         thread_ids: Callable[[str], Iterable[int]] = lambda host: (),
         stops: Callable[[str], tuple[int, int] | None] = lambda host: None,
+        ballast_seconds: Callable[[], Mapping[int, float]] = dict,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`thread_ids` and `stops` (periods, those it was stopped in) are of a node
-        that has no control group.
+        that has no control group. `ballast_seconds`, by CPU, what ran there only because nothing
+        else wanted to.
         """
         self._usage = usage
         self._group_by_host = group_by_host
@@ -166,6 +168,7 @@ class AttainmentMeter:
         self._around = enclosing_groups()
         self._thread_ids = thread_ids
         self._stops = stops
+        self._ballast_seconds = ballast_seconds
         self._waits = {host: ThreadWaits(proc) for host in cpu_by_host}
         self._begin: Reading | None = None
         self._end: Reading | None = None
@@ -200,7 +203,11 @@ class AttainmentMeter:
         }
         held_back = sum(cpu_statistics(group)["throttled_seconds"] for group in self._around)
         cpus = len(os.sched_getaffinity(0))
-        idle = idle_seconds(_read(self._proc / "stat"))
+        ballast = self._ballast_seconds()
+        idle = {
+            cpu: seconds + ballast.get(cpu, 0.0)
+            for cpu, seconds in idle_seconds(_read(self._proc / "stat")).items()
+        }
         return Reading(self._clock(), nodes, idle, held_back / cpus)
 
     def _read_node(self, cpu_seconds: float, host: str) -> NodeReading:

@@ -21,6 +21,7 @@ from typing import Literal
 
 from infra.local.engine.errors import SupervisorError
 from infra.local.engine.host.attainment import AttainmentMeter
+from infra.local.engine.host.ballast import Ballast, ballast_seconds
 from infra.local.engine.host.cgroups import CpuQuotas
 from infra.local.engine.run.failure import failure_reason, is_connection_loss, is_failed, root_cause
 from infra.local.engine.run.node_files import failure_text
@@ -117,11 +118,20 @@ class JobRun:
     _started_at: float = field(default_factory=time.monotonic)
     _supervisor_lost: bool = False
     _meter: AttainmentMeter | None = None  # while the nodes measure
+    _ballast: Ballast | None = None  # likewise
     _looked_at: float = 0.0
     _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
 
     def until_all_ended(self) -> RunResult:
         """Drive the nodes to their end."""
+        try:
+            self._drive()
+        finally:
+            self._keep_attainment()
+        result = self._lost_result() if self._supervisor_lost else self._result()
+        return replace(result, attainment=self._attainment)
+
+    def _drive(self) -> None:
         while len(self._exits) < len(self.nodes) and not self._supervisor_lost:
             with contextlib.suppress(queue.Empty):
                 self._take(self.supervised.events.get(timeout=_TICK_SECONDS))
@@ -130,8 +140,6 @@ class JobRun:
             self._pass_barriers(now)
             self._measure(now)
             self._go_on_ending(now)
-        result = self._lost_result() if self._supervisor_lost else self._result()
-        return replace(result, attainment=self._attainment)
 
     def _take(self, event: Event) -> None:
         if event["event"] == "ended":
@@ -234,6 +242,7 @@ class JobRun:
         if self.quota is None:
             return
         quota, supervised = self.quota, self.supervised
+        self._ballast = Ballast(quota.cpu_by_host.values())
         self._meter = AttainmentMeter(
             lambda: supervised.usage(quota.vcpus),
             quota.group_by_host,
@@ -241,8 +250,10 @@ class JobRun:
             quota.vcpus,
             thread_ids=supervised.thread_ids,
             stops=supervised.stops,
+            ballast_seconds=ballast_seconds,
         )
         with self._tolerated():
+            self._ballast.start()
             self._meter.begin()
         self._looked_at = now
 
@@ -264,6 +275,9 @@ class JobRun:
         if self._meter is not None:
             self._attainment = self._meter.attainments()
             self._meter = None
+        if self._ballast is not None:
+            self._ballast.stop()
+            self._ballast = None
 
     @contextlib.contextmanager
     def _tolerated(self) -> Iterator[None]:

@@ -144,6 +144,16 @@ def test_a_cpu_idles_while_nothing_runs_and_while_it_waits_for_a_disk() -> None:
     assert idle_seconds(STAT) == {0: pytest.approx(8.4)}  # ticks of 10 ms
 
 
+def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
+    """It runs on a CPU only as long as nothing else wants to."""
+    machine = Machine(tmp_path)
+    machine.meter.begin()
+    machine.count(10.0, 1.8, 5.0, busy=10.0)
+    machine.ballast = {0: 8.2}
+    machine.meter.look()
+    assert machine.meter.attainments()["algo-1"].share == pytest.approx(1.0)
+
+
 def test_what_the_ticks_say_ran_does_not_count(tmp_path: Path) -> None:
     """A quota's time begins at a tick, so a node that ran 2 of 10 s was seen running in 4."""
     machine = Machine(tmp_path)
@@ -197,11 +207,13 @@ class Machine:
         self.group.mkdir(parents=True)
         self.now = 0.0
         self.usage: dict[str, NodeUsage] = {}
+        self.ballast: dict[int, float] = {}
         self.meter = AttainmentMeter(
             lambda: self.usage,
             {"algo-1": self.group},
             {"algo-1": 0},
             0.2,
+            ballast_seconds=lambda: self.ballast,
             proc=folder,
             clock=lambda: self.now,
         )

@@ -91,7 +91,11 @@ def wait_until_gone(membership, seconds=5.0):
 
 
 def supervisor_of(server):
-    [pid] = [process.pid for process in list_processes() if process.parent_pid == server.pid]
+    """Of the server's children: the others are the ballast of its nodes."""
+    children = [process.pid for process in list_processes() if process.parent_pid == server.pid]
+    [pid] = [
+        pid for pid in children if b"job_supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     return pid
 
 

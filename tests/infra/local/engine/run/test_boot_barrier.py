@@ -11,6 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from infra.local.engine.host import ballast
+from infra.local.engine.host.attainment import AttainmentMeter
+from infra.local.engine.host.capacity import cpu_of_each_node
 from infra.local.engine.host.cgroups import CpuQuotas
 from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.run.node_environment import uses_boot_barrier
@@ -67,6 +70,27 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
     barrier_bench.run(nodes=2)
     has_groups = barrier_bench.engine._quotas is not None
     assert lifted == ([True, True] if has_groups else [])
+
+
+def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_bench, monkeypatch):
+    seen = []
+    meter = AttainmentMeter.look
+
+    def look(self):
+        seen.append(len(ballast._running))
+        return meter(self)
+
+    monkeypatch.setattr(AttainmentMeter, "look", look)
+    barrier_bench.program(PROGRAM + "(boot / 'done').touch(); time.sleep(0.5)\n")
+    barrier_bench.run(nodes=2)
+    assert seen and set(seen) == {len(set(cpu_of_each_node(2)))}
+    assert not ballast._running
+
+
+def test_they_are_idle_again_after_a_failure(barrier_bench):
+    barrier_bench.program(PROGRAM + "fail('ValueError: boom')\n")
+    assert barrier_bench.run(nodes=2).failed_host
+    assert not ballast._running
 
 
 def test_no_node_goes_before_all_are_ready(barrier_bench):

@@ -1,0 +1,58 @@
+"""What runs on a CPU that nobody wants, while nodes measure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from infra.local.engine.host import ballast
+from infra.local.engine.host.ballast import Ballast, ballast_seconds
+from tests.infra.local.platform_client import wait_until
+
+CPU = min(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def filled() -> Iterator[Ballast]:
+    made = Ballast([CPU, CPU])
+    made.start()
+    yield made
+    made.stop()
+
+
+def pids() -> list[int]:
+    return [process.pid for process in ballast._running]
+
+
+def test_one_process_of_the_idle_class_stays_on_each_cpu(filled: Ballast) -> None:
+    [pid] = pids()
+    wait_until(lambda: os.sched_getscheduler(pid) == os.SCHED_IDLE)
+    assert os.sched_getaffinity(pid) == {CPU}
+    before = ballast_seconds()[CPU]
+    wait_until(lambda: ballast_seconds()[CPU] > before)
+
+
+def test_it_ends_and_what_it_has_run_stays_counted(filled: Ballast) -> None:
+    [pid] = pids()
+    wait_until(lambda: ballast_seconds()[CPU] > 0)
+    ran = ballast_seconds()[CPU]
+    filled.stop()
+    filled.stop()
+    assert not os.path.exists(f"/proc/{pid}")
+    assert ballast_seconds()[CPU] >= ran
+
+
+def test_those_of_two_jobs_are_counted_together(filled: Ballast) -> None:
+    second = Ballast([CPU])
+    second.start()
+    try:
+        assert len(pids()) == 2
+        began, before = time.monotonic(), ballast_seconds()[CPU]
+        time.sleep(0.5)
+        assert ballast_seconds()[CPU] - before <= time.monotonic() - began + 0.05
+    finally:
+        second.stop()
+    assert len(pids()) == 1
