@@ -33,15 +33,15 @@ WORKLOAD = {
     "model": "ranking_mlp",
     "hidden-size": 128,
     "layers": 7,
-    "global-batch-size": 8192,
-    "passes-per-epoch": 160,
+    "global-batch-size": 32768,
+    "passes-per-epoch": 320,
     "epochs": 1,
     "optimizer": "adamw",
-    "learning-rate": 0.002,
+    "learning-rate": 0.004,
     "checkpoint": False,
     "tensorboard": False,
 }
-WARMUP_STEPS = 8  # of 28
+WARMUP_STEPS = 4  # of 14
 
 
 @dataclass(frozen=True)

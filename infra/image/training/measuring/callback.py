@@ -14,31 +14,37 @@ from training.data.module import TableData
 from training.distributed.process_group import barrier
 from training.errors import UserError
 from training.measuring.metrics import Validation, key_value_line
-from training.measuring.step_clock import StepTimer, clock_for_device
+from training.measuring.step_clock import clock_for_device
+from training.measuring.step_timer import StepTimer, Stopwatch
 from training.model.module import FINAL_METRIC, Classifier
 
 PROGRESS_EVERY_SECONDS = 5.0
 
 
 class Measurement(pl.Callback):
-    """Clocks from run_start to run_stop, both taken after a barrier,
-    and every step between them.
+    """Times a run: from run_start to run_stop, both taken after a barrier; of that the training,
+    without the set-up before it and without what each validation takes; and every step.
     """
 
     def __init__(self, batch: BatchPlan, max_steps: int | None) -> None:
         self._batch, self._max_steps = batch, max_steps
-        self.timer = StepTimer(clock_for_device())
+        self._clock, self._stopwatch = clock_for_device(), Stopwatch()
+        self.timer = StepTimer(self._clock)
         self._last_step: int | None = None
         self.steps = 0
         self.validations: list[Validation] = []
         self.run_start_unix_seconds = self.run_stop_unix_seconds = 0.0
-        self.train_seconds = 0.0
         self.interruptions = 0
         self.resumed_at_step: int | None = None
         self._seconds_before = (
             0.0  # of the train clock, up to the checkpoint that this process resumed from
         )
         self._segment_start_unix_seconds = self._started = self._next_progress = 0.0
+
+    @property
+    def train_seconds(self) -> float:
+        """The train clock so far: of all processes that this run has had."""
+        return self._seconds_before + self._stopwatch.seconds
 
     def start_run(self) -> None:
         """run_start: every rank is up, nothing has touched the data yet."""
@@ -51,7 +57,7 @@ class Measurement(pl.Callback):
         """What a resumed run goes on from: part of last.ckpt."""
         return {
             "steps": self.steps,
-            "train_seconds": self._elapsed_seconds(),
+            "train_seconds": self.train_seconds,
             "run_start_unix_seconds": self.run_start_unix_seconds,
             "interruptions": self.interruptions,
             "validations": [asdict(validation) for validation in self.validations],
@@ -89,7 +95,13 @@ class Measurement(pl.Callback):
             trainer.fit_loop.epoch_loop.batch_progress.total.ready += (
                 self.steps * self._batch.accumulate_grad_batches
             )
-        data.training_loader.on_request = self.timer.data_requested
+        data.training_loader.on_request = self._data_requested
+        barrier()
+        self.timer.begin()
+
+    def _data_requested(self) -> None:
+        self._stopwatch.start()
+        self.timer.data_requested()
 
     def on_train_batch_end(
         self,
@@ -112,23 +124,22 @@ class Measurement(pl.Callback):
             self._report_progress(trainer, module)
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._clock.catch_up()
+        self._stopwatch.stop()
         self.timer.paused()
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if trainer.is_global_zero and isinstance(module, Classifier):
-            value, elapsed = module.validation_values[FINAL_METRIC], self._elapsed_seconds()
+            value = module.validation_values[FINAL_METRIC]
             samples = self.steps * self._batch.global_batch_size
-            self.validations.append(Validation(self.steps, samples, elapsed, value))
+            self.validations.append(Validation(self.steps, samples, self.train_seconds, value))
             self._tell(trainer, module.validation_values)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         barrier()
-        self.train_seconds = self._elapsed_seconds()
-        segment_seconds = self.train_seconds - self._seconds_before
-        self.run_stop_unix_seconds = self._segment_start_unix_seconds + segment_seconds
-
-    def _elapsed_seconds(self) -> float:
-        return self._seconds_before + time.perf_counter() - self._started
+        self._stopwatch.stop()
+        took = time.perf_counter() - self._started
+        self.run_stop_unix_seconds = self._segment_start_unix_seconds + took
 
     def _check_work_is_left(self) -> None:
         if self._last_step is not None and self.steps >= self._last_step:
@@ -143,9 +154,7 @@ class Measurement(pl.Callback):
 
     def _tell(self, trainer: pl.Trainer, values: dict[str, float]) -> None:
         print(
-            key_value_line(
-                {"step": self.steps, **values, "elapsed_seconds": self._elapsed_seconds()}
-            ),
+            key_value_line({"step": self.steps, **values, "elapsed_seconds": self.train_seconds}),
             flush=True,
         )
         if trainer.logger is not None:

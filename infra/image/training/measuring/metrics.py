@@ -17,12 +17,19 @@ ENOUGH_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RankSteps:
-    """What one rank measured: seconds of every optimiser step,
-    and the part of each spent waiting for data.
+    """What one rank measured: when every optimiser step started and stopped, in seconds since all
+    ranks began to train, and the part of each spent waiting for data.
     """
 
-    step_seconds: Sequence[float]
+    start_seconds: Sequence[float]
+    stop_seconds: Sequence[float]
     data_wait_seconds: Sequence[float]
+
+    @property
+    def step_seconds(self) -> list[float]:
+        """How long every step took."""
+        marks = zip(self.start_seconds, self.stop_seconds, strict=True)
+        return [stop - start for start, stop in marks]
 
 
 @dataclass(frozen=True)
@@ -50,16 +57,24 @@ class SteadyWindow:
     short_window: bool
 
 
-def slowest_rank(step_seconds_by_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Seconds of every step on the rank that took longest."""
-    return [max(step) for step in zip(*step_seconds_by_rank, strict=True)]
+def slowest_rank(ranks: Sequence[RankSteps]) -> list[float]:
+    """Seconds of every step of all ranks together: from when the last of them has started it to
+    when the last has ended it.
+
+    A step starts where the one before ended, so they add up to the time that passed. The longest
+    step of any rank, each time, would add up to more, where one rank is late and then another.
+    """
+    starts = zip(*(rank.start_seconds for rank in ranks), strict=True)
+    stops = zip(*(rank.stop_seconds for rank in ranks), strict=True)
+    return [max(stop) - max(start) for start, stop in zip(starts, stops, strict=True)]
 
 
-def rank_step_spread(step_seconds_by_rank: Sequence[Sequence[float]]) -> float | None:
+def rank_step_spread(ranks: Sequence[RankSteps]) -> float | None:
     """Median over steps of (slowest - fastest rank); None with one rank, which has no spread."""
-    if len(step_seconds_by_rank) < 2 or not step_seconds_by_rank[0]:
+    if len(ranks) < 2 or not ranks[0].stop_seconds:
         return None
-    return median(max(step) - min(step) for step in zip(*step_seconds_by_rank, strict=True))
+    steps = zip(*(rank.step_seconds for rank in ranks), strict=True)
+    return median(max(step) - min(step) for step in steps)
 
 
 def steady_window(

@@ -89,24 +89,26 @@ def collect_metrics(
 def _step_section(
     arguments: TrainingArguments, epoch_plan: EpochPlan, ranks: list[RankSteps]
 ) -> dict[str, Any]:
-    by_rank = [rank.step_seconds for rank in ranks]
-    step_seconds = slowest_rank(by_rank)
+    step_seconds = slowest_rank(ranks)
     exclude_steps = max(
         arguments.warmup_exclude_steps, arguments.warmup_exclude_epochs * epoch_plan.steps
     )
     steady = steady_window(step_seconds, exclude_steps, arguments.warmup_exclude_seconds)
     return {
         "step_seconds": [round(seconds, 6) for seconds in step_seconds],
-        "rank_step_spread_seconds": rank_step_spread(by_rank),
+        "rank_step_spread_seconds": rank_step_spread(ranks),
         "steady": asdict(steady),
         "data_wait_share": data_wait_share(ranks, steady.first_step),
     }
 
 
 def _gather_steps(own: RankSteps) -> list[RankSteps]:
-    steps = len(own.step_seconds)
-    gathered = gather_numbers([*own.step_seconds, *own.data_wait_seconds])
-    return [RankSteps(numbers[:steps], numbers[steps:]) for numbers in gathered]
+    steps = len(own.stop_seconds)
+    gathered = gather_numbers([*own.start_seconds, *own.stop_seconds, *own.data_wait_seconds])
+    return [
+        RankSteps(numbers[:steps], numbers[steps : 2 * steps], numbers[2 * steps :])
+        for numbers in gathered
+    ]
 
 
 def _version_or_none(package: str) -> str | None:

@@ -40,7 +40,8 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
     assert metrics["steps"] == steps == len(metrics["step_seconds"])
     assert 0 < sum(metrics["step_seconds"][:1]) < metrics["train_seconds"]
     took = metrics["run_stop_unix_seconds"] - metrics["run_start_unix_seconds"]
-    assert took == pytest.approx(metrics["train_seconds"], abs=1e-3)
+    # the rest: the table that is read, the model that is built, the validations
+    assert sum(metrics["step_seconds"]) - 0.1 < metrics["train_seconds"] < took
     steady, world, batch, samples = (
         metrics[name] for name in ("steady", "world", "batch", "samples")
     )
@@ -63,9 +64,8 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
         entry["step"] * batch["global_batch_size"] for entry in validations
     ]
     elapsed = [entry["elapsed_seconds"] for entry in validations]
-    assert [0.0, *elapsed, metrics["train_seconds"]] == sorted(
-        {0.0, *elapsed, metrics["train_seconds"]}
-    )
+    assert [0.0, *elapsed] == sorted({0.0, *elapsed})
+    assert elapsed[-1] == metrics["train_seconds"]
     assert metrics["final_metric"]["goal"] == "maximize"
     assert metrics["versions"]["torch"] and metrics["device"]["type"] == "cpu"
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from training.measuring.metrics import (
@@ -13,13 +15,30 @@ from training.measuring.metrics import (
 )
 
 
-def test_the_slowest_rank_counts_in_every_step() -> None:
-    assert slowest_rank([[1.0, 5.0], [2.0, 4.0]]) == [2.0, 5.0]
+def steps_of(
+    step_seconds: Sequence[float], waited: Sequence[float] = (), begun: float = 0.0
+) -> RankSteps:
+    """Steps of that length, one behind the other."""
+    marks = [begun, *(begun + total for total in accumulate(step_seconds))]
+    return RankSteps(marks[:-1], marks[1:], waited)
+
+
+def test_a_step_lasts_until_the_last_rank_has_ended_it() -> None:
+    late_first, late_then = steps_of([2.0, 4.0]), steps_of([1.0, 5.0])
+    assert slowest_rank([late_first, late_then]) == [2.0, 4.0]  # not 2 and 5: 6 s have passed
+
+
+def test_a_step_after_a_pause_starts_once_the_last_rank_is_back() -> None:
+    keeps_a_checkpoint = RankSteps([0.0, 8.0], [1.0, 10.0], ())
+    waits_for_it = RankSteps([0.0, 3.0], [2.0, 10.0], ())
+    assert slowest_rank([keeps_a_checkpoint, waits_for_it]) == [2.0, 2.0]
 
 
 def test_spread_is_the_median_over_steps() -> None:
-    assert rank_step_spread([[1.0, 1.0, 1.0], [1.5, 1.1, 1.3]]) == pytest.approx(0.3)
-    assert rank_step_spread([[1.0, 2.0]]) is None  # one rank has no spread
+    ranks = [steps_of([1.0, 1.0, 1.0]), steps_of([1.5, 1.1, 1.3], begun=7.0)]
+    assert rank_step_spread(ranks) == pytest.approx(0.3)
+    assert rank_step_spread([steps_of([1.0, 2.0])]) is None  # one rank has no spread
+    assert rank_step_spread([steps_of([]), steps_of([])]) is None
 
 
 def test_window_starts_where_both_limits_are_reached() -> None:
@@ -48,8 +67,8 @@ def test_a_window_is_long_enough_by_steps_or_by_seconds() -> None:
 
 def test_data_wait_is_the_share_of_the_worst_rank_in_the_window() -> None:
     ranks = [
-        RankSteps([9.0, 1.0, 1.0], [9.0, 0.1, 0.1]),
-        RankSteps([9.0, 1.0, 1.0], [9.0, 0.5, 0.5]),
+        steps_of([9.0, 1.0, 1.0], [9.0, 0.1, 0.1]),
+        steps_of([9.0, 1.0, 1.0], [9.0, 0.5, 0.5]),
     ]
     assert data_wait_share(ranks, first_step=1) == pytest.approx(0.5)
     assert data_wait_share(ranks, first_step=3) is None
