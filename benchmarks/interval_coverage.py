@@ -2,13 +2,14 @@
 simulated sweeps.
 
     .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
-        [--output FILE.json]
+        [--kinds autocorrelated session_shift] [--orders in_a_row] [--output FILE.json]
 
 A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard
-deviation) and a number of repeats. Its sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the median
-of the distribution the times are drawn from, the true S(N) the ratio of two of them. S(1) = 1 is no
-estimate and has no interval. The standard error is over sweeps, since the S of one sweep share
-T(1). The exit code is 1 where a cell of at least 5 repeats covers T or S outside 93 to 97 %.
+deviation), its kind, the order of the runs and a number of repeats. Its sweeps run 1, 2, 4 and 8
+nodes; the true T(N) is the median of the distribution the times are drawn from, the true S(N) the
+ratio of two of them. S(1) = 1 is no estimate and has no interval. The standard error is over
+sweeps, since the S of one sweep share T(1). The exit code is 1 where a cell of at least 5 repeats
+of independent noise covers T or S outside 93 to 97 %.
 """
 
 from __future__ import annotations
@@ -20,15 +21,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from scaling.analysis.intervals import (
     MIN_REPEATS,
     RESAMPLES,
     Interval,
     median_interval,
+    paired_ratio_interval,
     ratio_interval,
 )
 
@@ -38,6 +44,17 @@ NODE_COUNTS = (1, 2, 4, 8)
 TRUE_SECONDS = tuple(3600 * (0.05 + 0.95 / nodes) for nodes in NODE_COUNTS)
 REQUIRED_COVERAGE = (0.93, 0.97)
 REQUIRED_FROM_REPEATS = 5
+# Of the noises that are not independent. A slow host takes every tenth run and adds three sigma; a
+# session shift moves all runs after a random moment by a draw of twice the noise.
+AUTOCORRELATION = 0.8
+SLOW_HOST_SHARE, SLOW_HOST_SIGMAS = 0.1, 3.0
+SHIFT_SIGMAS = 2.0
+KINDS = ("independent", "autocorrelated", "slow_host", "session_shift")
+# shuffled: a pass over all counts per repeat, in a new order; in_a_row: all repeats of one count
+# before the next.
+ORDERS = ("shuffled", "in_a_row")
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,33 +70,38 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Cell:
-    """One noise level and number of repeats: what the intervals of T(N) and S(N) covered."""
+    """One noise and number of repeats: what the intervals of T(N) and S(N) covered, the latter by
+    the bootstrap and paired by repeat.
+    """
 
     noise: float
     repeats: int
     sweeps: int
     train_seconds: Coverage
     speedup: Coverage
+    paired_speedup: Coverage
+    kind: str = "independent"
+    order: str = "shuffled"
 
     @property
     def meets_requirement(self) -> bool:
         low, high = REQUIRED_COVERAGE
         covered = (self.train_seconds.share, self.speedup.share)
-        return self.repeats < REQUIRED_FROM_REPEATS or all(
-            low <= share <= high for share in covered
-        )
+        is_asked = self.kind == "independent" and self.repeats >= REQUIRED_FROM_REPEATS
+        return not is_asked or all(low <= share <= high for share in covered)
 
 
 def main(argv: Sequence[str]) -> int:
     """Simulate, print, store."""
     options = _parse(argv)
     started = time.perf_counter()
-    print("noise    n    T covered     T width    S covered     S width")
+    print("noise    n    T covered, width           S covered, width           S paired, width")
     cells = []
-    for noise in options.noise:
-        for repeats in options.repeats:
-            cells.append(simulate(noise, repeats, options.sweeps, options.seed))
-            print(_line(cells[-1]), flush=True)
+    for kind, order, noise, repeats in product(
+        options.kinds, options.orders, options.noise, options.repeats
+    ):
+        cells.append(simulate(noise, repeats, options.sweeps, options.seed, kind, order))
+        print(_line(cells[-1]), flush=True)
     if options.output:
         result = {
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -95,19 +117,82 @@ def main(argv: Sequence[str]) -> int:
     return 0 if all(cell.meets_requirement for cell in cells) else 1
 
 
-def simulate(noise: float, repeats: int, sweeps: int, seed: int) -> Cell:
+def simulate(
+    noise: float,
+    repeats: int,
+    sweeps: int,
+    seed: int,
+    kind: str = "independent",
+    order: str = "shuffled",
+) -> Cell:
     """Intervals of `sweeps` simulated sweeps against the truth; `repeats` at least 3."""
     generator = np.random.default_rng([seed, repeats, round(noise * 1_000_000)])
-    times, speedups = [], []
+    true_seconds = np.asarray(TRUE_SECONDS) * np.exp(_median_shift(kind, noise))
+    true_speedups = [TRUE_SECONDS[0] / true for true in TRUE_SECONDS[1:]]
+    times, speedups, paired = [], [], []
     for _ in range(sweeps):
+        errors = _errors(generator, kind, order, noise, repeats)
         runs = [
-            (generator.lognormal(np.log(true), noise, repeats)).tolist() for true in TRUE_SECONDS
+            (true * np.exp(each)).tolist() for true, each in zip(TRUE_SECONDS, errors, strict=True)
         ]
-        times.append(list(_checked(zip(TRUE_SECONDS, map(median_interval, runs), strict=True))))
+        times.append(list(_checked(zip(true_seconds, map(median_interval, runs), strict=True))))
         ratios = [ratio_interval(runs[0], some) for some in runs[1:]]
-        true_speedups = [TRUE_SECONDS[0] / true for true in TRUE_SECONDS[1:]]
         speedups.append(list(_checked(zip(true_speedups, ratios, strict=True))))
-    return Cell(noise, repeats, sweeps, _coverage(times), _coverage(speedups))
+        pairs = [dict(enumerate(some)) for some in runs]
+        ratios = [paired_ratio_interval(pairs[0], some) for some in pairs[1:]]
+        paired.append(list(_checked(zip(true_speedups, ratios, strict=True))))
+    return Cell(
+        noise,
+        repeats,
+        sweeps,
+        _coverage(times),
+        _coverage(speedups),
+        _coverage(paired),
+        kind,
+        order,
+    )
+
+
+def _errors(
+    generator: np.random.Generator, kind: str, order: str, noise: float, repeats: int
+) -> Floats:
+    """(node counts, repeats): what is added to the logarithm of each run's time."""
+    counts = len(NODE_COUNTS)
+    if kind == "independent":
+        return generator.normal(0, noise, (counts, repeats))
+    in_time = _in_time(generator, kind, noise, counts * repeats)
+    if order == "in_a_row":
+        return in_time.reshape(counts, repeats)
+    return np.stack(
+        [each[generator.permutation(counts)] for each in in_time.reshape(repeats, counts)], axis=1
+    )
+
+
+def _in_time(generator: np.random.Generator, kind: str, noise: float, runs: int) -> Floats:
+    """The errors of that many runs as they follow one another."""
+    drawn = generator.normal(0, noise, runs)
+    if kind == "slow_host":
+        return drawn + SLOW_HOST_SIGMAS * noise * (generator.random(runs) < SLOW_HOST_SHARE)
+    if kind == "session_shift":
+        shifted = np.arange(runs) >= generator.integers(1, runs)
+        return drawn + shifted * generator.normal(0, SHIFT_SIGMAS * noise)
+    for run in range(1, runs):
+        drawn[run] = AUTOCORRELATION * drawn[run - 1] + (1 - AUTOCORRELATION**2) ** 0.5 * drawn[run]
+    return drawn
+
+
+def _median_shift(kind: str, noise: float) -> float:
+    """By how much the kind moves the median of a time's logarithm: a slow host slows the median
+    run a little, the other kinds are symmetric.
+    """
+    if kind != "slow_host" or noise == 0:
+        return 0.0
+    share, far = SLOW_HOST_SHARE, SLOW_HOST_SIGMAS
+
+    def excess(z: float) -> float:
+        return float((1 - share) * ndtr(z) + share * ndtr(z - far) - 0.5)
+
+    return float(noise * brentq(excess, 0.0, far))
 
 
 def _checked(pairs: Iterator[tuple[float, Interval | None]]) -> Iterator[tuple[bool, float]]:
@@ -129,14 +214,20 @@ def _line(cell: Cell) -> str:
     columns = [
         f"{covered.share * 100:5.2f} ± {covered.standard_error * 100:.2f} % "
         f" {covered.mean_relative_width * 100:6.1f} %"
-        for covered in (cell.train_seconds, cell.speedup)
+        for covered in (cell.train_seconds, cell.speedup, cell.paired_speedup)
     ]
     missed = "" if cell.meets_requirement else "  outside 93 to 97 %"
-    return f"{cell.noise * 100:3.0f} %  {cell.repeats:3d}  {'  '.join(columns)}{missed}"
+    noise = f"{cell.noise * 100:3.0f} %  {cell.repeats:3d}"
+    return f"{noise}  {'  '.join(columns)}  {cell.kind}, {cell.order}{missed}"
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Coverage of the 95 % intervals of T(N) and S(N).")
+    parser = argparse.ArgumentParser(
+        description=(
+            "Coverage of the 95 % intervals of T(N) and S(N). The whole table of"
+            " docs/statistics.md: --kinds " + " ".join(KINDS) + " --orders " + " ".join(ORDERS)
+        ).replace("%", "%%")
+    )
     parser.add_argument(
         "--sweeps", type=int, default=8000, help="simulated sweeps per cell, at least 2"
     )
@@ -149,6 +240,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--repeats", type=int, nargs="+", default=[3, 5, 7, 10], help="runs per node count"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", default=["independent"], choices=KINDS, help="kinds of noise"
+    )
+    parser.add_argument(
+        "--orders", nargs="+", default=["shuffled"], choices=ORDERS, help="order of the runs"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")

@@ -26,6 +26,7 @@ DATA_DOCS = "data-docs.html"
 LATEST = "latest"
 SWEEP_RECORD = "sweep.json"
 LOGS = "logs"
+RUN_LOG = "run.log"
 TAG_SWEEP_ID = "nodesweep:sweep-id"
 TAG_REQUEST_DIGEST = "nodesweep:request-digest"
 PlotKind = Literal["speedup", "efficiency", "cost", "phases"]

@@ -14,10 +14,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.intervals import Interval, median_interval, ratio_interval
+from scaling.analysis.intervals import (
+    Interval,
+    median_interval,
+    next_run_bound,
+    paired_ratio_interval,
+    ratio_interval,
+)
 from scaling.parts import Part
 
 ClockName = Literal["train", "steady", "billable", "submit_to_end"]
+RepeatTime = tuple[int, float]
 
 
 class ClockStatistics(Part):
@@ -29,6 +36,13 @@ class ClockStatistics(Part):
     )
     seconds_interval: Interval | None = Field(
         description="95 % interval of T(N); null for fewer than 3 runs."
+    )
+    next_run_seconds: float | None = Field(
+        default=None,
+        description=(
+            "Upper 95 % prediction bound: 19 of 20 next runs are shorter; null for fewer than 3"
+            " runs."
+        ),
     )
     speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
     speedup_interval: Interval | None = Field(
@@ -69,14 +83,15 @@ class RowClocks(Part):
 
 
 def clock_statistics(
-    seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None
+    runs_by_nodes: Mapping[int, Sequence[RepeatTime]], baseline: int | None, paired: bool = False
 ) -> dict[int, ClockStatistics]:
-    """Statistics at every key of `seconds_by_nodes`
-    (node count -> seconds of its runs, all above zero).
+    """Statistics at every key of `runs_by_nodes`
+    (node count -> repeat and seconds of each of its runs, all above zero).
 
     `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
+    `paired`: the intervals of ratios pair the runs by their repeat (docs/statistics.md).
     """
-    return {nodes: _at(nodes, seconds_by_nodes, baseline) for nodes in seconds_by_nodes}
+    return {nodes: _at(nodes, runs_by_nodes, baseline, paired) for nodes in runs_by_nodes}
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
@@ -91,30 +106,47 @@ def karp_flatt(speedup: float, times_nodes: float) -> float | None:
 
 
 def _at(
-    nodes: int, seconds_by_nodes: Mapping[int, Sequence[float]], baseline: int | None
+    nodes: int,
+    runs_by_nodes: Mapping[int, Sequence[RepeatTime]],
+    baseline: int | None,
+    paired: bool,
 ) -> ClockStatistics:
-    runs = seconds_by_nodes[nodes]
-    base = seconds_by_nodes.get(baseline, ()) if baseline is not None else ()
-    half = seconds_by_nodes.get(nodes // 2, ()) if nodes % 2 == 0 else ()
-    speedup = _ratio(base, runs)
+    own = runs_by_nodes[nodes]
+    base: Sequence[RepeatTime] = runs_by_nodes.get(baseline, ()) if baseline is not None else ()
+    half: Sequence[RepeatTime] = runs_by_nodes.get(nodes // 2, ()) if nodes % 2 == 0 else ()
+    runs = _seconds(own)
+    speedup = _ratio(base, own)
     share = baseline / nodes if baseline is not None else None
     # At N0 a ratio of the runs with themselves is 1 and has no spread.
-    interval = ratio_interval(base, runs) if nodes != baseline else None
+    interval = _ratio_interval(base, own, paired) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),
         seconds=statistics.median(runs) if runs else None,
         seconds_interval=median_interval(runs),
+        next_run_seconds=next_run_bound(runs),
         speedup=speedup,
         speedup_interval=interval,
         efficiency=None if speedup is None or share is None else speedup * share,
         efficiency_interval=None if interval is None or share is None else interval.scaled(share),
-        doubling_ratio=_ratio(half, runs) if base else None,
-        doubling_ratio_interval=ratio_interval(half, runs) if base else None,
+        doubling_ratio=_ratio(half, own) if base else None,
+        doubling_ratio_interval=_ratio_interval(half, own, paired) if base else None,
         karp_flatt=None if speedup is None or share is None else karp_flatt(speedup, 1 / share),
     )
 
 
-def _ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float | None:
+def _seconds(runs: Sequence[RepeatTime]) -> list[float]:
+    return [seconds for _, seconds in runs]
+
+
+def _ratio(numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime]) -> float | None:
     if not numerator or not denominator:
         return None
-    return statistics.median(numerator) / statistics.median(denominator)
+    return statistics.median(_seconds(numerator)) / statistics.median(_seconds(denominator))
+
+
+def _ratio_interval(
+    numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime], paired: bool
+) -> Interval | None:
+    if paired:
+        return paired_ratio_interval(dict(numerator), dict(denominator))
+    return ratio_interval(_seconds(numerator), _seconds(denominator))

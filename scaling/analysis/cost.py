@@ -8,9 +8,12 @@ managed spot it is the reduced time, so that billable x nodes x the on-demand pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
 from configs.catalogue import InstanceType
+from scaling.analysis.intervals import Interval, median_interval, next_run_bound
 from scaling.analysis.parity import reaches
 from scaling.outcome.outcome import JobOutcome
 from scaling.parts import Part
@@ -65,6 +68,42 @@ class RunCosts(Part):
         description=(
             "The run up to the first validation that reached the target metric, start-up included."
         )
+    )
+
+
+class CostSpread(Part):
+    """How the cost of a run, warm pool included, varies at one node count, in USD."""
+
+    interval: Interval | None = Field(
+        default=None, description="95 % interval of its median; null for fewer than 3 known costs."
+    )
+    next_run_usd: float | None = Field(
+        default=None,
+        description=(
+            "Upper 95 % prediction bound: 19 of 20 next runs cost less; null for fewer than 3 known"
+            " costs."
+        ),
+    )
+    usd_per_completed_run: float | None = Field(
+        default=None,
+        description=(
+            "All on-demand attempts, failed ones included, over those that completed: what a result"
+            " is expected to cost. Null where none completed or one cost is unknown."
+        ),
+    )
+
+
+def cost_spread(
+    used_usd: Sequence[float | None], tried_usd: Sequence[float | None], completed: int
+) -> CostSpread:
+    """Of the costs of the used runs, and of all on-demand attempts, that many of them completed."""
+    used = [usd for usd in used_usd if usd is not None]
+    tried = [usd for usd in tried_usd if usd is not None]
+    is_known = completed > 0 and len(tried) == len(tried_usd)
+    return CostSpread(
+        interval=median_interval(used),
+        next_run_usd=next_run_bound(used),
+        usd_per_completed_run=sum(tried) / completed if is_known else None,
     )
 
 

@@ -3,20 +3,21 @@
 docs/method.md, "Repeats and intervals", and docs/statistics.md.
 
 A median's interval lies between two of its sorted times. A ratio's is a percentile bootstrap
-interval: both sides are resampled, with a fixed seed. How often they cover the truth is measured by
-benchmarks/interval_coverage.py and stands in docs/statistics.md.
+interval: both sides are resampled, with a fixed seed; or, where the order of the node counts was
+shuffled within each repeat, Student's t interval of the repeats' own ratios. How often they cover
+the truth is measured by benchmarks/interval_coverage.py and stands in docs/statistics.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
-from scipy.special import bdtr
+from scipy.special import bdtr, stdtrit
 
 from scaling.parts import Part
 
@@ -24,6 +25,9 @@ LEVEL = 0.95
 # One run shows no spread at all. Of two, the only interval there is, from one to the other, misses
 # the median every second time; it would be read as a 95 % interval.
 MIN_REPEATS = 3
+# What the bootstrap of a ratio covers with few runs, measured: docs/statistics.md. From 5 runs on
+# it is LEVEL or more.
+_MEASURED_LEVELS = {3: 0.90, 4: 0.93}
 RESAMPLES = 10_000
 SEED = 2026
 
@@ -41,7 +45,8 @@ class Interval(Part):
         gt=0,
         lt=1,
         description=(
-            "Confidence level: 0.95; less for a median of 3, 4 or 5 runs, which can't reach that."
+            "Confidence level: 0.95; less for a median of 3, 4 or 5 runs, which can't reach that,"
+            " and for a bootstrapped ratio of 3 or 4, which was measured to cover less."
         ),
     )
 
@@ -86,7 +91,8 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
     None where either has fewer than MIN_REPEATS values. The two are resampled independently, so
     they must be different runs: the baseline's ratio to itself is exactly 1 and needs no interval.
     Its bounds are the 2.5th and 97.5th percentile of RESAMPLES ratios, widened to the sample's own
-    ratio where that lies outside. Neither the order of the values nor earlier calls matter. Raises
+    ratio where that lies outside. With 3 or 4 values on a side it covers less than that, and its
+    level is what was measured. Neither the order of the values nor earlier calls matter. Raises
     ValueError where a value is not finite or a denominator not above zero.
     """
     if min(len(numerator), len(denominator)) < MIN_REPEATS:
@@ -99,7 +105,54 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
         resampled_medians(above, 0) / resampled_medians(below, 1), [tail, 1 - tail]
     )
     ratio = np.median(above) / np.median(below)
-    return Interval(low=float(min(low, ratio)), high=float(max(high, ratio)))
+    level = _MEASURED_LEVELS.get(min(len(above), len(below)), LEVEL)
+    return Interval(low=float(min(low, ratio)), high=float(max(high, ratio)), level=level)
+
+
+def paired_ratio_interval(
+    numerator: Mapping[int, float], denominator: Mapping[int, float]
+) -> Interval | None:
+    """Student's t interval of a ratio of times above zero, paired by repeat, or None.
+
+    {repeat: seconds} on both sides. What slows all runs of a repeat cancels in the ratio of its two
+    times; the logarithms of these ratios are taken as independent and normal: exp(m ± t s / sqrt n)
+    with n - 1 degrees of freedom (paired comparisons: Montgomery, *Design and Analysis of
+    Experiments*, 8th ed., section 2.5). Widened to the ratio of the medians where that lies
+    outside. None where fewer than MIN_REPEATS repeats have both times.
+    """
+    both = sorted(numerator.keys() & denominator.keys())
+    if len(both) < MIN_REPEATS:
+        return None
+    logs = np.log([numerator[repeat] / denominator[repeat] for repeat in both])
+    reach = stdtrit(len(both) - 1, (1 + LEVEL) / 2) * logs.std(ddof=1) / len(both) ** 0.5
+    ratio = np.median(list(numerator.values())) / np.median(list(denominator.values()))
+    return Interval(
+        low=float(min(np.exp(logs.mean() - reach), ratio)),
+        high=float(max(np.exp(logs.mean() + reach), ratio)),
+    )
+
+
+def next_run_bound(values: Sequence[float]) -> float | None:
+    """Upper 95 % prediction bound of one more value: 19 of 20 next ones are below it.
+
+    exp(m + t s sqrt(1 + 1/n)) with m and s the mean and the standard deviation of the logarithms of
+    the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) the 95th percentile of Student's t
+    with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991, section 4.7, on
+    the log scale: times and costs are above zero and vary by factors). Never below the median. None
+    for fewer than MIN_REPEATS values, and where one is not above zero.
+    """
+    if len(values) < MIN_REPEATS or min(values) <= 0:
+        return None
+    logs = np.log(_sorted(values))
+    reach = prediction_factor(len(values)) * logs.std(ddof=1)
+    return float(max(np.exp(logs.mean() + reach), np.median(values)))
+
+
+def prediction_factor(count: int) -> float:
+    """How many standard deviations of `count` values above their mean the next one's upper 95 %
+    bound lies: 3.4 for 3 values, 2.3 for 5, 1.64 for very many.
+    """
+    return float(stdtrit(count - 1, LEVEL)) * (1 + 1 / count) ** 0.5
 
 
 def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:

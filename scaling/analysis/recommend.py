@@ -4,112 +4,41 @@ docs/method.md, "Cost and recommendation", and docs/recommendation.md.
 
 Rule "efficiency": the largest count whose efficiency and doubling ratio hold their limits. Rule
 "deadline", where one is given: the cheapest count that meets it, from submission to end where every
-measured count knows that time, else by its train time. Every other measured count is named with why
-it was not chosen.
+measured count knows that time, else by its train time. Every limit is passed, failed or left
+undecided (verdicts.py). Every other measured count is named with why it was not chosen, and what is
+not ruled out with what would decide it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import Field
+from collections.abc import Sequence
 
 from configs.models import RecommendationConfig
-from scaling.analysis.clocks import ClockStatistics
-from scaling.analysis.counts import (
-    MeasuredCount,
-    cost_change,
-    faster_text,
-    measured_counts,
-    rounded,
+from scaling.analysis.advice import (
+    Choice,
+    Recommendation,
+    basis_of,
+    choice_of,
+    few_runs_notes,
+    rejected_of,
+    sentence,
+    undecided_notes,
 )
-from scaling.analysis.intervals import MIN_REPEATS, Interval
+from scaling.analysis.counts import MeasuredCount, measured_counts, rounded
+from scaling.analysis.deadline import deadline_clock, recommend_by_deadline
+from scaling.analysis.intervals import MIN_REPEATS
 from scaling.analysis.speedup import SummaryRow
-from scaling.formats import (
-    format_percent,
-    format_ratio,
-    format_seconds,
-    format_usd,
-    join_words,
-    nodes_text,
+from scaling.analysis.verdicts import (
+    STARVED,
+    JudgedCount,
+    is_comparable,
+    is_efficient,
+    is_faster,
+    is_within_budget,
+    judged_count,
+    pays_for_doubling,
 )
-from scaling.parts import Part
-
-Rule = Literal["efficiency", "deadline"]
-Basis = Literal["interval", "point"]
-DeadlineClock = Literal["submit_to_end", "train"]
-# What a time held against a deadline includes.
-DEADLINE_SCOPE: dict[DeadlineClock, str] = {
-    "submit_to_end": "waiting included",
-    "train": "start-up not included",
-}
-
-
-class Choice(Part):
-    """A node count and what speaks for or against it."""
-
-    nodes: int = Field(description="N, nodes per job.")
-    reason: str = Field(
-        description="Its numbers against the baseline; of a rejected count why it was not chosen."
-    )
-
-
-class Recommendation(Part):
-    """The node count to run on. `chosen` and `rejected` together are the measured counts."""
-
-    rule: Rule = Field(
-        description=(
-            "efficiency: the largest count that is efficient enough;"
-            " deadline: the cheapest that meets it."
-        )
-    )
-    deadline_clock: DeadlineClock | None = Field(
-        default=None,
-        description=(
-            "What the deadline was held against. submit_to_end: from submission to end, waiting"
-            " included, where every used run knows it; train: the train time, start-up not"
-            " included. Null under the rule efficiency."
-        ),
-    )
-    basis: Basis = Field(
-        description=(
-            "interval: every count was judged by the bound of its interval; point: some by its"
-            " point estimate, since fewer than 3 runs have no interval."
-        )
-    )
-    chosen: Choice | None = Field(description="The recommended count; null where none passes.")
-    runner_up: Choice | None = Field(
-        description="The next best by the same rule; it stands in `rejected` too."
-    )
-    rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
-    reason: str = Field(description="One sentence: why the chosen count, or why none.")
-
-
-@dataclass(frozen=True)
-class _Deadline:
-    """The limit and the clock it holds on."""
-
-    limit_seconds: float
-    clock: DeadlineClock
-
-    def times(self, count: MeasuredCount) -> ClockStatistics:
-        return count.row.clocks.submit_to_end if self.clock == "submit_to_end" else count.row.train
-
-    def seconds(self, count: MeasuredCount) -> float:
-        return self.times(count).seconds or count.seconds
-
-    def seconds_high(self, count: MeasuredCount) -> float:
-        interval = self.times(count).seconds_interval
-        return self.seconds(count) if interval is None else interval.high
-
-    @property
-    def asked(self) -> str:
-        limit, scope = format_seconds(self.limit_seconds), DEADLINE_SCOPE[self.clock]
-        if self.clock == "submit_to_end":
-            return f"ends within {limit} of its submission ({scope})"
-        return f"trains within {limit} ({scope})"
+from scaling.formats import format_percent, format_ratio, format_usd, join_words, nodes_text
 
 
 def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
@@ -124,9 +53,7 @@ def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recomm
     if any(count.starved for count in measured) and _is_alone(measured):
         return _none_for_starved(measured, goals, "what is left has nothing to compare with")
     if goals.deadline_seconds is not None:
-        return _by_deadline(
-            measured, goals, _Deadline(goals.deadline_seconds, _deadline_clock(measured))
-        )
+        return recommend_by_deadline(measured, goals, goals.deadline_seconds)
     answer = _by_efficiency(measured, goals)
     is_fewest = answer.chosen is not None and answer.chosen.nodes == measured[0].nodes
     return _none_for_starved_next(answer, measured) if is_fewest and measured[1].starved else answer
@@ -157,64 +84,59 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
 def _by_efficiency(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> Recommendation:
-    times = [(count.nodes, rounded(count.seconds)) for count in measured if count.counts]
-    problems = {
-        count.nodes: _inefficiencies(count, measured[0], _smaller_as_fast(count, times), goals)
-        for count in measured
-    }
-    eligible = [count for count in measured if not problems[count.nodes]]
+    judged = _judge_efficiency(measured, goals)
+    answers = {each.nodes: each.answer for each in judged}
+    eligible = [count for count in measured if answers[count.nodes] == "pass"]
     chosen = eligible[-1] if eligible else None
+    undecided = [
+        each
+        for each in judged
+        if each.answer == "undecided" and (chosen is None or each.nodes > chosen.nodes)
+    ]
     reasons = {
         count.nodes: f"passes too, with fewer nodes than {eligible[-1].nodes}" for count in eligible
     }
     return Recommendation(
         rule="efficiency",
-        basis=_basis([count.row.train.efficiency_interval for count in measured[1:]]),
-        chosen=_choice(chosen, measured[0]),
-        runner_up=_choice(_next_efficient(measured, eligible), measured[0]),
-        rejected=_rejected(measured, chosen, problems, reasons),
-        reason=_efficiency_reason(measured, problems, chosen, goals),
+        basis=basis_of([count.row.train.efficiency_interval for count in measured[1:]]),
+        chosen=choice_of(chosen, measured[0]),
+        runner_up=choice_of(_next_efficient(measured, eligible), measured[0]),
+        rejected=rejected_of(judged, chosen, reasons),
+        judged=tuple(judged),
+        not_ruled_out=tuple(each.nodes for each in undecided),
+        larger_may_pass=chosen is measured[-1],
+        reason=_efficiency_reason(measured, judged, undecided, chosen, goals),
     )
 
 
-def _smaller_as_fast(count: MeasuredCount, times: Sequence[tuple[int, float]]) -> int | None:
-    """The smallest node count below it that is at least as fast, or None.
-
-    `times` are the (nodes, seconds) to compare with, ascending and to nine digits.
-    """
-    limit = rounded(count.seconds)
-    return next(
-        (nodes for nodes, seconds in times if nodes < count.nodes and seconds <= limit), None
-    )
-
-
-def _inefficiencies(
-    count: MeasuredCount, base: MeasuredCount, as_fast: int | None, goals: RecommendationConfig
-) -> list[str]:
-    """What keeps a node count from being chosen. At the baseline E is 1 and D does not apply."""
-    found = _other_model(count)
-    if count is not base:
-        found += _below_limits(count, goals)
-        found += [f"not faster than {nodes_text(as_fast)}"] if as_fast is not None else []
-    return found + _over_budget(count, goals)
-
-
-def _below_limits(count: MeasuredCount, goals: RecommendationConfig) -> list[str]:
-    found = []
-    shown, low, least = map(
-        format_percent, (count.efficiency, count.efficiency_low, goals.min_efficiency)
-    )
-    if rounded(count.efficiency) < goals.min_efficiency:
-        found.append(f"efficiency {shown} is {_just(shown, least)}below {least}")
-    elif rounded(count.efficiency_low) < goals.min_efficiency:
-        found.append(
-            f"the lower bound of efficiency {shown}, {low}, is {_just(low, least)}below {least}"
+def _judge_efficiency(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig
+) -> list[JudgedCount]:
+    """Every count against every limit; at the baseline E is 1 and D does not apply."""
+    base = measured[0]
+    by_nodes = {count.nodes: count for count in measured}
+    times = [(rounded(count.seconds), count) for count in measured if count.counts]
+    return [
+        judged_count(
+            count.nodes,
+            (
+                is_comparable(count),
+                is_efficient(count, base, goals),
+                pays_for_doubling(count, by_nodes.get(count.nodes // 2), goals),
+                None if count is base else is_faster(count, _smaller_as_fast(count, times)),
+                is_within_budget(count, goals),
+            ),
         )
-    ratio = count.doubling_ratio
-    if ratio is not None and rounded(ratio) < goals.min_doubling_ratio:
-        shown, least = format_ratio(ratio), format_ratio(goals.min_doubling_ratio)
-        found.append(f"doubling ratio {shown} is {_just(shown, least)}below {least}")
-    return found
+        for count in measured
+    ]
+
+
+def _smaller_as_fast(
+    count: MeasuredCount, times: Sequence[tuple[float, MeasuredCount]]
+) -> list[MeasuredCount]:
+    """The smaller counts that are at least as fast, ascending; `times` are to nine digits."""
+    limit = rounded(count.seconds)
+    return [other for seconds, other in times if other.nodes < count.nodes and seconds <= limit]
 
 
 def _next_efficient(
@@ -231,7 +153,8 @@ def _next_efficient(
 
 def _efficiency_reason(
     measured: Sequence[MeasuredCount],
-    problems: Mapping[int, Sequence[str]],
+    judged: Sequence[JudgedCount],
+    undecided: Sequence[JudgedCount],
     chosen: MeasuredCount | None,
     goals: RecommendationConfig,
 ) -> str:
@@ -241,12 +164,16 @@ def _efficiency_reason(
     ]
     if goals.budget_usd_per_run is not None:
         limits.append(f"run cost at most {format_usd(goals.budget_usd_per_run)}")
-    asked, notes = f"({', '.join(limits)})", _too_few_runs_note(measured)
+    asked = f"({', '.join(limits)})"
+    notes = [*undecided_notes(undecided), *few_runs_notes(measured), *_few_pairs_notes(measured)]
     if chosen is None:  # then not even the baseline, which only a budget can rule out
-        why = f"at {nodes_text(measured[0].nodes)}, {problems[measured[0].nodes][0]}"
-        return _sentence(f"No measured count passes {asked}", why, *notes)
+        why = f"at {nodes_text(measured[0].nodes)}, {judged[0].problems[0]}"
+        return sentence(f"No measured count passes {asked}", why, *notes)
     if chosen is measured[0]:
-        return _sentence(f"No count larger than {nodes_text(chosen.nodes)} passes {asked}", *notes)
+        shown = "is shown to pass" if undecided else "passes"
+        return sentence(f"No count larger than {nodes_text(chosen.nodes)} {shown} {asked}", *notes)
+    if chosen is measured[-1]:
+        notes = [f"more than {chosen.nodes} nodes were not measured and may pass, too", *notes]
     if chosen.doubling_ratio is None:
         notes = [
             (
@@ -255,133 +182,29 @@ def _efficiency_reason(
             ),
             *notes,
         ]
-    smaller = [
-        count.nodes for count in measured if count.nodes < chosen.nodes and problems[count.nodes]
-    ]
+    smaller = [each.nodes for each in judged if each.nodes < chosen.nodes and each.answer != "pass"]
     if smaller:
         notes = [f"smaller counts that do not pass: {join_words(smaller)}", *notes]
-    return _sentence(
+    return sentence(
         f"{nodes_text(chosen.nodes)} is the largest measured count that passes {asked}", *notes
     )
 
 
-def _by_deadline(
-    measured: Sequence[MeasuredCount], goals: RecommendationConfig, deadline: _Deadline
-) -> Recommendation:
-    problems = {
-        count.nodes: _other_model(count) + _too_late(count, deadline) + _over_budget(count, goals)
-        for count in measured
-    }
-    eligible = [count for count in measured if not problems[count.nodes]]
-    priced = all(count.usd is not None for count in eligible)
-    ranked = sorted(
-        eligible,
-        key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes),
-    )
-    chosen = ranked[0] if ranked else None
-    return Recommendation(
-        rule="deadline",
-        deadline_clock=deadline.clock,
-        basis=_basis([deadline.times(count).seconds_interval for count in measured]),
-        chosen=_choice(chosen, measured[0]),
-        runner_up=_choice(ranked[1] if len(ranked) > 1 else None, measured[0]),
-        rejected=_rejected(
-            measured,
-            chosen,
-            problems,
-            {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked},
-        ),
-        reason=_deadline_reason(measured, chosen, priced, goals, deadline),
-    )
-
-
-def _deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
-    """What a person waits, where every used run knows it, else the train time:
-    the two are never mixed.
-    """
-    known = all(count.row.clocks.submit_to_end.n == count.row.n for count in measured)
-    return "submit_to_end" if known else "train"
-
-
-def _too_late(count: MeasuredCount, deadline: _Deadline) -> list[str]:
-    seconds = deadline.seconds(count)
-    high = deadline.seconds_high(count)
-    limit = deadline.limit_seconds
-    if rounded(high) <= limit:
+def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
+    """Where ratios are paired by repeat and too few repeats have both times."""
+    base = measured[0]
+    few = [
+        count.nodes
+        for count in measured[1:]
+        if min(base.row.n, count.row.n) >= MIN_REPEATS
+        and count.row.train.efficiency_interval is None
+    ]
+    if not few:
         return []
-    what = "time from submission to end" if deadline.clock == "submit_to_end" else "train time"
-    bound = (
-        "" if deadline.times(count).seconds_interval is None else f" (up to {format_seconds(high)})"
-    )
-    missed = f"misses the deadline of {format_seconds(limit)} by {format_seconds(high - limit)}"
-    return [f"{what} {format_seconds(seconds)}{bound} {missed}"]
-
-
-def _spent(count: MeasuredCount, priced: bool) -> float:
-    """USD of a run, or where costs are not known its node-seconds."""
-    return count.usd if priced and count.usd is not None else count.nodes * count.seconds
-
-
-def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> str:
-    spent, least = _spent(count, priced), _spent(chosen, priced)
-    what, text = (count.cost_name, format_usd) if priced else ("node-time", format_seconds)
-    shown, limit = text(spent), text(least)
-    if rounded(spent) == rounded(least):
-        return (
-            f"{what} {shown} is that of {nodes_text(chosen.nodes)},"
-            " and the train time is not shorter"
-        )
-    return f"{what} {shown} is {_just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
-
-
-def _deadline_reason(
-    measured: Sequence[MeasuredCount],
-    chosen: MeasuredCount | None,
-    priced: bool,
-    goals: RecommendationConfig,
-    deadline: _Deadline,
-) -> str:
-    asked = deadline.asked
-    if goals.budget_usd_per_run is not None:
-        asked += f" for at most {format_usd(goals.budget_usd_per_run)}"
-    notes = _too_few_runs_note(measured)
-    if chosen is not None:
-        if not priced:
-            notes = [
-                "not every run cost is known, so the least node-time counts as cheapest",
-                *notes,
-            ]
-        return _sentence(
-            f"{nodes_text(chosen.nodes)} is the cheapest measured count that {asked}", *notes
-        )
-    trained = [count for count in measured if count.counts]
-    in_time = [count for count in trained if not _too_late(count, deadline)]
-    if in_time:
-        nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))
-        why = (
-            f"at the cheapest in time, {nodes_text(nearest.nodes)},"
-            f" {_over_budget(nearest, goals)[0]}"
-        )
-    else:
-        fastest = min(trained, key=lambda count: (deadline.seconds_high(count), count.nodes))
-        why = f"at the fastest, {nodes_text(fastest.nodes)}, {_too_late(fastest, deadline)[0]}"
-    return _sentence(f"No measured count {asked}; {why}", *notes)
-
-
-_UNLIKE_BASELINE = (
-    "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
-    " a time-to-train"
-)
-
-
-_STARVED = "its nodes were starved of CPU, so its time is no measurement"
-
-
-def _other_model(count: MeasuredCount) -> list[str]:
-    """Why its time can't be compared with the others."""
-    return ([] if count.is_same_model else [_UNLIKE_BASELINE]) + (
-        [_STARVED] if count.starved else []
-    )
+    return [
+        f"fewer than {MIN_REPEATS} repeats have the time of {base.nodes} and that of"
+        f" {join_words(few)} both, so point estimates were judged there"
+    ]
 
 
 def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
@@ -395,14 +218,14 @@ def _none_for_starved(
     deadline = goals.deadline_seconds is not None
     return Recommendation(
         rule="deadline" if deadline else "efficiency",
-        deadline_clock=_deadline_clock(measured) if deadline else None,
+        deadline_clock=deadline_clock(measured) if deadline else None,
         basis="point",
         chosen=None,
         runner_up=None,
         rejected=tuple(
             Choice(
                 nodes=count.nodes,
-                reason=_STARVED if count.starved else "there is no sound count to compare with",
+                reason=STARVED if count.starved else "there is no sound count to compare with",
             )
             for count in measured
         ),
@@ -431,70 +254,4 @@ def _none_for_starved_next(
 def _why_none(measured: Sequence[MeasuredCount], why: str) -> str:
     starved = join_words(count.nodes for count in measured if count.starved)
     at = f"{starved} {'node' if starved == '1' else 'nodes'}"
-    return _sentence(f"No recommendation, since the nodes were starved of CPU at {at}, and {why}")
-
-
-def _over_budget(count: MeasuredCount, goals: RecommendationConfig) -> list[str]:
-    budget = goals.budget_usd_per_run
-    if budget is None:
-        return []
-    shown, limit = format_usd(count.usd), format_usd(budget)
-    if count.usd is None:
-        return [f"run cost is unknown, against a budget of {limit}"]
-    if rounded(count.usd) <= budget:
-        return []
-    return [f"{count.cost_name} {shown} is {_just(shown, limit)}above the budget of {limit}"]
-
-
-def _choice(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """The count with its numbers against the baseline."""
-    if count is None:
-        return None
-    if count is base:
-        return Choice(nodes=count.nodes, reason=f"the baseline, {format_seconds(count.seconds)}")
-    parts = [f"{faster_text(count.row.train.speedup)} {nodes_text(base.nodes)}"]
-    if change := cost_change(count.row, base.row):
-        parts.append(change)
-    parts.append(f"efficiency {format_percent(count.efficiency)}")
-    if count.doubling_ratio is not None:
-        parts.append(f"doubling ratio {format_ratio(count.doubling_ratio)}")
-    return Choice(nodes=count.nodes, reason=", ".join(parts))
-
-
-def _rejected(
-    measured: Sequence[MeasuredCount],
-    chosen: MeasuredCount | None,
-    problems: Mapping[int, Sequence[str]],
-    outdone: Mapping[int, str],
-) -> tuple[Choice, ...]:
-    """All but the chosen: what is wrong with each, or how the chosen one outdoes it."""
-    return tuple(
-        Choice(
-            nodes=count.nodes, reason=" and ".join(problems[count.nodes]) or outdone[count.nodes]
-        )
-        for count in measured
-        if count is not chosen
-    )
-
-
-def _basis(intervals: Sequence[Interval | None]) -> Basis:
-    return "point" if None in intervals else "interval"
-
-
-def _too_few_runs_note(measured: Sequence[MeasuredCount]) -> list[str]:
-    """Which counts have too few runs for an interval."""
-    few = [count for count in measured if count.row.n < MIN_REPEATS]
-    if not few:
-        return []
-    repeats = join_words(sorted({count.row.n for count in few}))
-    where = "" if len(few) == len(measured) else f" (at {join_words(count.nodes for count in few)})"
-    return [f"n = {repeats}{where} has no interval, so point estimates were judged"]
-
-
-def _just(shown: str, limit: str) -> str:
-    """So that a number which rounds to its limit does not read as one that holds it."""
-    return "just " if shown == limit else ""
-
-
-def _sentence(clause: str, *notes: str) -> str:
-    return "; ".join([clause, *notes]) + "."
+    return sentence(f"No recommendation, since the nodes were starved of CPU at {at}, and {why}")

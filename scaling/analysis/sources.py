@@ -7,13 +7,19 @@ completed run has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal
 
 from scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 
 Source = Literal["program", "logged"]
 """Where a number of the program is from: its metrics.json or its log."""
+STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
+    "program": attrgetter("clocks.steady_step_seconds"),
+    "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
+}
+"""Steady step time by source."""
 
 
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
@@ -75,3 +81,13 @@ def choose_source(
     measured = _measured(outcomes)
     by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
     return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"
+
+
+def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
+    """Steady step time over the global batch, so that counts of different batch sizes compare;
+    None without a batch.
+    """
+    step = STEP_SECONDS[source](outcome)
+    return (
+        None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
+    )

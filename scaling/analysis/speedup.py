@@ -18,32 +18,46 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from configs.models import ParityConfig
-from scaling.analysis.clocks import ClockName, ClockStatistics, RowClocks, clock_statistics
-from scaling.analysis.cost import Price, RunCosts, run_costs, seconds_to_target
+from scaling.analysis.clocks import (
+    ClockName,
+    ClockStatistics,
+    RepeatTime,
+    RowClocks,
+    clock_statistics,
+)
+from scaling.analysis.cost import (
+    CostSpread,
+    Price,
+    RunCosts,
+    cost_spread,
+    run_costs,
+    seconds_to_target,
+)
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
-from scaling.analysis.sources import Source, choose_source, choose_train_clock, train_seconds_on
+from scaling.analysis.sources import (
+    STEP_SECONDS,
+    Source,
+    choose_source,
+    choose_train_clock,
+    seconds_per_sample,
+    train_seconds_on,
+)
 from scaling.outcome.attainment import is_starved
 from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 from scaling.parts import Part
 
 T = TypeVar("T")
 Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
-# T0/T/N of perfectly scaled times is 1 only up to rounding;
-# a real effect is larger by many orders of magnitude.
+# T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is far larger.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
-# Steady step time by source.
-_STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
-    "program": attrgetter("clocks.steady_step_seconds"),
-    "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
-}
 # What two runs of one curve must share; where one is not known there is nothing to refuse.
 _MUST_AGREE = {
     "instance_type": "instance types",
@@ -96,6 +110,7 @@ class SummaryRow(Part):
         description="Median train time until the target metric was reached."
     )
     costs: RunCosts
+    cost_spread: CostSpread = CostSpread()
     final_metric: FinalMetric | None = Field(
         description="Median final metric; null where a run gave none or another."
     )
@@ -165,9 +180,10 @@ class _Group:
     def used(self) -> list[JobOutcome]:
         return [attempt.outcome for attempt in self.attempts if attempt.used]
 
-    @property
-    def train_seconds(self) -> list[float]:
-        return _known(attempt.train_seconds for attempt in self.attempts if attempt.used)
+    def times(self, read: Callable[[Run], float | None]) -> list[RepeatTime]:
+        """(repeat, seconds) of the used runs that know them."""
+        known = ((run.outcome.repeat, read(run)) for run in self.attempts if run.used)
+        return [(repeat, seconds) for repeat, seconds in known if seconds is not None]
 
     @cached_property
     def metric_values(self) -> list[float]:
@@ -221,17 +237,16 @@ def summarise_runs(
     price: Price | None = None,
     planned_nodes: Iterable[int] = (),
     parity: ParityConfig | None = None,
+    paired: bool = False,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """summarise()'s rows, and every attempt as they count it, by node count. Raises
-    MixedOutcomesError.
-    """
+    """summarise()'s rows, and every attempt as they count it; `paired`: see clock_statistics()."""
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
     metric_source = choose_source(outcomes, "final_metric", attrgetter("final_metric"))
-    steps = choose_source(outcomes, "steady_step_seconds", _STEP_SECONDS["program"])
+    steps = choose_source(outcomes, "steady_step_seconds", STEP_SECONDS["program"])
     groups = _group(outcomes, planned_nodes, clock, metric_source)
     base = next((group for group in groups if group.used), None)
-    clocks = _row_clocks(groups, base.nodes if base else None, clock, steps)
+    clocks = _row_clocks(groups, base.nodes if base else None, clock, steps, paired)
     parity = parity or ParityConfig()
     alone = _one_process_seconds(groups, clocks)
     rows: list[SummaryRow] = []
@@ -308,39 +323,33 @@ def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -
 
 
 def _row_clocks(
-    groups: Sequence[_Group], baseline: int | None, clock: TrainClock | None, steps: Source
+    groups: Sequence[_Group],
+    baseline: int | None,
+    clock: TrainClock | None,
+    steps: Source,
+    paired: bool,
 ) -> dict[int, RowClocks]:
     """The statistics on each clock. Train times that hold start-up are compared with nothing,
     so they have no N0.
     """
-    readers: dict[ClockName, Callable[[_Group], list[float]]] = {
-        "train": lambda group: group.train_seconds,
-        "steady": lambda group: _known(map(partial(seconds_per_sample, source=steps), group.used)),
-        "billable": lambda group: _known(outcome.clocks.billable_seconds for outcome in group.used),
-        "submit_to_end": lambda group: _known(
-            outcome.clocks.submit_to_end_seconds for outcome in group.used
-        ),
+    readers: dict[ClockName, Callable[[Run], float | None]] = {
+        "train": attrgetter("train_seconds"),
+        "steady": lambda run: seconds_per_sample(run.outcome, steps),
+        "billable": attrgetter("outcome.clocks.billable_seconds"),
+        "submit_to_end": attrgetter("outcome.clocks.submit_to_end_seconds"),
     }
     bases: dict[ClockName, int | None] = dict.fromkeys(readers, baseline)
     bases["train"] = None if clock in PHASE_CLOCKS else baseline
     on = {
-        name: clock_statistics({group.nodes: read(group) for group in groups}, bases[name])
+        name: clock_statistics(
+            {group.nodes: group.times(read) for group in groups}, bases[name], paired
+        )
         for name, read in readers.items()
     }
     return {
         group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers})
         for group in groups
     }
-
-
-def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
-    """Steady step time over the global batch, so that counts of different batch sizes compare;
-    None without a batch.
-    """
-    step = _STEP_SECONDS[source](outcome)
-    return (
-        None if step is None or not outcome.global_batch_size else step / outcome.global_batch_size
-    )
 
 
 def _row(
@@ -373,13 +382,14 @@ def _row(
             if not (alone and world and seconds and clocks.train.speedup)
             else alone / (world * seconds)
         ),
-        steady_step_seconds=_middle(map(_STEP_SECONDS[steps], used)),
+        steady_step_seconds=_middle(map(STEP_SECONDS[steps], used)),
         startup_seconds=_middle(map(_startup_seconds, used)),
         data_wait_share=_middle(outcome.metric_number("data_wait_share") for outcome in used),
         phases=_phases(used),
         epochs=_middle(outcome.metric_number("epochs") for outcome in used),
         seconds_to_target=None if None in to_target else _middle(to_target),
         costs=_costs([run.costs for run in used_runs]),
+        cost_spread=_cost_spread(runs),
         final_metric=group.metric,
         parity=verdict,
         flags=(),
@@ -434,6 +444,15 @@ def _costs(each: Sequence[RunCosts]) -> RunCosts:
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
     return RunCosts(**medians)
+
+
+def _cost_spread(runs: Sequence[Run]) -> CostSpread:
+    on_demand = [run for run in runs if not run.outcome.spot]
+    return cost_spread(
+        [run.costs.total_usd for run in runs if run.used],
+        [run.costs.total_usd for run in on_demand],
+        sum(run.outcome.completed for run in on_demand),
+    )
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:

@@ -55,6 +55,8 @@ _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
         re.compile(r"\bexit ?code\W{1,5}(?:137|-9)\b|\bsignal 9\b|\bSIGKILL\b", re.IGNORECASE),
     ),
 )
+# Once a node has failed, the platform on this machine ends the others, and says so in their logs.
+_PLATFORM = re.compile(r"(?:algo-[1-9]\d*: )?\[platform\] ")
 _SAID_CHARACTERS = 200
 
 
@@ -164,7 +166,8 @@ def _blamed(reason: str | None) -> str | None:
 
 def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:
     """Whether a failed job lacked memory, by its reason and its log; None where neither says so."""
-    lines = [*(reason or "").splitlines(), *log]
+    spoken = [*(reason or "").splitlines(), *log]
+    lines = [line for line in spoken if not _PLATFORM.match(line)]
     for memory, words in _SHORTAGES:
         for line in lines:
             if found := words.search(line):

@@ -36,8 +36,8 @@ TrainClock = Literal[
     "measured",
     "throughput",
 ]
-"""Where a train time is from. Of a job, best first: `program`, its metrics.json, run_start to
-run_stop inside the training program; `logged`, the train_seconds of its log, which a metric
+"""Where a train time is from. Of a job, best first: `program`, its metrics.json, which the
+training program writes; `logged`, the train_seconds of its log, which a metric
 definition may have matched; then the platform's Training phase, which holds start-up too: from the
 program's start line on, from its first step on, or whole. Of a table: `measured`, given as it is;
 `throughput`, seconds per sample, the inverse of a given rate.

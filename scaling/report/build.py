@@ -24,7 +24,7 @@ from scaling.analysis.speedup import (
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
-from scaling.report.caveats import find_caveats, find_unmatched
+from scaling.report.caveats import find_caveats
 from scaling.report.evidence import Evidence
 from scaling.report.headline import write_headline
 from scaling.report.model import (
@@ -39,6 +39,7 @@ from scaling.report.model import (
     SweepCosts,
 )
 from scaling.report.sources import at_start_text, is_phase
+from scaling.report.unmatched import find_unmatched
 from scaling.secrets import hide_in_config, hide_secrets
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
@@ -71,7 +72,11 @@ def analyse(
     )
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
-    rows, runs = summarise_runs(outcomes, price, {nodes for nodes, _ in planned}, rules.parity)
+    # By the order that was planned, before any time is seen (docs/statistics.md).
+    paired = config is not None and config.sweep.order == "shuffled"
+    rows, runs = summarise_runs(
+        outcomes, price, {nodes for nodes, _ in planned}, rules.parity, paired
+    )
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
     points = _list_points(runs)
@@ -95,6 +100,7 @@ def analyse(
         policy=conditions.batch_policy,
         policy_label=POLICY_LABELS.get(conditions.batch_policy or "", UNKNOWN_POLICY_LABEL),
         train_clock=clock,
+        ratio_intervals="paired" if paired else "bootstrap",
         baseline=baseline,
         summary=rows,
         points=points,

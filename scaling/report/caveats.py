@@ -8,6 +8,7 @@ from datetime import date, datetime
 from statistics import median
 
 from scaling.analysis.intervals import MIN_REPEATS
+from scaling.analysis.odd_data import find_confounded, find_odd, other_unit
 from scaling.analysis.speedup import is_unconfirmed
 from scaling.formats import (
     counted,
@@ -18,7 +19,7 @@ from scaling.formats import (
     nodes_text,
 )
 from scaling.outcome.attainment import LEAST_ATTAINED, attained_share, is_starved, least_attained
-from scaling.outcome.outcome import OWN_CLOCKS, JobOutcome
+from scaling.outcome.outcome import OWN_CLOCKS
 from scaling.report.evidence import Evidence
 from scaling.report.model import Point, SampleCounts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
@@ -38,29 +39,6 @@ PRICE_AGE_LIMIT_DAYS = 365
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:
     """The caveats that apply, the gravest kind first."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
-
-
-def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """One caveat for each metric definition that found nothing in the log of a job,
-    with the jobs.
-    """
-    jobs: dict[tuple[str, str], list[JobOutcome]] = {}
-    nearest: dict[tuple[str, str], str] = {}
-    for outcome in outcomes:
-        for metric in outcome.unmatched_metrics:
-            jobs.setdefault((metric.name, metric.regex), []).append(outcome)
-            if metric.nearest is not None:
-                nearest.setdefault((metric.name, metric.regex), metric.nearest)
-    for definition, without in jobs.items():
-        name, regex = definition
-        at = join_words(f"{nodes_text(job.nodes)}, repeat {job.repeat}" for job in without)
-        line = nearest.get(definition)
-        like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
-        yield (
-            f"Metric {name} was never printed as its definition has it: {regex!r}"
-            f" (training.metric_definitions) found no number in the log of {at}; {like}. Make the"
-            " expression fit what the program prints, or have it print that."
-        )
 
 
 def _platform(evidence: Evidence) -> Iterator[str]:
@@ -267,16 +245,24 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
         row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS
     ]:
         counts = join_words(sorted({row.n for row in few}))
+        paired = evidence.report.ratio_intervals == "paired"
+        ratio = "95, paired by repeat" if paired else "90 where runs are independent"
         yield (
-            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs a 95 %"
-            " interval is too narrow; at n = 3 that of a speedup holds the truth in about 90 of"
-            " 100 sweeps, that of a time in 75."
+            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs an interval is"
+            " not what 95 % promises. At n = 3 that of a time holds the truth in 75 of 100 sweeps,"
+            f" that of a speedup in about {ratio}; the level stands beside each."
         )
     if spot := [row.nodes for row in evidence.report.summary for _ in range(row.n_spot)]:
         jobs = counted(len(spot), "job")
         yield (
             f"{jobs} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
         )
+
+
+def _odd(evidence: Evidence) -> Iterator[str]:
+    yield from find_confounded(evidence.started)
+    times = evidence.report.train_seconds_by_nodes()
+    yield from find_odd(times, {row.nodes: row.train for row in evidence.report.summary})
 
 
 def _interruptions(evidence: Evidence) -> Iterator[str]:
@@ -306,6 +292,9 @@ def _lost_seconds(point: Point) -> float | None:
 
 
 def _shape(evidence: Evidence) -> Iterator[str]:
+    """Nothing where a count is given in another unit, which explains it."""
+    if other_unit(evidence.report.train_seconds_by_nodes()):
+        return
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
     if superlinear := [row.nodes for row in flagged if not row.superlinear_by_noise]:
         yield (
@@ -475,6 +464,7 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _world,
     _baseline,
     _repeats,
+    _odd,
     _interruptions,
     _shape,
     _policy,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from scaling.report.model import Point, SampleCounts, ScalingReport
@@ -24,6 +25,18 @@ class Evidence:
     @cached_property
     def used(self) -> list[Point]:
         return [point for point in self.report.points if point.used]
+
+    @cached_property
+    def started(self) -> list[int]:
+        """The node count of each used run in the order they were started; empty where that is not
+        known of all.
+        """
+        at = [
+            (datetime.fromisoformat(point.created_at), point.nodes)
+            for point in self.used
+            if point.created_at is not None
+        ]
+        return [nodes for _, nodes in sorted(at)] if len(at) == len(self.used) else []
 
     @cached_property
     def sampled(self) -> list[tuple[int, SampleCounts]]:

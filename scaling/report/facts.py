@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling.analysis.recommend import Basis, Rule
+from scaling.analysis.advice import Basis, Rule
 from scaling.formats import (
     UNKNOWN,
     counted,
@@ -27,11 +27,11 @@ RULE_TEXTS: Mapping[Rule, str] = {
     "deadline": "the cheapest node count that meets the deadline",
 }
 BASIS_TEXTS: Mapping[Basis, str] = {
-    "interval": "the unfavourable bound of each interval",
+    "interval": "the whole of each interval: one with a limit inside it is undecided",
     "point": "point estimates, where fewer than 3 runs have no interval",
 }
 _CLOCK_TEXTS: Mapping[TrainClock, str] = {
-    "program": "program: by metrics.json, inside the training program, run_start to run_stop",
+    "program": "program: by metrics.json, which the training program writes",
     "logged": "logged: by the program's log, train_seconds of its slowest rank",
     **{clock: f"{clock}: {text}" for clock, text in PHASE_HOLDS.items()},
     "measured": "measured: as given",

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from scaling.analysis.counts import cost_change, faster_text, rounded
-from scaling.analysis.recommend import DEADLINE_SCOPE, Recommendation
 from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.analysis.verdicts import not_ruled_out
 from scaling.formats import (
     counted,
     format_percent,
@@ -102,17 +103,20 @@ def _result(
     chosen, base = by_nodes[recommendation.chosen.nodes], by_nodes[baseline.nodes]
     cheapest = _deadline_text(recommendation)
     better = _faster_but(chosen, rows, recommendation)
+    undecided = recommendation.undecided
+    open_ = f"; {not_ruled_out(undecided)}" if undecided else ""
     if chosen is not base:
         advice = (
             f"{_advice(kind, 'Run it on', chosen.nodes)}{cheapest}:"
             f" {_compare(chosen, base, baseline, clock, scaling)}"
         )
-        return f"{advice}; {better}" if better else advice
+        return f"{advice}; {better}{open_}" if better else f"{advice}{open_}"
     relative = ", the relative baseline" if baseline.relative else ""
     advice = (
         f"{_advice(kind, 'Stay on', base.nodes)}{relative} ({_time(baseline, clock)}){cheapest}"
     )
-    return f"{advice}: {better or 'no larger count was faster'}{_repeats_note(rows)}{scaling}"
+    why = better or "no larger count was faster"
+    return f"{advice}: {why}{_repeats_note(rows)}{scaling}{open_}"
 
 
 def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:

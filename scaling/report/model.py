@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price, RunCosts
 from scaling.analysis.fit import Fits
 from scaling.analysis.parity import FinalMetric
-from scaling.analysis.recommend import Recommendation
 from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from scaling.outcome.program_error import ProgramError
@@ -246,6 +246,13 @@ class ScalingReport(Part):
     )
     train_clock: TrainClock | None = Field(
         description="The one clock that every T and S in `summary` is on."
+    )
+    ratio_intervals: Literal["paired", "bootstrap"] = Field(
+        default="bootstrap",
+        description=(
+            "How the intervals of S, E and D are made. paired: by repeat, since the plan shuffles"
+            " the node counts within each; bootstrap: of both sides by themselves."
+        ),
     )
     baseline: Baseline | None = Field(description="null where nothing completed.")
     summary: tuple[SummaryRow, ...] = Field(description="One row per node count, ascending.")

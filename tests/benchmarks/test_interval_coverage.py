@@ -77,3 +77,19 @@ def test_options_that_make_no_interval_are_refused(option, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([option])
     assert message in capsys.readouterr().err
+
+
+def test_runs_in_a_row_cover_less_under_autocorrelated_noise():
+    row = simulate(0.05, 5, 150, 1, "autocorrelated", "in_a_row")
+    shuffled = simulate(0.05, 5, 150, 1, "autocorrelated", "shuffled")
+    assert row.speedup.share < 0.75 < 0.9 < shuffled.paired_speedup.share
+    # Pairs share what drifts, so they are narrower than two sides resampled by themselves.
+    assert shuffled.paired_speedup.mean_relative_width < 0.8 * shuffled.speedup.mean_relative_width
+    assert row.meets_requirement  # asked of independent noise alone
+
+
+@pytest.mark.parametrize("kind", ["slow_host", "session_shift"])
+def test_pairs_of_shuffled_repeats_cover_what_they_say(kind):
+    cell = simulate(0.05, 5, 150, 1, kind)
+    assert 0.9 < cell.paired_speedup.share < 1
+    assert (cell.kind, cell.order) == (kind, "shuffled")

@@ -195,10 +195,15 @@ def mark_curve(
             mark(drawing, row.nodes, y, tip)
 
 
-def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]], label: str) -> None:
-    """A vertical bar with caps from the lower to the upper bound at each node count."""
+def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> None:
+    """A vertical bar with caps from the lower to the upper bound at each node count, called by
+    its level.
+    """
     if not bars:
         return
+    levels = sorted({interval.level for _, interval in bars})
+    ends = dict.fromkeys(f"{level * 100:.0f}" for level in (levels[0], levels[-1]))
+    label = f"{' to '.join(ends)} %"
     middles = [(interval.low + interval.high) / 2 for _, interval in bars]
     reach = [(interval.high - interval.low) / 2 for _, interval in bars]
     drawing.axes.errorbar(
@@ -209,7 +214,7 @@ def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]], label
         ecolor=COLOURS["ink"],
         elinewidth=1.3,
         capsize=4,
-        label=label,
+        label=f"{label} interval",
     )
 
 

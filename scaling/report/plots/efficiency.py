@@ -54,9 +54,7 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, [(row, efficiency, _describe(row)) for row, efficiency in curve], label)
     bars = [(row.nodes, row.train.efficiency_interval) for row, _ in curve]
-    draw_intervals(
-        drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval"
-    )
+    draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None])
     draw_missing(drawing, rows)
     set_node_axis(drawing, rows)
     tops = [interval.high for _, interval in bars if interval is not None]

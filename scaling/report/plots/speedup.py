@@ -57,9 +57,7 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, [(row, speedup, _describe(row)) for row, speedup in curve], label)
     bars = [(row.nodes, row.train.speedup_interval) for row, _ in curve]
-    draw_intervals(
-        drawing, [(nodes, bar) for nodes, bar in bars if bar is not None], "95 % interval"
-    )
+    draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None])
     draw_labels(drawing, [_label(row, speedup, baseline) for row, speedup in curve])
     draw_missing(drawing, rows)
     set_node_axis(drawing, rows, furthest)

@@ -6,8 +6,8 @@ from scaling.analysis.cost import Price
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import UNKNOWN, format_count, format_seconds, format_usd, format_value
 from scaling.report.model import ScalingReport
-from scaling.report.table import Column, Group, TextTable, make_table, titled
-from scaling.report.tables.cells import hidden_note, shown_rows
+from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
+from scaling.report.tables.cells import hidden_note, ranged, shown_rows
 
 
 def costs_table(report: ScalingReport) -> TextTable | None:
@@ -17,7 +17,7 @@ def costs_table(report: ScalingReport) -> TextTable | None:
         return None
     columns: list[Column[SummaryRow]] = [
         Column("N", "nodes", lambda row: format_count(row.nodes)),
-        Column("run", cost_origin(report), lambda row: format_usd(row.costs.run_usd)),
+        Column("run", cost_origin(report), _run_with_interval),
         Column(
             "on demand",
             "the same run on demand",
@@ -49,6 +49,20 @@ def costs_table(report: ScalingReport) -> TextTable | None:
             optional=True,
         ),
         Column(
+            "next run",
+            "19 of 20 next runs cost less, warm pool included",
+            lambda row: format_usd(row.cost_spread.next_run_usd),
+            optional=True,
+        ),
+        Column(
+            "per result",
+            "all attempts over the completed ones, where some did not complete",
+            lambda row: (
+                format_usd(row.cost_spread.usd_per_completed_run) if row.n_failed else UNKNOWN
+            ),
+            optional=True,
+        ),
+        Column(
             "billable",
             "median billed time",
             lambda row: format_seconds(row.clocks.billable.seconds),
@@ -68,8 +82,16 @@ def costs_table(report: ScalingReport) -> TextTable | None:
     )
 
 
-def _total_with_pool(row: SummaryRow) -> str:
-    return format_usd(row.costs.total_usd) if row.costs.warm_pool_usd else UNKNOWN
+def _run_with_interval(row: SummaryRow) -> Cell:
+    """With the interval of its cost, which is the run's own only where no pool was kept."""
+    interval = None if row.costs.warm_pool_usd else row.cost_spread.interval
+    return ranged(row.costs.run_usd, interval, format_usd)
+
+
+def _total_with_pool(row: SummaryRow) -> Cell:
+    if not row.costs.warm_pool_usd:
+        return Cell(UNKNOWN)
+    return ranged(row.costs.total_usd, row.cost_spread.interval, format_usd)
 
 
 def cost_origin(report: ScalingReport) -> str:

@@ -26,7 +26,7 @@ from scaling.report.tables.attempts import MAX_ATTEMPTS_SHOWN, runs_anchor
 from scaling.report.tables.cells import hidden_note, metric_column, ranged, shown_rows, time_unit
 
 _BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "status")
-_COMPACT = ("N", "world", "B", *_BRIEF[1:], "T from")
+_COMPACT = ("N", "world", "B", *_BRIEF[1:-1], "limits", "status", "T from")
 _D_MEANING = "doubling ratio S(N)/S(N/2)"
 _KARP_FLATT_MEANING = (
     "Karp-Flatt serial fraction; falling: one-off cost or a bad baseline; rising: growing overhead"
@@ -223,6 +223,15 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
             return Cell("Baseline")
         return ranged(row.train.speedup, row.train.speedup_interval, format_speedup)
 
+    judged = report.recommendation.judged if report.recommendation is not None else ()
+    answers = {each.nodes: each for each in judged}
+
+    def limits(row: SummaryRow) -> Cell:
+        found = answers.get(row.nodes)
+        if found is None:
+            return Cell(UNKNOWN)
+        return Cell(found.answer, hover=" and ".join(found.problems))
+
     def attained(row: SummaryRow) -> str:
         return format_percent(
             least_attained(run for run in report.points if run.used and run.nodes == row.nodes)
@@ -266,6 +275,13 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         ),
         Column(
             "attained", "of the CPU that its nodes asked for, the least", attained, optional=True
+        ),
+        Column(
+            "limits",
+            "the recommendation's: pass, fail, or undecided where the interval holds one",
+            limits,
+            optional=True,
+            is_text=True,
         ),
         Column("status", "runs and flags", _status_cell, is_text=True),
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from configs.models import RecommendationConfig
 from scaling.analysis.recommend import recommend
 from scaling.analysis.speedup import SummaryRow, summarise
@@ -62,16 +64,47 @@ def test_a_missed_deadline_names_the_fastest_and_by_how_much():
     )
 
 
-def test_a_deadline_is_met_by_the_upper_bound():
+def test_a_deadline_is_met_by_the_next_run_and_not_by_the_median():
+    # The next run of 2 nodes: exp(3.974 + 2.920 x .0904 x sqrt(4/3)) = 72.1 s
     times = {1: [98, 100, 102], 2: [50, 51, 59]}
-    assert advise(times, deadline_seconds=59).basis == "interval"
-    assert chosen(advise(times, deadline_seconds=59)) == 2
-    answer = advise(times, deadline_seconds=55)
-    assert chosen(answer) is None
+    met = advise(times, deadline_seconds=73)
+    assert (chosen(met), met.basis) == (2, "interval")
+    answer = advise(times, {1: 10, 2: 11}, deadline_seconds=65)
+    assert (chosen(answer), answer.not_ruled_out) == (None, (2,))
     assert (
         why_not(answer, 2)
-        == "train time 51.0 s (up to 59.0 s) misses the deadline of 55.0 s by 4.0 s"
+        == "train time 51.0 s meets the deadline of 1 min 5 s, but the next run may take up to"
+        " 1 min 12 s"
     )
+    verdict = answer.judged[1].verdicts[0]
+    assert (verdict.answer, verdict.next_run) == ("undecided", pytest.approx(72.1, abs=0.1))
+    # log(72.1/51)/3.37 = .103 is the spread; log(65/51) is 2.36 times that, and of 5 runs the
+    # bound is 2.34 times the spread away
+    assert [(each.nodes, each.runs, each.usd) for each in verdict.more_runs] == [(2, 2, 22.0)]
+    assert answer.reason.endswith(
+        "at the fastest, 2 nodes, train time 51.0 s meets the deadline of 1 min 5 s, but the next"
+        " run may take up to 1 min 12 s; 2 nodes are not ruled out: about 2 more runs at 2 nodes"
+        " would decide it, for about $22.00."
+    )
+    assert answer.undecided[0].nodes == 2
+    near = advise(times, deadline_seconds=55)
+    assert "even 50 more runs would not decide it at 2 nodes" in near.reason
+    assert advise(times, deadline_seconds=50.9).judged[1].answer == "fail"
+
+
+def test_an_undecided_count_is_named_only_where_it_would_be_preferred():
+    times = {1: [98, 100, 102], 2: [50, 51, 59], 4: [25, 25, 26]}
+    cheap = advise(times, {1: 10, 2: 11, 4: 13}, deadline_seconds=65)
+    assert (chosen(cheap), cheap.not_ruled_out) == (4, (2,))
+    assert "2 nodes are not ruled out" in cheap.reason
+    dear = advise(times, {1: 10, 2: 14, 4: 13}, deadline_seconds=65)
+    assert (chosen(dear), dear.not_ruled_out) == (4, ())
+
+
+def test_one_and_two_runs_are_held_to_a_deadline_by_their_median_and_say_so():
+    answer = advise({1: 100, 2: [50, 54]}, deadline_seconds=53)
+    assert (chosen(answer), answer.basis) == (2, "point")
+    assert answer.reason.endswith("n = 1 and 2 has no interval, so point estimates were judged.")
 
 
 def test_a_deadline_met_only_above_the_budget_names_the_cheapest_in_time():
@@ -141,7 +174,7 @@ def test_waiting_is_held_to_the_deadline_by_its_upper_bound():
     answer = recommend(waiting(runs), RecommendationConfig(deadline_seconds=80))
     assert answer is not None and (chosen(answer), answer.basis) == (None, "interval")
     assert why_not(answer, 2).startswith(
-        "time from submission to end 1 min 11 s (up to 1 min 30 s) misses"
+        "time from submission to end 1 min 11 s meets the deadline of 1 min 20 s, but the next run"
     )
 
 

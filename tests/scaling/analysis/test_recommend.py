@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from configs.models import RecommendationConfig
 from scaling.analysis import counts as counts_module
+from scaling.analysis import deadline as deadline_module
 from scaling.analysis import recommend as recommend_module
+from scaling.analysis import verdicts as verdicts_module
+from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price
 from scaling.analysis.counts import cost_change
-from scaling.analysis.recommend import Recommendation, pareto_front, recommend
+from scaling.analysis.recommend import pareto_front, recommend
 from scaling.analysis.speedup import SummaryRow, summarise
 from scaling.outcome.outcome import Clocks, JobOutcome
 
@@ -90,7 +93,8 @@ def test_reference_row_recommends_its_largest_count_by_point_estimates():
     assert (
         answer.reason
         == "8 nodes is the largest measured count that passes (efficiency at least 75 %, doubling"
-        " ratio at least 1.50); n = 1 has no interval, so point estimates were judged."
+        " ratio at least 1.50); more than 8 nodes were not measured and may pass, too; n = 1 has no"
+        " interval, so point estimates were judged."
     )
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4]
     assert why_not(answer, 4) == "passes too, with fewer nodes than 8"
@@ -181,12 +185,15 @@ def test_relative_baseline_is_the_fallback_and_needs_no_doubling_ratio():
     )
 
 
-def test_three_runs_are_judged_by_the_lower_bound():
+def test_three_runs_are_judged_by_their_interval():
     # Median E(2) = 100/(2 x 62) = .81, but the slowest of three runs against the fastest baseline:
     # 98/(2 x 75) = .65
     answer = advise({1: [98, 100, 102], 2: [60, 62, 75]})
     assert (chosen(answer), answer.basis) == (1, "interval")
-    assert why_not(answer, 2) == "the lower bound of efficiency 81 %, 65 %, is below 75 %"
+    assert why_not(answer, 2) == (
+        "efficiency 81 % (90 %: 65 %–85 %) may reach 75 % or miss it and doubling ratio 1.61"
+        " (90 %: 1.31–1.70) may reach 1.50 or miss it"
+    )
     assert "interval" not in answer.reason
     assert chosen(advise({1: [98, 100, 102], 2: [60, 62, 63]})) == 2
 
@@ -382,8 +389,48 @@ def test_work_grows_with_the_counts_and_not_with_their_pairs(monkeypatch, deadli
         calls.append(number)
         return number
 
-    for module in (counts_module, recommend_module):
+    for module in (counts_module, deadline_module, recommend_module, verdicts_module):
         monkeypatch.setattr(module, "rounded", count)
     recommend(rows, RecommendationConfig(deadline_seconds=deadline))
     pareto_front(rows)
     assert len(calls) < 12 * 300
+
+
+def costs_of(each: Mapping[int, Sequence[float | None]], **changes: Any) -> list[JobOutcome]:
+    """{nodes: cost of each of its runs, negative of a failed one}"""
+    return [
+        JobOutcome(
+            nodes=nodes,
+            repeat=repeat,
+            attempt=1,
+            job_name=f"n{nodes}-{repeat}",
+            status="Failed" if usd is not None and usd < 0 else "Completed",
+            platform_kind="measured",
+            clocks=Clocks(train_seconds=None if usd is not None and usd < 0 else 100 / nodes),
+            train_clock="measured",
+            given_cost_usd=None if usd is None else abs(usd),
+            **changes,
+        )
+        for nodes, costs in each.items()
+        for repeat, usd in enumerate(costs, start=1)
+    ]
+
+
+def test_the_budget_is_held_by_the_next_run_and_not_by_the_median():
+    # The next run of 2 nodes: exp(2.3951 + 2.920 x .0912 x sqrt(4/3)) = $14.92
+    rows = summarise(costs_of({1: [10, 10, 10], 2: [10, 11, 12]}))
+    assert rows[1].cost_spread.next_run_usd == pytest.approx(14.92, abs=0.01)
+    assert (rows[1].cost_spread.interval.low, rows[1].cost_spread.interval.high) == (10, 12)
+    answer = recommend(rows, RecommendationConfig(budget_usd_per_run=12.5))
+    assert answer is not None and (chosen(answer), answer.not_ruled_out) == (1, (2,))
+    assert why_not(answer, 2) == (
+        "run cost $11.00 is within the budget of $12.50, but the next run may cost up to $14.92"
+    )
+    assert chosen(recommend(rows, RecommendationConfig(budget_usd_per_run=15))) == 2
+
+
+def test_what_a_result_costs_counts_the_failed_attempts():
+    rows = summarise(costs_of({1: [10, -6, 10, 10], 2: [None, 5], 4: [-3]}))
+    assert [row.cost_spread.usd_per_completed_run for row in rows] == [12.0, None, None]
+    assert rows[1].cost_spread.next_run_usd is None
+    assert summarise(costs_of({1: [0, 0, 0]}))[0].cost_spread.next_run_usd is None

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from configs.models import ParityConfig
 from scaling.analysis.clocks import karp_flatt
 from scaling.analysis.cost import Price
-from scaling.analysis.speedup import MixedOutcomesError, SummaryRow, baseline_of, summarise
+from scaling.analysis.speedup import (
+    MixedOutcomesError,
+    SummaryRow,
+    baseline_of,
+    summarise,
+    summarise_runs,
+)
 from scaling.formats import format_speedup
 from scaling.outcome.outcome import Clocks, JobOutcome
 
@@ -351,3 +357,16 @@ def test_an_unconfirmed_world_size_is_flagged(make_outcome):
     assert column(rows, "world_size") == [1, None], "one of two runs is no word for both"
     phase = make_outcome(2, 6.0, planned=planned, train_clock="training_phase")
     assert summarise([phase])[0].flags == ("world_size_unconfirmed",)
+
+
+def test_ratios_pair_their_repeats_where_that_was_the_plan(make_outcomes):
+    """A drift over the repeats is in both times of a pair, and in no ratio of theirs."""
+    outcomes = make_outcomes({1: [100, 130, 170], 2: [50, 65, 85]})
+    paired, alone = (summarise_runs(outcomes, paired=given)[0][1].train for given in (True, False))
+    interval = paired.speedup_interval
+    assert (interval.low, interval.high) == pytest.approx((2.0, 2.0))
+    assert paired.doubling_ratio_interval == interval
+    assert alone.speedup_interval.high > 2.5
+    # Repeat 3 has no pair: two are too few, and the method is not changed for that.
+    short = summarise_runs(make_outcomes({1: [100, 130, 170], 2: [50, 65]}), paired=True)[0][1]
+    assert short.train.speedup_interval is None

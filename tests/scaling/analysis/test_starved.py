@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from configs.models import RecommendationConfig
-from scaling.analysis.recommend import Recommendation, recommend
+from scaling.analysis.advice import Recommendation
+from scaling.analysis.recommend import recommend
 from scaling.analysis.speedup import summarise
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not

@@ -125,21 +125,22 @@ def test_the_slurm_script_writes_a_table(tmp_path):
     command(
         tmp_path,
         "sbatch",
-        'for option; do [[ $option == --nodes=* ]] && echo "70${option#--nodes=};cluster"; done',
+        'for option; do [[ $option == --nodes=* ]] && echo "${option#--nodes=}" >> submitted; done;'
+        ' echo "70$(wc -l < submitted);cluster"',
     )
     rows = [
-        "701_1|1|5961|COMPLETED",
-        "701_1.batch|1|5961|COMPLETED",
-        "701_1.0|1|5940|COMPLETED",
-        "702_1|2|3322|COMPLETED",
-        "702_1.0|2|3300|COMPLETED",
-        "702_2|2|31|NODE_FAIL",
-        "702_2.0|2|30|CANCELLED",
-        "702_3|2|0|CANCELLED by 1000",
+        "701|1|5961|COMPLETED",
+        "701.batch|1|5961|COMPLETED",
+        "701.0|1|5940|COMPLETED",
+        "702|2|3322|COMPLETED",
+        "702.0|2|3300|COMPLETED",
+        "703|2|31|NODE_FAIL",
+        "703.0|2|30|CANCELLED",
+        "704|2|0|CANCELLED by 1000",
     ]
     lines = "\n".join(rows)
-    command(tmp_path, "sacct", f"[[ $1 == --jobs=701,702 ]] && cat <<'EOF'\n{lines}\nEOF")
-    table = run(tmp_path, ["bash", "-euc", blocks("bash", SLURM)[0]], counts="1 2")
+    command(tmp_path, "sacct", f"[[ $1 == --jobs=701,702,703,704 ]] && cat <<'EOF'\n{lines}\nEOF")
+    table = run(tmp_path, ["bash", "-euc", blocks("bash", SLURM)[0]], counts="1 2", repeats="1 2")
     assert table.splitlines() == [
         "nodes,train_seconds,billable_seconds,status",
         "1,5940,5961,Completed",
@@ -148,6 +149,9 @@ def test_the_slurm_script_writes_a_table(tmp_path):
         "2,,,Stopped",
     ]
     assert len(read_measured(table)) == 4
+    # Each repeat is a pass over all counts
+    submitted = (tmp_path / "submitted").read_text().split()
+    assert sorted(submitted[:2]) == sorted(submitted[2:]) == ["1", "2"]
 
 
 def test_the_ray_script_writes_a_table(tmp_path):

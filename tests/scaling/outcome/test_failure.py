@@ -182,6 +182,7 @@ def test_memory_that_ran_out_is_read_from_what_was_said(text, memory):
         "memory 12 GiB of 16",
         "Signal 15 (SIGTERM)",
         "port 137 in use",
+        "algo-1: [platform] SIGKILL to the node's processes",
     ],
 )
 def test_other_ends_are_no_lack_of_memory(text):

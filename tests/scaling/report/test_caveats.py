@@ -53,7 +53,9 @@ def test_a_clean_sweep_on_aws_has_no_caveat(make_outcomes, make_report):
                 steady_step_seconds=0.05,
             ),
         )
-        for o in make_outcomes({1: [40, 41, 42, 40, 41], 2: [21, 22, 22, 21, 22]}, **clocks)
+        for o in make_outcomes(
+            {1: [40.2, 41.1, 42.3, 40.4, 41.5], 2: [21.3, 22.4, 22.1, 21.2, 22.6]}, **clocks
+        )
     ]
     assert make_report(outcomes, price=PRICE).caveats == ()
 
@@ -259,7 +261,7 @@ def test_shape_repeats_and_price(make_outcomes, make_report):
 def test_few_repeats_are_told_with_what_their_intervals_are_worth(make_outcomes, make_report):
     report = make_report(make_outcomes({1: [40, 41, 42], 2: [21, 22], 4: [10] * 5}))
     assert has(report, "n = 2 at 2 nodes: no interval from repeats")
-    assert has(report, "n = 3 at 1 node: with so few runs a 95 % interval is too narrow")
+    assert has(report, "n = 3 at 1 node: with so few runs an interval is not what 95 % promises")
 
 
 def test_what_the_program_used_instead_of_what_it_was_given(make_outcome, make_report):
@@ -425,3 +427,33 @@ def test_a_metric_that_was_never_printed_is_named_with_its_jobs_and_the_nearest_
     )
     assert "'loss (.)'" in second and "of 1 node, repeat 1; no line there is like it. " in second
     assert not any("never printed" in other for other in others)
+
+
+def test_an_order_that_can_not_be_told_from_time_is_a_caveat(make_outcomes, make_report):
+    def at(minutes: list[int], **known):
+        outcomes = make_outcomes({1: [40.1, 41.2], 2: [20.1, 21.2]})
+        return make_report(
+            [
+                replace(each, created_at=f"2026-01-02T03:{minute:02}:00+00:00")
+                for each, minute in zip(outcomes, minutes, strict=True)
+            ]
+        )
+
+    assert has(at([1, 2, 3, 4]), "Order and time can't be told apart")
+    assert not has(at([1, 4, 2, 3]), "Order and time")
+    assert not has(make_report(make_outcomes({1: [40.1, 41.2], 2: [20.1, 21.2]})), "Order and time")
+
+
+def test_what_few_runs_promise_is_said_by_the_method(benchmark_config, make_outcomes, make_report):
+    outcomes = make_outcomes({1: [40.1, 41.2, 40.6], 2: [20.1, 21.2, 20.5]})
+    assert has(make_report(outcomes), "that of a speedup in about 90 where runs are independent")
+    paired = make_report(outcomes, config=benchmark_config)
+    assert paired.ratio_intervals == "paired"
+    assert has(paired, "that of a speedup in about 95, paired by repeat")
+
+
+def test_a_unit_mistake_is_not_blamed_on_the_network(make_outcomes, make_report):
+    times = {1: 100.5, 2: 51.2 * 1000, 4: 26.3}
+    report = make_report(make_outcomes(times))
+    assert has(report, "Another unit at 2 nodes?")
+    assert not has(report, "exchanging gradients") and not has(report, "Superlinear")

@@ -97,14 +97,18 @@ def test_markers_show_their_values_on_hover(priced):
 
 def test_hover_shows_the_interval(make_outcomes, make_report):
     report = make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]}))
-    assert "2 nodes: 2.0x [1.9x, 2.1x] (n = 3)" in tips(svgs(report)["speedup"])
+    assert "2 nodes: 2.0x [1.9x, 2.1x] (90 %) (n = 3)" in tips(svgs(report)["speedup"])
 
 
 def test_intervals_are_drawn_from_three_repeats_on(make_outcomes, make_report):
     for repeats, drawn in (([40, 41], False), ([40, 41, 42], True)):
         plots = svgs(make_report(make_outcomes({1: repeats, 2: [each / 2 for each in repeats]})))
         for kind in ("speedup", "efficiency"):
-            assert ("95 % interval" in texts(plots[kind])) is drawn
+            assert ("90 % interval" in texts(plots[kind])) is drawn
+    times = {1: [40, 41, 42, 43, 44], 2: [20, 21, 22, 20, 21]}
+    mixed = svgs(make_report(make_outcomes({**times, 4: [10, 11, 12]})))
+    assert "90 to 95 % interval" in texts(mixed["speedup"])
+    assert "95 % interval" in texts(svgs(make_report(make_outcomes(times)))["speedup"])
 
 
 def test_svg_file_stands_alone_on_white(priced):

@@ -54,11 +54,11 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
 
     table = main_table(make_report([run(1, 100.0), run(2, 60.0)], price=PRICE))
     assert headings(table) == [
-        *("N", "n", "T", "S", "E", "D", "e", "cost", "cost/epoch", "status"),
+        *("N", "n", "T", "S", "E", "D", "e", "cost", "cost/epoch", "limits", "status"),
         *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy", "T from"),
     ]
     assert [str(cell) for cell in table.rows[1].cells] == [
-        *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "ok"),
+        *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "pass", "ok"),
         *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9", "metrics.json"),
     ]
     assert column(table, "S") == ["Baseline", "1.7x"]
@@ -69,7 +69,7 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
 
 def test_columns_nobody_knows_are_left_out(make_outcomes, make_report):
     table = main_table(make_report(make_outcomes({1: 40, 2: 21})))
-    assert headings(table) == ["N", "n", "T", "S", "E", "D", "e", "status", "T from"]
+    assert headings(table) == ["N", "n", "T", "S", "E", "D", "e", "limits", "status", "T from"]
 
 
 def test_efficiency_against_one_process_is_shown_where_nodes_have_several(
@@ -85,8 +85,8 @@ def test_intervals_stand_beside_their_value_and_say_a_level_below_95(make_outcom
         "41.0 s [40.0 s, 42.0 s] (75 %)",
         "20.5 s [20.0 s, 21.0 s] (75 %)",
     ]
-    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x]"]
-    assert column(table, "E")[1] == "100 % [95 %, 105 %]"
+    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90 %)"]
+    assert column(table, "E")[1] == "100 % [95 %, 105 %] (90 %)"
     assert table.caption.endswith(
         "95 % interval from repeats, or of the level in brackets. T from metrics.json."
     )
@@ -399,3 +399,18 @@ def test_a_warm_pool_adds_the_total_that_a_choice_is_judged_by(make_outcome, mak
         ["$1.00"],
         ["$3.00"],
     ]
+
+
+def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcome, make_report):
+    outcomes = [
+        make_outcome(n, 40.0 / n, repeat, given_cost_usd=usd)
+        for n, costs in {1: (10.0, 11.0, 12.0), 2: (10.0, 10.0, 10.0)}.items()
+        for repeat, usd in enumerate(costs, start=1)
+    ]
+    table = costs_table(make_report([*outcomes, make_outcome(2, repeat=4, given_cost_usd=6.0)]))
+    assert column(table, "run") == [
+        "$11.00 [$10.00, $12.00] (75 %)",
+        "$10.00 [$10.00, $10.00] (75 %)",
+    ]
+    assert column(table, "next run") == ["$14.92", "$10.00"]
+    assert column(table, "per result") == ["–", "$12.00"]

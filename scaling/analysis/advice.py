@@ -1,0 +1,135 @@
+"""What a recommendation is, and the words that both of its rules share
+(docs/recommendation.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from scaling.analysis.counts import MeasuredCount, cost_change, faster_text
+from scaling.analysis.intervals import MIN_REPEATS, Interval
+from scaling.analysis.verdicts import JudgedCount, not_ruled_out
+from scaling.formats import format_percent, format_ratio, format_seconds, join_words, nodes_text
+from scaling.parts import Part
+
+Rule = Literal["efficiency", "deadline"]
+Basis = Literal["interval", "point"]
+DeadlineClock = Literal["submit_to_end", "train"]
+# What a time held against a deadline includes.
+DEADLINE_SCOPE: dict[DeadlineClock, str] = {
+    "submit_to_end": "waiting included",
+    "train": "start-up not included",
+}
+
+
+class Choice(Part):
+    """A node count and what speaks for or against it."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    reason: str = Field(
+        description="Its numbers against the baseline; of a rejected count why it was not chosen."
+    )
+
+
+class Recommendation(Part):
+    """The node count to run on. `chosen` and `rejected` together are the measured counts."""
+
+    rule: Rule = Field(
+        description=(
+            "efficiency: the largest count that is efficient enough;"
+            " deadline: the cheapest that meets it."
+        )
+    )
+    deadline_clock: DeadlineClock | None = Field(
+        default=None,
+        description=(
+            "What the deadline was held against. submit_to_end: from submission to end, waiting"
+            " included, where every used run knows it; train: the train time, start-up not"
+            " included. Null under the rule efficiency."
+        ),
+    )
+    basis: Basis = Field(
+        description=(
+            "interval: every count was judged by its interval, for a deadline by the prediction"
+            " bound of the next run; point: some by its point estimate, since fewer than 3 runs"
+            " have no interval."
+        )
+    )
+    chosen: Choice | None = Field(
+        description="The recommended count, which passes every limit; null where none does."
+    )
+    runner_up: Choice | None = Field(
+        description="The next best by the same rule; it stands in `rejected` too."
+    )
+    rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
+    judged: tuple[JudgedCount, ...] = Field(
+        default=(), description="Every measured count against every limit, ascending."
+    )
+    not_ruled_out: tuple[int, ...] = Field(
+        default=(),
+        description=(
+            "Undecided node counts that the rule would prefer to the chosen one if they passed."
+        ),
+    )
+    larger_may_pass: bool = Field(
+        default=False,
+        description="The largest measured count is chosen, so a larger one may pass, too.",
+    )
+    reason: str = Field(description="One sentence: why the chosen count, or why none.")
+
+    @property
+    def undecided(self) -> list[JudgedCount]:
+        """What was judged of the counts that are not ruled out."""
+        return [each for each in self.judged if each.nodes in self.not_ruled_out]
+
+
+def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
+    """The count with its numbers against the baseline."""
+    if count is None:
+        return None
+    if count is base:
+        return Choice(nodes=count.nodes, reason=f"the baseline, {format_seconds(count.seconds)}")
+    parts = [f"{faster_text(count.row.train.speedup)} {nodes_text(base.nodes)}"]
+    if change := cost_change(count.row, base.row):
+        parts.append(change)
+    parts.append(f"efficiency {format_percent(count.efficiency)}")
+    if count.doubling_ratio is not None:
+        parts.append(f"doubling ratio {format_ratio(count.doubling_ratio)}")
+    return Choice(nodes=count.nodes, reason=", ".join(parts))
+
+
+def rejected_of(
+    judged: Sequence[JudgedCount], chosen: MeasuredCount | None, outdone: Mapping[int, str]
+) -> tuple[Choice, ...]:
+    """All but the chosen: what is wrong with each, or how the chosen one outdoes it."""
+    return tuple(
+        Choice(nodes=each.nodes, reason=" and ".join(each.problems) or outdone[each.nodes])
+        for each in judged
+        if chosen is None or each.nodes != chosen.nodes
+    )
+
+
+def basis_of(intervals: Sequence[Interval | float | None]) -> Basis:
+    return "point" if None in intervals else "interval"
+
+
+def undecided_notes(undecided: Sequence[JudgedCount]) -> list[str]:
+    """What is not ruled out, and what would decide it; nothing where all is decided."""
+    return [not_ruled_out(undecided)] if undecided else []
+
+
+def few_runs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
+    """Which counts have too few runs for an interval."""
+    few = [count for count in measured if count.row.n < MIN_REPEATS]
+    if not few:
+        return []
+    repeats = join_words(sorted({count.row.n for count in few}))
+    where = "" if len(few) == len(measured) else f" (at {join_words(count.nodes for count in few)})"
+    return [f"n = {repeats}{where} has no interval, so point estimates were judged"]
+
+
+def sentence(clause: str, *notes: str) -> str:
+    return "; ".join([clause, *notes]) + "."

@@ -1,0 +1,194 @@
+"""The rule "deadline": the cheapest measured node count that meets it (docs/recommendation.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from configs.models import RecommendationConfig
+from scaling.analysis.advice import (
+    DEADLINE_SCOPE,
+    DeadlineClock,
+    Recommendation,
+    basis_of,
+    choice_of,
+    few_runs_notes,
+    rejected_of,
+    sentence,
+    undecided_notes,
+)
+from scaling.analysis.clocks import ClockStatistics
+from scaling.analysis.counts import MeasuredCount, rounded
+from scaling.analysis.verdicts import (
+    JudgedCount,
+    Verdict,
+    at_most,
+    is_comparable,
+    is_within_budget,
+    judged_count,
+    just,
+)
+from scaling.formats import format_seconds, format_usd, nodes_text
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The limit and the clock it holds on."""
+
+    limit_seconds: float
+    clock: DeadlineClock
+
+    def times(self, count: MeasuredCount) -> ClockStatistics:
+        return count.row.clocks.submit_to_end if self.clock == "submit_to_end" else count.row.train
+
+    def seconds(self, count: MeasuredCount) -> float:
+        return self.times(count).seconds or count.seconds
+
+    def next_run_seconds(self, count: MeasuredCount) -> float | None:
+        return self.times(count).next_run_seconds
+
+    @property
+    def asked(self) -> str:
+        limit, scope = format_seconds(self.limit_seconds), DEADLINE_SCOPE[self.clock]
+        if self.clock == "submit_to_end":
+            return f"ends within {limit} of its submission ({scope})"
+        return f"trains within {limit} ({scope})"
+
+
+def recommend_by_deadline(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig, limit_seconds: float
+) -> Recommendation:
+    """The cheapest of the measured counts that pass; the first of them is the baseline."""
+    deadline = Deadline(limit_seconds, deadline_clock(measured))
+    judged = [
+        judged_count(
+            count.nodes,
+            (is_comparable(count), _is_in_time(count, deadline), is_within_budget(count, goals)),
+        )
+        for count in measured
+    ]
+    answers = {each.nodes: each.answer for each in judged}
+    eligible = [count for count in measured if answers[count.nodes] == "pass"]
+    possible = [count for count in measured if answers[count.nodes] != "fail"]
+    priced = all(count.usd is not None for count in possible)
+    ranked = _cheapest_first(eligible, priced)
+    chosen = ranked[0] if ranked else None
+    first = _cheapest_first(possible, priced)
+    preferred = first[: first.index(chosen)] if chosen is not None else first
+    open_ = {count.nodes for count in preferred}
+    undecided = [each for each in judged if each.nodes in open_]
+    return Recommendation(
+        rule="deadline",
+        deadline_clock=deadline.clock,
+        basis=basis_of([deadline.next_run_seconds(count) for count in measured]),
+        chosen=choice_of(chosen, measured[0]),
+        runner_up=choice_of(ranked[1] if len(ranked) > 1 else None, measured[0]),
+        rejected=rejected_of(
+            judged,
+            chosen,
+            {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked},
+        ),
+        judged=tuple(judged),
+        not_ruled_out=tuple(each.nodes for each in undecided),
+        reason=_reason(measured, judged, undecided, chosen, priced, goals, deadline),
+    )
+
+
+def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
+    """What a person waits, where every used run knows it, else the train time:
+    the two are never mixed.
+    """
+    known = all(count.row.clocks.submit_to_end.n == count.row.n for count in measured)
+    return "submit_to_end" if known else "train"
+
+
+def _cheapest_first(counts: Sequence[MeasuredCount], priced: bool) -> list[MeasuredCount]:
+    return sorted(
+        counts,
+        key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes),
+    )
+
+
+def _is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
+    """The next run's time against the deadline."""
+    seconds, most = deadline.seconds(count), deadline.next_run_seconds(count)
+    limit = deadline.limit_seconds
+    is_wait = deadline.clock == "submit_to_end"
+    time = f"{'time from submission to end' if is_wait else 'train time'} {format_seconds(seconds)}"
+    shown = f"the deadline of {format_seconds(limit)}"
+    return at_most(
+        "deadline",
+        count,
+        seconds,
+        most,
+        limit,
+        above=f"{time} misses {shown} by {format_seconds(seconds - limit)}",
+        unsure=f"{time} meets {shown}, but the next run may take up to {format_seconds(most)}",
+    )
+
+
+def _spent(count: MeasuredCount, priced: bool) -> float:
+    """USD of a run, or where costs are not known its node-seconds."""
+    return count.usd if priced and count.usd is not None else count.nodes * count.seconds
+
+
+def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> str:
+    spent, least = _spent(count, priced), _spent(chosen, priced)
+    what, text = (count.cost_name, format_usd) if priced else ("node-time", format_seconds)
+    shown, limit = text(spent), text(least)
+    if rounded(spent) == rounded(least):
+        return (
+            f"{what} {shown} is that of {nodes_text(chosen.nodes)},"
+            " and the train time is not shorter"
+        )
+    return f"{what} {shown} is {just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
+
+
+def _reason(
+    measured: Sequence[MeasuredCount],
+    judged: Sequence[JudgedCount],
+    undecided: Sequence[JudgedCount],
+    chosen: MeasuredCount | None,
+    priced: bool,
+    goals: RecommendationConfig,
+    deadline: Deadline,
+) -> str:
+    asked = deadline.asked
+    if goals.budget_usd_per_run is not None:
+        asked += f" for at most {format_usd(goals.budget_usd_per_run)}"
+    notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
+    if chosen is not None:
+        if not priced:
+            notes = [
+                "not every run cost is known, so the least node-time counts as cheapest",
+                *notes,
+            ]
+        return sentence(
+            f"{nodes_text(chosen.nodes)} is the cheapest measured count that {asked}", *notes
+        )
+    return sentence(f"No measured count {asked}; {_nearest(measured, judged, deadline)}", *notes)
+
+
+def _nearest(
+    measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
+) -> str:
+    """The count that comes nearest to passing, and what it lacks."""
+    verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
+    trained = [count for count in measured if count.counts]
+    in_time = [count for count in trained if verdicts[count.nodes]["deadline"].answer == "pass"]
+    if in_time:
+        nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))
+        return (
+            f"at the cheapest in time, {nodes_text(nearest.nodes)},"
+            f" {verdicts[nearest.nodes]['budget'].reason}"
+        )
+    fastest = min(
+        trained,
+        key=lambda count: (
+            deadline.next_run_seconds(count) or deadline.seconds(count),
+            count.nodes,
+        ),
+    )
+    return (
+        f"at the fastest, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
+    )

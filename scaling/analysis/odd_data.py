@@ -1,0 +1,153 @@
+"""Times that look unlike measurements: what is odd about them, and what to do, in words.
+
+docs/statistics.md, "Odd data". Nothing is left out or corrected for it: that is the
+reader's choice.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from scaling.analysis.clocks import ClockStatistics
+from scaling.analysis.intervals import MIN_REPEATS
+from scaling.formats import format_ratio, format_seconds, join_words, nodes_text
+
+# A rounding of half a second on either side is then more than 1 % of the time.
+COARSE_SECONDS = 100
+# No network and no cache makes one doubling so much better or worse; minutes for seconds and
+# milliseconds for seconds do.
+UNIT_FACTOR = 20
+# One of three runs that is this many times as far from the middle one as the third is, and 5 % off.
+OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
+# Of 5 runs in order, all later ones being slower happens by chance in 1 of 120 orders.
+DRIFT_FROM_REPEATS = 4
+DRIFT_SHARE = 0.02
+
+Times = Mapping[int, Sequence[float]]
+"""Node count -> seconds of its used runs, in order of the repeats."""
+
+
+def find_odd(times: Times, statistics_at: Mapping[int, ClockStatistics]) -> Iterator[str]:
+    """One sentence for each oddity; `statistics_at` are those of the same times."""
+    yield from _coarse(times)
+    yield from _without_spread(times)
+    yield from _unit_mistakes(times)
+    yield from _fast_after_slow(statistics_at)
+    yield from _outliers(times)
+    yield from _drift(times)
+
+
+def _coarse(times: Times) -> Iterator[str]:
+    values = [seconds for at in times.values() for seconds in at]
+    repeated = any(len(at) >= MIN_REPEATS for at in times.values())
+    if repeated and all(seconds == round(seconds) for seconds in values):
+        shortest = min(values)
+        if shortest < COARSE_SECONDS:
+            yield (
+                f"Whole seconds: every time is one, and the shortest is {format_seconds(shortest)},"
+                " so rounding hides differences of more than 1 %. Give the times with decimals."
+            )
+
+
+def _without_spread(times: Times) -> Iterator[str]:
+    same = [nodes for nodes, at in times.items() if len(at) >= MIN_REPEATS and min(at) == max(at)]
+    if same:
+        yield (
+            f"No variance at {_nodes(same)}: all runs took exactly as long as each other, which"
+            " measured times do not. Intervals there are too narrow or a single number; see whether"
+            " one run was given several times, or the times were rounded."
+        )
+
+
+def _unit_mistakes(times: Times) -> Iterator[str]:
+    for nodes, factor in other_unit(times).items():
+        yield (
+            f"Another unit at {nodes_text(nodes)}? Its times are about {factor:.0f} times off those"
+            " of the counts beside it, which no network does: minutes for seconds are 60,"
+            " milliseconds 1000. See the times of that count before anything else here is read."
+        )
+
+
+def other_unit(times: Times) -> dict[int, float]:
+    """Node counts whose node-time is far from that of the two nearest counts, in the same
+    direction, and by what factor.
+    """
+    counts = sorted(times)
+    spent = {nodes: nodes * statistics.median(times[nodes]) for nodes in counts}
+    odd: dict[int, float] = {}
+    for index, nodes in enumerate(counts) if len(counts) > 2 else ():
+        first = min(max(index - 1, 0), len(counts) - 3)
+        ratios = [spent[nodes] / spent[o] for o in counts[first : first + 3] if o != nodes]
+        if min(ratios) > UNIT_FACTOR or max(ratios) < 1 / UNIT_FACTOR:
+            odd[nodes] = max(ratios[0], 1 / ratios[0])
+    return odd
+
+
+def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[str]:
+    found = [
+        (nodes, at.doubling_ratio)
+        for nodes, at in statistics_at.items()
+        if at.doubling_ratio is not None
+        and at.efficiency is not None
+        and (2 if at.doubling_ratio_interval is None else at.doubling_ratio_interval.low) >= 2
+        and at.doubling_ratio > 2.1
+        and at.efficiency < 1
+    ]
+    for nodes, ratio in found:
+        half = nodes_text(nodes // 2)
+        yield (
+            f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above the 2 that twice"
+            f" the nodes can give, with an efficiency below 100 %: it is {half} that were slow, or"
+            f" {nodes_text(nodes)} that did less work. Repeat {half} before the ratio is believed."
+        )
+
+
+def _outliers(times: Times) -> Iterator[str]:
+    for nodes, at in times.items():
+        if len(at) != MIN_REPEATS:
+            continue
+        low, middle, high = sorted(at)
+        below, above = middle - low, high - middle
+        far, odd = max((below, low), (above, high))
+        if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
+            yield (
+                f"One outlier of three at {nodes_text(nodes)}: {format_seconds(odd)} against a"
+                f" median of {format_seconds(middle)}. The median leaves it aside, the interval"
+                " does not; look at that run's log, and repeat the count at least twice."
+            )
+
+
+def _drift(times: Times) -> Iterator[str]:
+    """Runs that get slower, or faster, from each repeat to the next, at every such count."""
+    long = {nodes: at for nodes, at in times.items() if len(at) >= DRIFT_FROM_REPEATS}
+    steps = [later - earlier for at in long.values() for earlier, later in pairwise(at)]
+    far = [at for at in long.values() if abs(at[-1] / at[0] - 1) > DRIFT_SHARE]
+    if steps and len(far) == len(long):
+        way = "slower" if min(steps) > 0 else "faster" if max(steps) < 0 else None
+        if way is not None:
+            yield (
+                f"Drift: at {_nodes(list(long))} every repeat was {way} than the one before, so the"
+                " machine or the data changed while the sweep ran. Find out what did; run the"
+                " sweep again with sweep.order shuffled, which keeps a drift out of the ratios."
+            )
+
+
+def find_confounded(order: Sequence[int]) -> Iterator[str]:
+    """A sentence where order and time can't be told apart; `order` has the node count of each used
+    run as they were started.
+    """
+    blocks = 1 + sum(a != b for a, b in pairwise(order))
+    counts = set(order)
+    if len(counts) > 1 and blocks == len(counts) < len(order):
+        yield (
+            "Order and time can't be told apart: the runs of each node count were made in a row, so"
+            " a machine that got slower or faster meanwhile looks like a node count that is."
+            " Intervals are too narrow then (docs/statistics.md). Make one pass over all counts per"
+            " repeat, shuffled (sweep.order)."
+        )
+
+
+def _nodes(counts: Sequence[int]) -> str:
+    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"

@@ -1,0 +1,392 @@
+"""A node count against one limit: pass, fail, or undecided where its runs can't tell which.
+
+docs/recommendation.md, "Three answers".
+
+A limit is passed where the whole interval holds it, and failed where no part of it does. An
+interval with the limit inside decides nothing, and how many more runs would is estimated from the
+spread seen so far. Where there is no interval the value itself passes or fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from configs.models import RecommendationConfig
+from scaling.analysis.counts import MeasuredCount, rounded
+from scaling.analysis.intervals import Interval, prediction_factor
+from scaling.formats import (
+    counted,
+    format_percent,
+    format_ratio,
+    format_usd,
+    join_words,
+    nodes_text,
+)
+from scaling.parts import Part
+
+Answer = Literal["pass", "fail", "undecided"]
+Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]
+# Beyond this a count is as good as on its limit, and what it would cost to tell is no advice.
+MOST_MORE_RUNS = 50
+
+
+class MoreRuns(Part):
+    """Runs to add at one node count."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    runs: int = Field(description="How many more, about.")
+    usd: float | None = Field(description="What they would cost by the median run; null: unknown.")
+
+
+class Verdict(Part):
+    """One node count against one limit."""
+
+    criterion: Criterion = Field(
+        description=(
+            "efficiency, doubling_ratio: at least the limit; faster: than every smaller count;"
+            " deadline, budget: at most the limit; comparable: given only where its time is no"
+            " time to train of the baseline's model, or no measurement."
+        )
+    )
+    answer: Answer = Field(
+        description="undecided: the limit lies inside the interval, so the runs can't tell."
+    )
+    value: float | None = Field(description="What was judged; null: unknown.")
+    limit: float | None = Field(description="What it was held against; null: it has no number.")
+    interval: Interval | None = Field(
+        description="The interval it was judged by; null: by the value itself."
+    )
+    next_run: float | None = Field(
+        default=None,
+        description=(
+            "Of deadline and budget: the upper 95 % prediction bound of the next run that it was"
+            " judged by; null: by the median itself."
+        ),
+    )
+    reason: str | None = Field(description="Why it does not pass; null where it passes.")
+    more_runs: tuple[MoreRuns, ...] = Field(
+        default=(),
+        description=(
+            "About how many more runs would decide it, by the spread seen so far; empty where it"
+            f" is decided, and where even {MOST_MORE_RUNS} at a count would not."
+        ),
+    )
+
+
+class JudgedCount(Part):
+    """One measured node count against all limits."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    answer: Answer = Field(
+        description="fail where one limit is failed, else undecided where one is, else pass."
+    )
+    verdicts: tuple[Verdict, ...] = Field(
+        description="One per limit that applies to it; the baseline has no efficiency to hold."
+    )
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it does not pass: by the limits that it fails, else by those left undecided."""
+        return [
+            verdict.reason or ""
+            for verdict in self.verdicts
+            if verdict.answer == self.answer != "pass"
+        ]
+
+    @property
+    def more_runs(self) -> tuple[MoreRuns, ...]:
+        """Runs that would decide all of its limits; empty where one can't be decided so."""
+        open_ = [verdict.more_runs for verdict in self.verdicts if verdict.answer == "undecided"]
+        return merge_runs(open_) if all(open_) else ()
+
+
+def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
+    """All that was judged of a count; None among the verdicts: the limit does not apply."""
+    known = tuple(verdict for verdict in verdicts if verdict is not None)
+    answers = {verdict.answer for verdict in known}
+    worst: Answer = next((each for each in ("fail", "undecided") if each in answers), "pass")
+    return JudgedCount(nodes=nodes, answer=worst, verdicts=known)
+
+
+def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
+    """The most that is asked for at each node count: one run serves every limit."""
+    most: dict[int, MoreRuns] = {}
+    for each in (run for runs in needed for run in runs):
+        if each.nodes not in most or each.runs > most[each.nodes].runs:
+            most[each.nodes] = each
+    return tuple(most[nodes] for nodes in sorted(most))
+
+
+def total_usd(needed: Sequence[MoreRuns]) -> float | None:
+    """What all of these runs would cost; None where one cost is unknown."""
+    costs = [each.usd for each in needed if each.usd is not None]
+    return sum(costs) if costs and len(costs) == len(needed) else None
+
+
+def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
+    """8 nodes are not ruled out: about 6 more runs each at 1 and 8 nodes would decide it, for
+    about $120.00.
+    """
+    is_one = [each.nodes for each in undecided] == [1]
+    text = f"{_at(each.nodes for each in undecided)} {'is' if is_one else 'are'} not ruled out"
+    needed = merge_runs(each.more_runs for each in undecided)
+    parts = []
+    if needed:
+        usd = total_usd(needed)
+        cost = "" if usd is None else f", for about {format_usd(usd)}"
+        parts.append(f"about {_runs_text(needed)} would decide it{cost}")
+    if hopeless := [each.nodes for each in undecided if not each.more_runs]:
+        parts.append(f"even {MOST_MORE_RUNS} more runs would not decide it at {_at(hopeless)}")
+    return f"{text}: {', and '.join(parts)}"
+
+
+def _runs_text(needed: Sequence[MoreRuns]) -> str:
+    """6 more runs each at 1 and 8 nodes; 2 more runs at 1 node and 6 at 8 nodes."""
+    by_runs: dict[int, list[int]] = {}
+    for each in needed:
+        by_runs.setdefault(each.runs, []).append(each.nodes)
+    texts = []
+    for index, (runs, nodes) in enumerate(by_runs.items()):
+        what = str(runs) if index else counted(runs, "more run")
+        texts.append(f"{what}{' each' if len(nodes) > 1 else ''} at {_at(nodes)}")
+    return join_words(texts)
+
+
+def _at(counts: Iterable[int]) -> str:
+    nodes = list(counts)
+    return nodes_text(nodes[0]) if len(nodes) == 1 else f"{join_words(nodes)} nodes"
+
+
+def is_comparable(count: MeasuredCount) -> Verdict | None:
+    """A failed verdict where its time can't be compared with the others; None where it can."""
+    reasons = ([] if count.is_same_model else [_UNLIKE_BASELINE]) + (
+        [STARVED] if count.starved else []
+    )
+    if not reasons:
+        return None
+    return Verdict(
+        criterion="comparable",
+        answer="fail",
+        value=None,
+        limit=None,
+        interval=None,
+        reason=" and ".join(reasons),
+    )
+
+
+def is_efficient(
+    count: MeasuredCount, base: MeasuredCount, goals: RecommendationConfig
+) -> Verdict | None:
+    """E against its limit; None at the baseline, where E is 1 by definition."""
+    if count is base:
+        return None
+    interval = count.row.train.efficiency_interval
+    return _at_least(
+        "efficiency",
+        count.efficiency,
+        interval,
+        goals.min_efficiency,
+        format_percent,
+        (base, count),
+    )
+
+
+def pays_for_doubling(
+    count: MeasuredCount, half: MeasuredCount | None, goals: RecommendationConfig
+) -> Verdict | None:
+    """D against its limit; None where half the count has no time to compare with."""
+    ratio = count.doubling_ratio
+    if ratio is None or half is None:
+        return None
+    interval = count.row.train.doubling_ratio_interval
+    return _at_least(
+        "doubling_ratio", ratio, interval, goals.min_doubling_ratio, format_ratio, (half, count)
+    )
+
+
+def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
+    """Whether its median is below that of every smaller count; `as_fast` are the smaller ones
+    whose median is not above it.
+
+    Two that are within each other's interval are not told apart, so that is no failure.
+    """
+    behind = [other for other in as_fast if _is_behind(count, other)]
+    other = next(iter([*behind, *as_fast]), None)
+    reason = needed = None
+    if behind and other is not None:
+        reason = f"not faster than {nodes_text(other.nodes)}"
+    elif other is not None:
+        reason = f"not shown to be faster or slower than {nodes_text(other.nodes)}"
+        intervals = count.row.train.seconds_interval, other.row.train.seconds_interval
+        reach = sum(math.log(each.high / each.low) / 2 for each in intervals if each is not None)
+        needed = _needed(reach, math.log(count.seconds / other.seconds), (other, count))
+    return Verdict(
+        criterion="faster",
+        answer="fail" if behind else "undecided" if as_fast else "pass",
+        value=count.seconds,
+        limit=None if other is None else other.seconds,
+        interval=count.row.train.seconds_interval,
+        reason=reason,
+        more_runs=needed or (),
+    )
+
+
+def _is_behind(count: MeasuredCount, other: MeasuredCount) -> bool:
+    mine, its = count.row.train.seconds_interval, other.row.train.seconds_interval
+    return mine is None or its is None or mine.low >= its.high
+
+
+def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdict | None:
+    """The cost of the next run against the budget; None without one.
+    An unknown cost does not pass.
+    """
+    budget, usd = goals.budget_usd_per_run, count.usd
+    if budget is None:
+        return None
+    shown, limit = format_usd(usd), format_usd(budget)
+    if usd is None:
+        return Verdict(
+            criterion="budget",
+            answer="fail",
+            value=None,
+            limit=budget,
+            interval=None,
+            reason=f"run cost is unknown, against a budget of {limit}",
+        )
+    most = count.row.cost_spread.next_run_usd
+    return at_most(
+        "budget",
+        count,
+        usd,
+        most,
+        budget,
+        above=f"{count.cost_name} {shown} is {just(shown, limit)}above the budget of {limit}",
+        unsure=(
+            f"{count.cost_name} {shown} is within the budget of {limit}, but the next run may cost"
+            f" up to {format_usd(most)}"
+        ),
+    )
+
+
+def at_most(
+    criterion: Literal["deadline", "budget"],
+    count: MeasuredCount,
+    value: float,
+    next_run: float | None,
+    limit: float,
+    above: str,
+    unsure: str,
+) -> Verdict:
+    """A limit of the next run: passed where 19 of 20 next runs hold it, failed where the median run
+    does not, undecided in between.
+
+    At the boundary, where 19 of 20 runs hold the limit, the median of three or more exceeds it in
+    less than 1 % of cases, so what fails is not within reach of more runs.
+    """
+    if rounded(value) > limit:
+        answer: Answer = "fail"
+    else:
+        answer = "pass" if next_run is None or rounded(next_run) <= limit else "undecided"
+    return Verdict(
+        criterion=criterion,
+        answer=answer,
+        value=value,
+        limit=limit,
+        interval=None,
+        next_run=next_run,
+        reason={"pass": None, "fail": above, "undecided": unsure}[answer],
+        more_runs=(
+            _needed_for_next(count, math.log(next_run / value), math.log(limit / value))
+            if answer == "undecided" and next_run is not None
+            else ()
+        ),
+    )
+
+
+def _needed_for_next(count: MeasuredCount, reach: float, distance: float) -> tuple[MoreRuns, ...]:
+    """Runs to add until the prediction bound, now `reach` above the value on the log scale, is no
+    more than `distance` above it, at the same spread; () where MOST_MORE_RUNS don't suffice.
+    """
+    n = count.row.n
+    spread = reach / prediction_factor(n)
+    for runs in range(1, MOST_MORE_RUNS + 1):
+        if prediction_factor(n + runs) * spread <= distance:
+            return (more_runs(count, runs),)
+    return ()
+
+
+def _at_least(
+    criterion: Literal["efficiency", "doubling_ratio"],
+    value: float,
+    interval: Interval | None,
+    limit: float,
+    write: Callable[[float], str],
+    sides: tuple[MeasuredCount, MeasuredCount],
+) -> Verdict:
+    """`sides` are the two counts whose times the value is made of."""
+    low, high = (value, value) if interval is None else (interval.low, interval.high)
+    what = criterion.replace("_", " ")
+    shown, least = write(value), write(limit)
+    answer: Answer = "undecided"
+    reason: str | None = None
+    needed: tuple[MoreRuns, ...] = ()
+    if rounded(low) >= limit:
+        answer = "pass"
+    elif rounded(high) < limit or interval is None:
+        answer = "fail"
+        reason = f"{what} {shown} is {just(shown, least)}below {least}"
+    else:
+        reason = (
+            f"{what} {shown} ({format_percent(interval.level)}: {write(low)}–{write(high)}) may"
+            f" reach {least} or miss it"
+        )
+        reach = math.log(value / low) if value >= limit else math.log(high / value)
+        needed = _needed(reach, math.log(value / limit), sides)
+    return Verdict(
+        criterion=criterion,
+        answer=answer,
+        value=value,
+        limit=limit,
+        interval=interval,
+        reason=reason,
+        more_runs=needed,
+    )
+
+
+def _needed(
+    reach: float, distance: float, sides: tuple[MeasuredCount, MeasuredCount]
+) -> tuple[MoreRuns, ...]:
+    """Runs to add at both sides until an interval that now reaches `reach` to the limit's side of
+    its value, on the log scale, ends `distance` from it: its width falls with the square root of
+    the number of runs. () where that takes more than MOST_MORE_RUNS at one of them.
+    """
+    if rounded(math.exp(abs(distance))) == 1:
+        return ()
+    times = (reach / distance) ** 2
+    more = [(side, max(1, math.ceil(side.row.n * (times - 1)))) for side in sides]
+    if any(runs > MOST_MORE_RUNS for _, runs in more):
+        return ()
+    return tuple(more_runs(side, runs) for side, runs in more)
+
+
+def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
+    """That many more at one count, priced by its median run."""
+    return MoreRuns(
+        nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
+    )
+
+
+_UNLIKE_BASELINE = (
+    "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
+    " a time-to-train"
+)
+STARVED = "its nodes were starved of CPU, so its time is no measurement"
+
+
+def just(shown: str, limit: str) -> str:
+    """So that a number which rounds to its limit does not read as one that holds it."""
+    return "just " if shown == limit else ""

@@ -1,0 +1,139 @@
+"""Whose line of a node's log is it: the program's, or of what stands around the program?
+
+`nodesweep run` shows the program's lines and keeps the others in the run's own log. It is read line
+by line while the job runs, so what comes later is not known; where a line could be the program's,
+it is the program's. Only these are not:
+
+- toolkit: a line of level DEBUG or INFO with the prefix of the SageMaker training toolkit or of its
+  container library; the environment that the toolkit dumps after "Invoking user script", with the
+  launcher's command that ends it; pip's words after "Installing dependencies", up to the toolkit's
+  next line. Each is known by its form and its place, never by its place alone: the first line of
+  another form ends the dump.
+- platform: what the platform on this machine says of a node's CPU quota ("[platform] boot took").
+- repeat: a line that another node, or another rank that is marked as such, has said already, word
+  for word and as often. Nothing that follows a traceback's first line is taken for one.
+
+Forms: sagemaker-training 5.1.4 (logging_config.py, modules.py), pip 24 to 25.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from scaling.outcome.program_log import rank_of, without_rank
+
+LineKind = Literal["program", "toolkit", "platform", "repeat"]
+MAX_TEXTS_REMEMBERED = 5000
+"""Of a job, for repeats: the ranks say the same thing within seconds of each other."""
+TRACEBACK_LINES = 200
+"""After a traceback's first line: that many lines of its node are never taken for repeats."""
+MAX_LINE_CHARACTERS = 1000
+"""Of a line, what is looked at for a step."""
+_TOOLKIT = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+    r" (?:sagemaker-training-toolkit|sagemaker-containers|sagemaker_\w+_container(?:\.\w+)*)"
+    r" +(?P<level>[A-Z]+) +(?P<said>.*)"
+)
+_INVOKES, _INSTALLS = "Invoking user script", "Installing dependencies"
+_COMMAND_FOLLOWS = "Invoking script with the following command:"
+# The dump: two headings, the training environment as indented JSON, and NAME=value lines.
+_DUMPED = re.compile(
+    r"Training Env:|Environment variables:"
+    r'|\s*[{}\[\]]{1,2},?|\s*"[^"]*"(?:: ?.+)?,?|\s*-?[\d.]+,?|\s*(?:true|false|null),?'
+    r"|(?:SM_[\w.-]+|PYTHONPATH|[A-Z][A-Z0-9_]*)=.*"
+)
+_PIP = re.compile(
+    r"\s*(?:Looking in (?:indexes|links)|Collecting |Downloading |Using cached |Obtaining "
+    r"|Processing |Requirement already satisfied|Installing (?:collected|build) |Preparing metadata"
+    r"|Getting requirements to build|Building wheels? for |Created wheel for |Stored in directory"
+    r"|Successfully (?:built|installed|uninstalled) |Attempting uninstall|Found existing installa"
+    r"|Uninstalling |\[notice\] |[━╸╺ ]*[━╸╺]{3}|WARNING: Running pip as the 'root' user)"
+)
+_PLATFORM = re.compile(r"\[platform\] (?:boot took \d|\d+\.\d s of CPU in )")
+_TRACEBACK = "Traceback (most recent call last):"
+# step=12; or "Step: 12/300", as scaling/planning/fail_fast.py reads a first step
+_STEP = re.compile(
+    r"\bstep\b\s*(?:[=:]\s*)?(?P<step>\d{1,12})(?!\d)(?:\s*/\s*(?P<of>\d{1,12}))?", re.IGNORECASE
+)
+
+
+class Step(NamedTuple):
+    """The step that a line tells of, and of how many; None where it does not say."""
+
+    step: int
+    of: int | None
+
+
+def step_of(line: str) -> Step | None:
+    """The optimiser step that a program's line tells of, or None."""
+    found = _STEP.search(line[:MAX_LINE_CHARACTERS])
+    if found is None:
+        return None
+    return Step(int(found["step"]), int(found["of"]) if found["of"] else None)
+
+
+@dataclass
+class _Node:
+    """How far a node's log was read."""
+
+    within: Literal["", "dump", "command", "pip"] = ""
+    traceback_lines: int = 0
+
+
+@dataclass
+class LineKinds:
+    """Sorts the lines of one job, all its nodes, in the order in which they come."""
+
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+    _said: OrderedDict[str, Counter[str]] = field(default_factory=OrderedDict)
+
+    def sort(self, host: str, line: str) -> LineKind:
+        """Whose line this is; `host` is the node that said it, algo-1."""
+        node = self._nodes.setdefault(host, _Node())
+        if _is_toolkits(node, line):
+            return "toolkit"
+        if _PLATFORM.match(line):
+            return "platform"
+        if _TRACEBACK in line:
+            node.traceback_lines = TRACEBACK_LINES
+        speaker, text = f"{host} {rank_of(line)}", without_rank(line).strip()
+        is_repeat = self._was_said(speaker, text)
+        if node.traceback_lines > 0:
+            node.traceback_lines -= 1
+            return "program"
+        return "repeat" if is_repeat and text else "program"
+
+    def _was_said(self, speaker: str, text: str) -> bool:
+        """Whether somebody else has said it as often as this speaker has now."""
+        times = self._said.setdefault(text, Counter())
+        times[speaker] += 1
+        if len(self._said) > MAX_TEXTS_REMEMBERED:
+            self._said.popitem(last=False)
+        return any(count >= times[speaker] for other, count in times.items() if other != speaker)
+
+
+def _is_toolkits(node: _Node, line: str) -> bool:
+    found = _TOOLKIT.match(line)
+    if found is not None:
+        said = found["said"]
+        node.within = (
+            "dump" if said.startswith(_INVOKES) else "pip" if said.startswith(_INSTALLS) else ""
+        )
+        return found["level"] in ("DEBUG", "INFO")
+    if node.within == "":
+        return False
+    if not line.strip():
+        return True
+    if node.within == "command":
+        node.within = ""
+        return _TRACEBACK not in line
+    if node.within == "dump" and line.startswith(_COMMAND_FOLLOWS):
+        node.within = "command"
+        return True
+    form = _DUMPED.fullmatch(line) if node.within == "dump" else _PIP.match(line)
+    if form is None and node.within == "dump":
+        node.within = ""
+    return form is not None

@@ -1,0 +1,31 @@
+"""Metric definitions that found nothing in a job's log, as caveats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from scaling.formats import join_words, nodes_text
+from scaling.outcome.outcome import JobOutcome
+
+
+def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """One caveat for each metric definition that found nothing in the log of a job,
+    with the jobs.
+    """
+    jobs: dict[tuple[str, str], list[JobOutcome]] = {}
+    nearest: dict[tuple[str, str], str] = {}
+    for outcome in outcomes:
+        for metric in outcome.unmatched_metrics:
+            jobs.setdefault((metric.name, metric.regex), []).append(outcome)
+            if metric.nearest is not None:
+                nearest.setdefault((metric.name, metric.regex), metric.nearest)
+    for definition, without in jobs.items():
+        name, regex = definition
+        at = join_words(f"{nodes_text(job.nodes)}, repeat {job.repeat}" for job in without)
+        line = nearest.get(definition)
+        like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
+        yield (
+            f"Metric {name} was never printed as its definition has it: {regex!r}"
+            f" (training.metric_definitions) found no number in the log of {at}; {like}. Make the"
+            " expression fit what the program prints, or have it print that."
+        )

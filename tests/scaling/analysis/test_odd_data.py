@@ -1,0 +1,98 @@
+"""Times that look unlike measurements are named, and plain ones are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from scaling.analysis.clocks import clock_statistics
+from scaling.analysis.odd_data import find_confounded, find_odd
+
+PLAIN = {1: [101.3, 99.8, 100.6, 100.1], 2: [52.4, 51.2, 51.9, 52.8], 4: [27.3, 28.1, 27.6, 27.2]}
+
+
+def odd(times: Mapping[int, Sequence[float]]) -> list[str]:
+    runs = {nodes: list(enumerate(at, start=1)) for nodes, at in times.items()}
+    return list(find_odd(times, clock_statistics(runs, min(times))))
+
+
+def the_only(times: Mapping[int, Sequence[float]]) -> str:
+    (sentence,) = odd(times)
+    return sentence
+
+
+def test_plain_times_are_not_odd():
+    assert odd(PLAIN) == []
+    assert odd({1: [100], 2: [60]}) == []
+    generator = np.random.default_rng(3)
+    found = 0
+    for _ in range(300):
+        times = {n: generator.lognormal(np.log(500 / n), 0.03, 3).tolist() for n in (1, 2, 4, 8)}
+        found += bool([each for each in odd(times) if not each.startswith("One outlier")])
+    assert found == 0
+
+
+def test_whole_seconds_are_named_where_one_matters():
+    assert the_only({1: [40, 41, 42], 2: [21, 22, 20]}).startswith(
+        "Whole seconds: every time is one, and the shortest is 20.0 s"
+    )
+    assert odd({1: [4000, 4100, 4040], 2: [2100, 2200, 2140]}) == []
+    assert odd({1: [40], 2: [21]}) == []
+
+
+def test_no_variance_at_all_is_named():
+    text = the_only({**PLAIN, 2: [52.4, 52.4, 52.4]})
+    assert text.startswith("No variance at 2 nodes") and "given several times" in text
+    assert "at 1 and 2 nodes" in the_only({1: [9.5] * 3, 2: [5.5] * 3})
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize("factor", [1 / 60, 1000])
+def test_another_unit_at_one_count_is_named_there_alone(nodes, factor):
+    times = {**PLAIN, nodes: [seconds * factor for seconds in PLAIN[nodes]]}
+    units = [each for each in odd(times) if each.startswith("Another unit")]
+    assert len(units) == 1
+    assert units[0].startswith(f"Another unit at {nodes} node")
+
+
+def test_a_doubling_above_2_with_an_efficiency_below_1_blames_the_half():
+    text = the_only({1: [100.5], 2: [90.1], 4: [30.2]})
+    assert text.startswith("Doubling ratio 2.98 at 4 nodes")
+    assert "it is 2 nodes that were slow" in text
+    assert odd({1: [100.5], 2: [54.1], 4: [26.6]}) == []
+    # By noise alone: the interval of D holds 2
+    assert not any(
+        "Doubling" in each
+        for each in odd({1: [100.5, 101, 99], 2: [60.1, 70.2, 50.3], 4: [27.2, 28.1, 27.9]})
+    )
+
+
+def test_one_outlier_of_three_is_named_with_what_to_do():
+    text = the_only({**PLAIN, 2: [51.2, 75.3, 51.9]})
+    assert text.startswith("One outlier of three at 2 nodes: 1 min 15 s against a median of 51.9 s")
+    assert "repeat the count at least twice" in text
+    assert "One outlier of three at 2 nodes: 30.1 s" in the_only({**PLAIN, 2: [51.2, 30.1, 51.9]})
+    assert odd({**PLAIN, 2: [51.2, 51.9, 52.1]}) == []
+
+
+@pytest.mark.parametrize(("sign", "way"), [(1, "slower"), (-1, "faster")])
+def test_a_drift_over_the_repeats_is_named(sign, way):
+    times = {n: [100.5 / n * (1 + sign * 0.02 * r) for r in range(4)] for n in (1, 2)}
+    text = the_only(times)
+    assert text.startswith(f"Drift: at 1 and 2 nodes every repeat was {way} than the one before")
+    assert "sweep.order shuffled" in text
+    assert odd({**times, 2: [50.1, 52.3, 51.4, 50.9]}) == []
+    assert odd({n: [100.5 / n * (1 + 0.001 * r) for r in range(4)] for n in (1, 2)}) == []
+
+
+@pytest.mark.parametrize("order", [[1, 1, 2, 2], [4, 4, 4, 1, 2], [1, 2, 2]])
+def test_runs_of_one_count_in_a_row_are_told(order):
+    (caveat,) = find_confounded(order)
+    assert caveat.startswith("Order and time can't be told apart") and "sweep.order" in caveat
+
+
+@pytest.mark.parametrize("order", [[], [1, 2, 4], [1, 2, 2, 1], [1, 1], [1, 2, 1, 2]])
+def test_a_pass_over_all_counts_per_repeat_is_no_confounding(order):
+    assert list(find_confounded(order)) == []

@@ -1,0 +1,69 @@
+"""How long a sweep still takes, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.planning.time_left import JobToCome, TimeLeft, left_by_steps, time_left
+
+
+def test_nothing_is_known_before_a_job_has_ended_or_its_steps_tell() -> None:
+    assert time_left([], [JobToCome(1, 30.0), JobToCome(2)], 1) is None
+    assert time_left([], [], 1) == TimeLeft(0.0, 0.0, 0.0)
+    assert time_left([(1, 100.0)], [], 1) == TimeLeft(0.0, 0.0, 0.0)
+
+
+def test_a_count_that_was_measured_takes_as_long_again() -> None:
+    left = time_left([(2, 90.0), (2, 110.0), (2, 100.0)], [JobToCome(2), JobToCome(2)], 1)
+    assert left == TimeLeft(pytest.approx(200.0), pytest.approx(180.0), pytest.approx(220.0))
+
+
+def test_another_count_lies_between_no_speedup_and_the_ideal() -> None:
+    left = time_left([(1, 100.0)], [JobToCome(4)], 1)
+    assert left == TimeLeft(pytest.approx(50.0), pytest.approx(22.5), pytest.approx(110.0))
+    fewer = time_left([(4, 100.0)], [JobToCome(1)], 1)
+    assert fewer == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
+
+
+def test_the_nearest_count_decides() -> None:
+    left = time_left([(1, 100.0), (8, 20.0)], [JobToCome(16)], 1)
+    assert left is not None and left.high_seconds == pytest.approx(22.0)
+
+
+def test_what_runs_has_made_a_part_of_its_way() -> None:
+    left = time_left([(1, 100.0)], [JobToCome(1, 60.0)], 1)
+    assert left is not None and left.seconds == pytest.approx(40.0)
+    late = time_left([(1, 100.0)], [JobToCome(1, 300.0)], 1)
+    assert late == TimeLeft(0.0, 0.0, 0.0)
+
+
+def test_jobs_share_the_places() -> None:
+    """Two places: 40 s are left of the one that runs, and two of 100 s wait."""
+    to_come = [JobToCome(1, 60.0), JobToCome(1), JobToCome(1)]
+    left = time_left([(1, 100.0)], to_come, 2)
+    assert left is not None and left.seconds == pytest.approx(140.0)
+
+
+def test_steps_tell_the_first_jobs_end_and_the_others_go_by_it() -> None:
+    assert left_by_steps(30.0, 7, 28) == pytest.approx(90.0)
+    assert left_by_steps(30.0, 2, 28) is None
+    assert left_by_steps(30.0, 0, 0) is None
+    assert left_by_steps(30.0, 30, 28) == 0.0
+    left = time_left([], [JobToCome(1, 40.0, 60.0), JobToCome(1)], 1)
+    assert left == TimeLeft(pytest.approx(160.0), pytest.approx(144.0), pytest.approx(176.0))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 512), st.floats(0.1, 1e5)), min_size=1, max_size=6),
+    st.lists(st.builds(JobToCome, st.integers(1, 512), st.none() | st.floats(0, 1e5)), max_size=8),
+    st.integers(1, 4),
+)
+def test_the_guess_lies_within_its_bounds(
+    ended: list[tuple[int, float]], to_come: list[JobToCome], at_once: int
+) -> None:
+    left = time_left(ended, to_come, at_once)
+    assert left is not None
+    assert 0 <= left.low_seconds <= left.seconds * (1 + 1e-9) + 1e-9
+    assert left.seconds <= left.high_seconds * (1 + 1e-9) + 1e-9
